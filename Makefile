@@ -1,0 +1,39 @@
+# The commands that users type. Each calls one script or CMake preset.
+# `make PRESET=cuda ...` or PRESET=cpu overrides what the machine suggests.
+
+PRESET ?= $(shell cmake/preset.sh)
+# A folder of its own each time: a run is never overwritten.
+RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
+RUN := $(RUN)
+TESTS ?=
+
+.PHONY: quickstart build test bench format clean
+
+# Installs, builds, trains CartPole-v1 with two learners, shows the result.
+quickstart: build
+	build/bin/flotilla train cartpole_fast --nproc-per-node 2 --progress auto --run-dir $(RUN)
+	@cat $(RUN)/summary.json
+
+# The programs, in build/bin/.
+build:
+	cmake/setup.sh runtime
+	cmake --preset $(PRESET) -B build
+	cmake --build build --target programs
+
+# Everything is built and tested; `make test TESTS=roster` only what matches.
+test:
+	cmake/setup.sh test
+	cmake/format.sh --check
+	cmake --preset $(PRESET) -B build
+	cmake --build build
+	ctest --test-dir build --output-on-failure --no-tests=error -j $$(nproc) $(if $(TESTS),-R '$(TESTS)')
+
+# Our speed beside our peers'; wants the machine for itself.
+bench: build
+	tests/bench/run.sh
+
+format:
+	cmake/format.sh
+
+clean:
+	rm -rf build build-*

@@ -1,0 +1,179 @@
+# The project's own vocabulary: flotilla_subdirectory, flotilla_library,
+# flotilla_binary, flotilla_test, and the flags that all of them compile with.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+# Sloppiness: a precompiled header hides its macros and carries a time stamp.
+find_program(FLOTILLA_CCACHE ccache)
+if(FLOTILLA_CCACHE AND (NOT CMAKE_CXX_COMPILER_LAUNCHER OR CMAKE_CXX_COMPILER_LAUNCHER STREQUAL "ccache"))
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    env CCACHE_SLOPPINESS=pch_defines,time_macros "CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}"
+    CCACHE_NOHASHDIR=1 "${FLOTILLA_CCACHE}")
+  set(CMAKE_C_COMPILER_LAUNCHER "${CMAKE_CXX_COMPILER_LAUNCHER}")
+endif()
+
+add_library(flotilla_flags INTERFACE)
+target_include_directories(flotilla_flags INTERFACE "${CMAKE_SOURCE_DIR}")
+# Some packages bring -pthread and some do not; a precompiled header serves only
+# targets that agree.
+target_compile_options(flotilla_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-pthread>")
+if(FLOTILLA_MARCH)
+  target_compile_options(flotilla_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-march=${FLOTILLA_MARCH}>")
+endif()
+if(FLOTILLA_SANITIZE)
+  target_compile_options(flotilla_flags INTERFACE
+    -fsanitize=${FLOTILLA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
+  target_link_options(flotilla_flags INTERFACE -fsanitize=${FLOTILLA_SANITIZE})
+endif()
+
+# Warnings are errors in our code and silent in others'.
+# -Wno-restrict: g++ 12 sees overlaps in string concatenation (GCC bug 105651).
+add_library(flotilla_warnings INTERFACE)
+target_compile_options(flotilla_warnings INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-restrict>")
+
+# Adds a folder that has a CMakeLists.txt.
+macro(flotilla_subdirectory folder)
+  if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
+    add_subdirectory(${folder})
+  endif()
+endmacro()
+
+# flotilla_library(name [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
+#
+# Makes flotilla_<name> with the alias flotilla::<name>. Without sources it is
+# header-only. Dependencies are public.
+function(flotilla_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;HDRS;DEPS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "flotilla_library(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  if(arg_SRCS)
+    add_library(flotilla_${name} STATIC ${arg_SRCS} ${arg_HDRS})
+    target_link_libraries(flotilla_${name}
+      PUBLIC flotilla_flags ${arg_DEPS} PRIVATE flotilla_warnings)
+  else()
+    add_library(flotilla_${name} INTERFACE ${arg_HDRS})
+    target_link_libraries(flotilla_${name} INTERFACE flotilla_flags ${arg_DEPS})
+  endif()
+  add_library(flotilla::${name} ALIAS flotilla_${name})
+endfunction()
+
+# flotilla_links_torch(out target...): whether any of our targets needs Torch.
+function(flotilla_links_torch out)
+  set(${out} FALSE PARENT_SCOPE)
+  foreach(target IN LISTS ARGN)
+    string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" target "${target}")
+    if(target STREQUAL "torch::torch")
+      set(${out} TRUE PARENT_SCOPE)
+      return()
+    elseif(target MATCHES "^flotilla(::|_)" AND TARGET ${target})
+      get_target_property(links ${target} INTERFACE_LINK_LIBRARIES)
+      flotilla_links_torch(needs ${links})
+      if(needs)
+        set(${out} TRUE PARENT_SCOPE)
+        return()
+      endif()
+    endif()
+  endforeach()
+endfunction()
+
+# Targets that build a part of the whole: the programs, the tests of a label,
+# and whatever needs no Torch.
+add_custom_target(programs)
+add_custom_target(torch_free)
+function(flotilla_part part target)
+  if(NOT TARGET ${part})
+    add_custom_target(${part})
+  endif()
+  add_dependencies(${part} ${target})
+endfunction()
+
+# flotilla_binary(name SRCS main.cc... [DEPS target...])
+#
+# Puts the program <name> in <build>/bin.
+function(flotilla_binary name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;DEPS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "flotilla_binary(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  add_executable(${name} ${arg_SRCS})
+  target_link_libraries(${name} PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  flotilla_part(programs ${name})
+  flotilla_links_torch(torch ${arg_DEPS})
+  if(NOT torch)
+    flotilla_part(torch_free ${name})
+  endif()
+endfunction()
+
+# flotilla_test(name SRCS x_test.cc... [DEPS target...] [LABELS label...]
+#               [TIMEOUT seconds] [ENVIRONMENT NAME=value...])
+#
+# One GoogleTest program with gtest_main and gmock, registered with ctest under
+# its own name. It finds our programs through FLOTILLA_BIN and the checkout
+# through FLOTILLA_SOURCE. Defaults: LABELS unit, TIMEOUT 60. A test that links
+# no Torch gets the label torch_free too.
+function(flotilla_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "flotilla_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
+  endif()
+  add_executable(${name} ${arg_SRCS})
+  target_link_libraries(${name}
+    PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT arg_LABELS)
+    set(arg_LABELS unit)
+  endif()
+  flotilla_links_torch(torch ${arg_DEPS})
+  if(NOT torch)
+    flotilla_part(torch_free ${name})
+    list(APPEND arg_LABELS torch_free)
+  endif()
+  foreach(label IN LISTS arg_LABELS)
+    flotilla_part(tests_${label} ${name})
+  endforeach()
+  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "${arg_ENVIRONMENT}")
+endfunction()
+
+# flotilla_pytest(name file_test.py [LABELS label...] [TIMEOUT seconds]
+#                 [ENVIRONMENT NAME=value...])
+#
+# Registers one pytest file with ctest, run by the Python that
+# `cmake/setup.sh test` prepared. Without it there is no such test.
+function(flotilla_pytest name file)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "LABELS;ENVIRONMENT")
+  set(python "${FLOTILLA_DEPS}/testvenv/bin/python")
+  if(NOT EXISTS "${python}")
+    message(STATUS "no ${python}: ${name} is left out (cmake/setup.sh test)")
+    return()
+  endif()
+  add_test(NAME ${name}
+    COMMAND "${python}" -m pytest -q -p no:cacheprovider "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "${arg_ENVIRONMENT}")
+endfunction()
+
+function(flotilla_test_properties name labels timeout environment)
+  if(NOT labels)
+    set(labels unit)
+  endif()
+  if(NOT timeout)
+    set(timeout 60)
+  endif()
+  if(FLOTILLA_SANITIZE)
+    math(EXPR timeout "4 * ${timeout}")
+  endif()
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${labels}"
+    TIMEOUT ${timeout}
+    ENVIRONMENT "FLOTILLA_BIN=${CMAKE_BINARY_DIR}/bin;FLOTILLA_SOURCE=${CMAKE_SOURCE_DIR};FLOTILLA_DEPS=${FLOTILLA_DEPS};${environment}")
+endfunction()

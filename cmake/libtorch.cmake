@@ -1,0 +1,42 @@
+# torch::torch: LibTorch from the wheel that cmake/setup.sh installed. Its own
+# TorchConfig.cmake needs a CUDA toolkit even for a CPU build, hence by hand.
+
+set(venvs cuda-venv)
+if(NOT FLOTILLA_CUDA)
+  set(venvs venv cuda-venv)
+endif()
+list(TRANSFORM venvs PREPEND "${FLOTILLA_DEPS}/")
+list(TRANSFORM venvs APPEND "/lib/python3*/site-packages/torch")
+set(FLOTILLA_TORCH "")
+foreach(pattern IN LISTS venvs)
+  file(GLOB found "${pattern}")
+  if(found AND NOT FLOTILLA_TORCH)
+    list(GET found 0 FLOTILLA_TORCH)
+  endif()
+endforeach()
+if(NOT FLOTILLA_TORCH)
+  message(FATAL_ERROR "no LibTorch under ${FLOTILLA_DEPS}: run cmake/setup.sh "
+    "(with the argument cuda for -DFLOTILLA_CUDA=ON), or configure with -DFLOTILLA_BUILD_LEARNER=OFF")
+endif()
+message(STATUS "LibTorch: ${FLOTILLA_TORCH}")
+
+add_library(torch::torch INTERFACE IMPORTED)
+# Last of all include folders: the wheel carries an older google/protobuf.
+target_compile_options(torch::torch INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${FLOTILLA_TORCH}/include>"
+  "$<$<COMPILE_LANGUAGE:CXX>:SHELL:-idirafter ${FLOTILLA_TORCH}/include/torch/csrc/api/include>")
+target_compile_definitions(torch::torch INTERFACE USE_C10D_GLOO)
+target_link_libraries(torch::torch INTERFACE
+  "${FLOTILLA_TORCH}/lib/libtorch_cpu.so" "${FLOTILLA_TORCH}/lib/libc10.so" Threads::Threads)
+
+# flotilla_torch_pch(target): compiles `target` with the learner's one
+# precompiled header, learner/torch.h. The target links torch::torch and has no
+# flags of its own that matter to a header.
+add_library(flotilla_torch_header OBJECT "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
+target_precompile_headers(flotilla_torch_header PRIVATE "${CMAKE_SOURCE_DIR}/learner/torch.h")
+target_link_libraries(flotilla_torch_header
+  PRIVATE flotilla_flags flotilla_warnings torch::torch glog::glog)
+
+function(flotilla_torch_pch target)
+  target_precompile_headers(${target} REUSE_FROM flotilla_torch_header)
+endfunction()

@@ -1,0 +1,173 @@
+#!/usr/bin/env bash
+# Installs what Flotilla needs, into Debian and into .deps/. Quick when all of
+# it is there.
+#
+#   cmake/setup.sh runtime   compilers, gRPC, LibTorch, the Atari emulator
+#   cmake/setup.sh test      runtime, and what the tests need
+#   cmake/setup.sh cuda      runtime for building CUDA code; needs no GPU
+#
+# LibTorch comes with CUDA where a GPU is seen or FLOTILLA_CUDA=1 is set, and
+# for CPUs elsewhere. FLOTILLA_ATARI=OFF leaves the emulator (GPL-2.0) out.
+# FLOTILLA_DEPS=DIR puts everything but Debian's packages somewhere else.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+deps=${FLOTILLA_DEPS:-$root/.deps}
+stamps=$deps/stamps
+logs=$deps/logs
+
+runtime_packages=(
+  ca-certificates ccache cmake g++ libabsl-dev libgloo-dev libgmock-dev
+  libgoogle-glog-dev libgrpc++-dev libgtest-dev libprotobuf-dev ninja-build
+  pkg-config protobuf-compiler protobuf-compiler-grpc python3-venv zlib1g-dev)
+test_packages=(clang-format git iproute2 openssl procps)
+
+ale_version=0.12.1
+
+say() { printf '%s\n' "$*"; }
+die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+# retry COMMAND...: three attempts, for whatever touches the network.
+retry() {
+  local attempt
+  for attempt in 1 2 3; do
+    "$@" && return 0
+    sleep $((attempt * 5))
+  done
+  return 1
+}
+
+# step NAME KEY COMMAND...: runs COMMAND once for each KEY, output to a log.
+step() {
+  local name=$1 key=$2 start=$SECONDS log
+  shift 2
+  if [[ $(cat "$stamps/$name" 2>/dev/null) == "$key" ]]; then
+    say "  $name: there already"
+    return
+  fi
+  log=$logs/$name.log
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    die "$name failed; all of its output is in $log"
+  fi
+  printf '%s' "$key" >"$stamps/$name"
+  say "  $name: installed in $((SECONDS - start)) s"
+}
+
+as_root() {
+  if [[ $EUID -eq 0 ]]; then
+    env "$@"
+  else
+    sudo env "$@"
+  fi
+}
+
+# debian PACKAGE...: installs the ones that are missing.
+debian() {
+  local start=$SECONDS log=$logs/debian.log package missing=()
+  for package in "$@"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
+      missing+=("$package")
+  done
+  if [[ ${#missing[@]} -eq 0 ]]; then
+    say "  debian: there already"
+    return
+  fi
+  [[ $EUID -eq 0 ]] || command -v sudo >/dev/null ||
+    die "as root, run: apt-get install ${missing[*]}"
+  if ! { retry as_root apt-get -qq update &&
+    retry as_root DEBIAN_FRONTEND=noninteractive apt-get -qq -y \
+      -o Acquire::Retries=5 -o DPkg::Lock::Timeout=300 \
+      install --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+    tail -n 20 "$log" >&2
+    die "apt-get could not install ${missing[*]}; all of its output is in $log"
+  fi
+  say "  debian: ${missing[*]} in $((SECONDS - start)) s"
+}
+
+# venv DIR PIP-ARGUMENT...: a new virtual environment in DIR.
+venv() {
+  local dir=$1
+  shift
+  rm -rf "$dir"
+  python3 -m venv "$dir" || return
+  retry "$dir/bin/pip" install --disable-pip-version-check --no-input \
+    --no-cache-dir --retries 10 --timeout 60 "$@"
+}
+
+# python_step NAME DIR REQUIREMENTS PIP-ARGUMENT...
+python_step() {
+  local name=$1 dir=$2 requirements=$root/cmake/requirements/$3
+  shift 3
+  [[ -x $deps/$dir/bin/python ]] || rm -f "$stamps/$name"
+  step "$name" "$(cat "$requirements")" venv "$deps/$dir" "$@" -r "$requirements"
+}
+
+# The emulator's C++ library and ROMs, from its source distribution, by its own
+# build. RelWithDebInfo is its only build type without link-time optimization,
+# which makes every link slow and the emulator no faster.
+build_ale() {
+  local work=$deps/ale-build source
+  rm -rf "$work" "$deps/ale"
+  mkdir -p "$work"
+  python3 -m venv "$work/venv" || return
+  retry "$work/venv/bin/pip" download --disable-pip-version-check --no-input \
+    --retries 10 --timeout 60 --no-deps --no-binary ale-py -d "$work" \
+    "ale-py==$ale_version" || return
+  tar -xf "$work"/ale*.tar.gz -C "$work" || return
+  source=$(dirname "$work"/ale*/CMakeLists.txt)
+  cmake -S "$source" -B "$work/build" -G Ninja \
+    -DBUILD_CPP_LIB=ON -DBUILD_PYTHON_LIB=OFF -DSDL_SUPPORT=OFF \
+    -DBUILD_SHARED_LIBS=OFF -DCMAKE_INSTALL_LIBDIR=lib \
+    -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O3 -DNDEBUG" \
+    -DCMAKE_INSTALL_PREFIX="$deps/ale" || return
+  cmake --build "$work/build" --target install || return
+  mkdir -p "$deps/ale/roms"
+  cp "$source"/src/ale/python/roms/*.bin "$deps/ale/roms/" || return
+  cp "$source/LICENSE.md" "$deps/ale/" || return
+  rm -rf "$work"
+}
+
+# grpcurl, by the newest version that this Go can build.
+install_grpcurl() {
+  local minor version=v1.9.3
+  minor=$(go env GOVERSION | sed -E 's/^go1\.([0-9]+).*/\1/')
+  [[ $minor -ge 21 ]] || version=v1.8.7
+  GOBIN=$deps/bin retry go install \
+    "github.com/fullstorydev/grpcurl/cmd/grpcurl@$version"
+}
+
+mode=${1:-runtime}
+case $mode in
+  runtime | test | cuda) ;;
+  *) die "'$mode' is not one of runtime, test, cuda" ;;
+esac
+mkdir -p "$stamps" "$logs"
+say "Flotilla set-up ($mode) in $deps"
+
+packages=("${runtime_packages[@]}")
+if [[ $mode == test ]]; then
+  packages+=("${test_packages[@]}")
+  command -v go >/dev/null || packages+=(golang-go)
+fi
+debian "${packages[@]}"
+
+# The big download and the emulator's build overlap.
+if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
+  python_step libtorch-cuda cuda-venv torch_cuda.txt &
+else
+  python_step libtorch venv torch_cpu.txt --no-deps &
+fi
+libtorch=$!
+if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
+  [[ -e $deps/ale/lib/libale.a ]] || rm -f "$stamps/ale"
+  step ale "$ale_version" build_ale
+fi
+if [[ $mode == test ]]; then
+  python_step testvenv testvenv test.txt
+  [[ -x $deps/bin/grpcurl ]] || rm -f "$stamps/grpcurl"
+  step grpcurl 1 install_grpcurl
+fi
+wait "$libtorch"
+say "  ready"

@@ -1,0 +1,213 @@
+// flotilla-envserver: serves environments to learners. The same program is a
+// learner's local worker and a CPU-only host's server.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <semaphore>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "envserver/command_line.h"
+#include "envserver/reachable_address.h"
+#include "envserver/registry.h"
+#include "glog/logging.h"
+#include "services/base/atomic_file.h"
+#include "services/base/lifeline.h"
+#include "services/base/shutdown.h"
+#include "services/base/status_macros.h"
+#include "services/base/version.h"
+#include "services/coordinator/coordinator_client.h"
+#include "services/env/env_service.h"
+#include "services/rpc/server.h"
+
+ABSL_FLAG(std::string, listen, "",
+          "where to serve: HOST:PORT (port 0: any free one) or unix:PATH; by "
+          "default a free port, of loopback unless --coordinator is elsewhere");
+ABSL_FLAG(std::string, coordinator, "",
+          "HOST:PORT of a run's coordinator, which then leases this server to "
+          "learners");
+ABSL_FLAG(std::string, address_file, "",
+          "write the address here once it is served, port included");
+ABSL_FLAG(int, threads, 0,
+          "threads that step environments worth it; 0: one a core");
+ABSL_FLAG(int, num_envs, 4096, "environments offered to a learner");
+ABSL_FLAG(std::string, tls_cert, "", "certificate (PEM), for mutual TLS");
+ABSL_FLAG(std::string, tls_key, "", "its private key (PEM)");
+ABSL_FLAG(std::string, tls_ca, "", "who signs everybody's certificates (PEM)");
+ABSL_FLAG(std::string, token_file, "", "file with the run's shared token");
+ABSL_FLAG(bool, insecure, false, "serve other hosts without TLS or a token");
+
+namespace flotilla {
+namespace {
+
+constexpr char kUsage[] =
+    "Serves environments to Flotilla learners.\n\n"
+    "  flotilla-envserver --listen unix:/tmp/env.sock\n"
+    "  flotilla-envserver --listen 127.0.0.1:0 --address_file env.address\n"
+    "  flotilla-envserver --coordinator node0:29400 --token_file token\n";
+
+constexpr absl::Duration kGrace = absl::Seconds(5);
+constexpr absl::Duration kJoinTimeout = absl::Seconds(60);
+constexpr absl::Duration kJoinAttempt = absl::Seconds(2);
+constexpr std::chrono::seconds kReportPeriod(1);
+
+RpcCredentials CredentialsFromFlags() {
+  RpcCredentials credentials;
+  credentials.tls_cert = absl::GetFlag(FLAGS_tls_cert);
+  credentials.tls_key = absl::GetFlag(FLAGS_tls_key);
+  credentials.tls_ca = absl::GetFlag(FLAGS_tls_ca);
+  credentials.token_file = absl::GetFlag(FLAGS_token_file);
+  credentials.insecure = absl::GetFlag(FLAGS_insecure);
+  return credentials;
+}
+
+absl::Status CheckFlags() {
+  if (absl::GetFlag(FLAGS_threads) < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--threads is ", absl::GetFlag(FLAGS_threads),
+                     ", want 0 (one a core) or more"));
+  }
+  if (absl::GetFlag(FLAGS_num_envs) < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--num_envs is ", absl::GetFlag(FLAGS_num_envs), ", want 1 or more"));
+  }
+  return CheckCredentials(CredentialsFromFlags());
+}
+
+int Threads() {
+  const int threads = absl::GetFlag(FLAGS_threads);
+  if (threads > 0) return threads;
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string ListenAddress() {
+  const std::string listen = absl::GetFlag(FLAGS_listen);
+  if (!listen.empty()) return listen;
+  const std::string coordinator = absl::GetFlag(FLAGS_coordinator);
+  return coordinator.empty() || IsLocalAddress(coordinator) ? "127.0.0.1:0"
+                                                            : "0.0.0.0:0";
+}
+
+// Null without --coordinator, or after `stop`.
+absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
+    const std::string& address, const std::stop_token& stop) {
+  const std::string coordinator = absl::GetFlag(FLAGS_coordinator);
+  if (coordinator.empty()) return nullptr;
+  char host[256] = "";
+  gethostname(host, sizeof(host) - 1);
+  v1::Member self;
+  self.set_id(absl::StrCat("env/", host, "/", getpid()));
+  self.set_incarnation(1);
+  self.set_role(v1::ENV_SERVER);
+  ASSIGN_OR_RETURN(*self.mutable_address(),
+                   ReachableAddress(address, coordinator));
+  self.set_host(host);
+  self.set_pid(getpid());
+  self.set_version(Version());
+  self.set_num_envs(absl::GetFlag(FLAGS_num_envs));
+  const absl::Time deadline = absl::Now() + kJoinTimeout;
+  while (!stop.stop_requested()) {
+    auto client =
+        JoinRun(coordinator, self, CredentialsFromFlags(), kJoinAttempt);
+    if (client.ok() || !absl::IsUnavailable(client.status()) ||
+        absl::Now() > deadline) {
+      return client;
+    }
+  }
+  return nullptr;
+}
+
+// Returns after a signal, or when the run is over. Reports progress meanwhile.
+void ServeUntil(std::binary_semaphore* stop, const EnvService& service,
+                CoordinatorClient* coordinator) {
+  if (coordinator == nullptr) return stop->acquire();
+  int64_t last_steps = 0;
+  while (!stop->try_acquire_for(kReportPeriod)) {
+    if (coordinator->Latest().closed()) {
+      LOG(INFO) << "the run is over";
+      return;
+    }
+    const int64_t steps = service.steps();
+    v1::Heartbeat heartbeat;
+    heartbeat.set_phase(v1::STEPPING);
+    heartbeat.set_env_steps(steps);
+    heartbeat.set_steps_per_second(
+        static_cast<double>(steps - last_steps) /
+        std::chrono::duration<double>(kReportPeriod).count());
+    last_steps = steps;
+    coordinator->Report(heartbeat);
+  }
+}
+
+void LogIfError(const absl::Status& status) {
+  if (!status.ok()) LOG(WARNING) << status.message();
+}
+
+// Serves until a signal, or the end of the run.
+absl::Status RunServer() {
+  ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
+  const RegistryFactory factory(Threads());
+  PlayOptions play;
+  play.max_num_envs = absl::GetFlag(FLAGS_num_envs);
+  EnvService service(&factory, play);
+  RpcServerOptions options;
+  options.address = ListenAddress();
+  options.credentials = CredentialsFromFlags();
+  options.services = {{v1::EnvService::service_full_name(), &service}};
+  options.on_drain = [&] { service.Shutdown(); };
+  ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));
+  if (const std::string path = absl::GetFlag(FLAGS_address_file);
+      !path.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(path, server->address() + "\n"));
+  }
+  LOG(INFO) << "serving environments on " << server->address();
+  ASSIGN_OR_RETURN(const auto coordinator,
+                   JoinCoordinator(server->address(), signals->Stop()));
+  std::binary_semaphore stop(0);
+  const std::stop_callback on_stop(signals->Stop(), [&] { stop.release(); });
+  ServeUntil(&stop, service, coordinator.get());
+  if (coordinator != nullptr) LogIfError(coordinator->Leave("stopped"));
+  service.Shutdown();
+  // Not the server's own grace: it would also wait for learners that are busy
+  // learning to look at their connections.
+  service.AwaitStreams(kGrace);
+  server->Shutdown(absl::ZeroDuration());
+  return absl::OkStatus();
+}
+
+int Main(int argc, char** argv) {
+  StartLifelineWatch();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  switch (ParseCommandLine("flotilla-envserver", kUsage, arguments)) {
+    case Parsed::kRun:
+      break;
+    case Parsed::kExit:
+      return 0;
+    case Parsed::kBadUsage:
+      return 2;
+  }
+  absl::Status status = CheckFlags();
+  if (status.ok()) status = RunServer();
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "flotilla-envserver: %s\n",
+               std::string(status.message()).c_str());
+  return absl::IsInvalidArgument(status) ? 2 : 1;
+}
+
+}  // namespace
+}  // namespace flotilla
+
+int main(int argc, char** argv) {
+  FLAGS_logtostderr = true;
+  google::InitGoogleLogging(argv[0]);
+  return flotilla::Main(argc, argv);
+}

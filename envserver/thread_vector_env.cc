@@ -1,0 +1,278 @@
+#include "envserver/thread_vector_env.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "services/base/random.h"
+#include "services/base/status_macros.h"
+#include "services/env/group_layout.h"
+
+namespace flotilla {
+namespace {
+
+// Environments are others' code, and may throw.
+template <typename Call>
+auto Guard(Call call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::exception& error) {
+    return absl::InternalError(error.what());
+  } catch (...) {
+    return absl::InternalError("an exception that is no std::exception");
+  }
+}
+
+std::string OneLine(const absl::Status& status) {
+  std::string text(status.message());
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
+    const Options& options, MakeEnv make, Listener* listener) {
+  std::vector<std::unique_ptr<Environment>> environments;
+  for (int i = 0; i < options.num_envs; ++i) {
+    ASSIGN_OR_RETURN(auto environment, Guard(make));
+    environments.push_back(std::move(environment));
+  }
+  v1::EnvSpec spec = environments[0]->spec();
+  if (options.max_episode_steps > 0) {
+    spec.set_max_episode_steps(options.max_episode_steps);
+  }
+  ASSIGN_OR_RETURN(const GroupLayout layout,
+                   MakeGroupLayout(spec, options.num_envs, options.num_groups));
+  std::unique_ptr<ThreadVectorEnv> result(
+      new ThreadVectorEnv(options, std::move(make), listener, std::move(spec)));
+  result->observation_bytes_ = layout.observation_bytes;
+  result->action_bytes_ = layout.action_bytes;
+  for (int i = 0; i < options.num_envs; ++i) {
+    RowState& row = result->states_[i];
+    row.index = i;
+    row.env = std::move(environments[i]);
+    row.observation.resize(layout.observation_bytes.size());
+    row.action.resize(layout.action_bytes.size());
+    for (size_t bytes : layout.observation_bytes) {
+      row.final_observation.emplace_back(bytes, '\0');
+    }
+  }
+  RETURN_IF_ERROR(result->StartThreads());
+  return result;
+}
+
+ThreadVectorEnv::ThreadVectorEnv(const Options& options, MakeEnv make,
+                                 Listener* listener, v1::EnvSpec spec)
+    : options_(options),
+      make_(std::move(make)),
+      listener_(listener),
+      rows_(options.num_envs / options.num_groups),
+      spec_(std::move(spec)),
+      states_(options.num_envs),
+      groups_(options.num_groups) {}
+
+absl::Status ThreadVectorEnv::StartThreads() {
+  const int threads = std::min(options_.threads, options_.num_envs);
+  if (threads == 1) return absl::OkStatus();
+  return Guard([&] {
+    for (int i = 0; i < threads; ++i) {
+      threads_.emplace_back([this] { WorkerMain(); });
+    }
+    return absl::OkStatus();
+  });
+}
+
+ThreadVectorEnv::~ThreadVectorEnv() {
+  {
+    MutexLock lock(&mu_);
+    stop_ = true;
+    work_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadVectorEnv::Reset(int group, ObservationBuffers observation,
+                            v1::StepBatch* out) {
+  Begin(group, nullptr, observation, out);
+}
+
+void ThreadVectorEnv::Step(int group, const v1::ActionBatch& actions,
+                           ObservationBuffers observation, v1::StepBatch* out) {
+  Begin(group, &actions, observation, out);
+}
+
+void ThreadVectorEnv::Begin(int group, const v1::ActionBatch* actions,
+                            ObservationBuffers observation,
+                            v1::StepBatch* out) {
+  groups_[group].reset = actions == nullptr;
+  groups_[group].out = out;
+  const std::span<RowState> rows = RowsOf(group);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (size_t i = 0; i < observation.size(); ++i) {
+      const size_t bytes = observation_bytes_[i];
+      rows[r].observation[i] = observation[i].subspan(r * bytes, bytes);
+    }
+    for (size_t i = 0; actions != nullptr && i < action_bytes_.size(); ++i) {
+      const size_t bytes = action_bytes_[i];
+      rows[r].action[i] =
+          std::as_bytes(std::span(actions->action(static_cast<int>(i))))
+              .subspan(r * bytes, bytes);
+    }
+  }
+  if (threads_.empty()) {
+    for (RowState& row : rows) RunRow(groups_[group].reset, &row);
+    Complete(group);
+    return;
+  }
+  MutexLock lock(&mu_);
+  groups_[group].next_row = 0;
+  groups_[group].remaining = rows_;
+  queue_.push_back(group);
+  work_.notify_all();
+}
+
+void ThreadVectorEnv::RunRow(bool reset, RowState* row) {
+  row->outcome = Outcome();
+  row->finished.reset();
+  row->error = reset ? StartEpisode(row) : StepRow(row);
+  if (!row->error.ok()) Remake(row);
+}
+
+absl::Status ThreadVectorEnv::StartEpisode(RowState* row) {
+  if (row->env == nullptr) {
+    return absl::InternalError("the environment could not be made anew");
+  }
+  row->steps = 0;
+  const uint64_t seed =
+      EpisodeSeed(options_.seed, options_.worker_id, row->index,
+                  options_.incarnation, row->episode++);
+  return Guard([&] { return row->env->Reset(seed, row->observation); });
+}
+
+absl::Status ThreadVectorEnv::StepRow(RowState* row) {
+  if (row->env == nullptr) return StartEpisode(row);
+  ASSIGN_OR_RETURN(row->outcome, Guard([&] {
+                     return row->env->Step(row->action, row->observation);
+                   }));
+  Outcome& outcome = row->outcome;
+  if (!std::isfinite(outcome.reward)) {
+    return absl::InternalError(
+        absl::StrCat("the reward is ", outcome.reward, ", want a number"));
+  }
+  ++row->steps;
+  row->game.set_length(row->game.length() + 1);
+  row->game.set_raw_return(row->game.raw_return() + outcome.reward);
+  const int64_t limit = spec_.max_episode_steps();
+  outcome.truncated = !outcome.terminated &&
+                      (outcome.truncated || (limit > 0 && row->steps >= limit));
+  if (!outcome.terminated && !outcome.truncated) return absl::OkStatus();
+  for (size_t i = 0; i < row->observation.size(); ++i) {
+    std::memcpy(row->final_observation[i].data(), row->observation[i].data(),
+                row->observation[i].size());
+  }
+  RETURN_IF_ERROR(StartEpisode(row));
+  if (row->env->GameOver(&row->game)) {
+    row->finished = std::exchange(row->game, v1::EpisodeEnd());
+  }
+  return absl::OkStatus();
+}
+
+void ThreadVectorEnv::Remake(RowState* row) {
+  row->outcome = Outcome();
+  row->finished.reset();
+  row->game.Clear();
+  row->env.reset();
+  auto made = Guard(make_);
+  absl::Status status = made.status();
+  if (made.ok()) {
+    row->env = *std::move(made);
+    status = StartEpisode(row);
+  }
+  if (status.ok()) return;
+  row->env.reset();
+  row->error = absl::InternalError(
+      absl::StrCat(OneLine(row->error), "; then: ", OneLine(status)));
+  for (std::span<std::byte> leaf : row->observation) {
+    std::memset(leaf.data(), 0, leaf.size());
+  }
+}
+
+void ThreadVectorEnv::Complete(int group) {
+  v1::StepBatch* out = groups_[group].out;
+  out->mutable_reward()->resize(rows_ * sizeof(float));
+  out->mutable_terminated()->resize(rows_);
+  out->mutable_truncated()->resize(rows_);
+  out->clear_final_row();
+  out->mutable_final_observation()->clear_leaf();
+  out->clear_episode_end();
+  out->clear_error();
+  absl::Duration delay = absl::ZeroDuration();
+  const std::span<RowState> rows = RowsOf(group);
+  for (int r = 0; r < rows_; ++r) {
+    FillRow(rows[r], r, out);
+    delay = std::max(delay, rows[r].outcome.delay);
+  }
+  listener_->OnGroupDone(group, delay);
+}
+
+void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
+  const Outcome& outcome = row.outcome;
+  std::memcpy(out->mutable_reward()->data() + r * sizeof(float),
+              &outcome.reward, sizeof(float));
+  (*out->mutable_terminated())[r] = outcome.terminated;
+  (*out->mutable_truncated())[r] = outcome.truncated;
+  if (outcome.terminated || outcome.truncated) {
+    v1::Columns* finals = out->mutable_final_observation();
+    out->add_final_row(r);
+    for (size_t i = 0; i < row.final_observation.size(); ++i) {
+      if (out->final_row_size() == 1) finals->add_leaf();
+      finals->mutable_leaf(static_cast<int>(i))
+          ->append(row.final_observation[i]);
+    }
+  }
+  if (row.finished) {
+    v1::EpisodeEnd* end = out->add_episode_end();
+    *end = *row.finished;
+    end->set_row(r);
+  }
+  if (!row.error.ok()) {
+    v1::RowError* error = out->add_error();
+    error->set_row(r);
+    error->set_message(absl::StrCat("env \"", spec_.env_id(), "\", row ",
+                                    row.index, ": ", OneLine(row.error)));
+  }
+}
+
+std::span<ThreadVectorEnv::RowState> ThreadVectorEnv::RowsOf(int group) {
+  return std::span(states_).subspan(static_cast<size_t>(group) * rows_, rows_);
+}
+
+void ThreadVectorEnv::WorkerMain() {
+  while (const auto claimed = ClaimRow()) {
+    const auto [group, row] = *claimed;
+    RunRow(groups_[group].reset, &RowsOf(group)[row]);
+    if (FinishRow(group)) Complete(group);
+  }
+}
+
+std::optional<std::pair<int, int>> ThreadVectorEnv::ClaimRow() {
+  MutexLock lock(&mu_);
+  while (!stop_ && queue_.empty()) lock.Wait(&work_);
+  if (stop_) return std::nullopt;
+  const int group = queue_.front();
+  const int row = groups_[group].next_row++;
+  if (groups_[group].next_row == rows_) queue_.pop_front();
+  return std::pair(group, row);
+}
+
+bool ThreadVectorEnv::FinishRow(int group) {
+  MutexLock lock(&mu_);
+  return --groups_[group].remaining == 0;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,224 @@
+#include "launcher/command_line.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/base/nearest_name.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr size_t kHelpColumn = 34;
+
+std::string Normalized(std::string name) {
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+absl::Status Wrong(const std::string& name, const std::string& value,
+                   const std::string& expected) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " is \"", value, "\"; expected ", expected));
+}
+
+bool Never(const std::string&) { return false; }
+
+}  // namespace
+
+CommandLine::CommandLine(std::string usage, std::string about)
+    : usage_(std::move(usage)), about_(std::move(about)) {}
+
+void CommandLine::Switch(const std::string& name, const std::string& help,
+                         bool* out) {
+  const auto set = [name, out](const std::string& value) {
+    if (absl::SimpleAtob(value, out)) return absl::OkStatus();
+    return Wrong(name, value, "true or false");
+  };
+  flags_.push_back({name, "", help, set, "true", Never, {}});
+}
+
+void CommandLine::Text(const std::string& name, const std::string& value_name,
+                       const std::string& help,
+                       std::optional<std::string>* out) {
+  const auto set = [name, out](const std::string& value) {
+    if (value.empty()) return Wrong(name, value, "a value");
+    *out = value;
+    return absl::OkStatus();
+  };
+  flags_.push_back({name, value_name, help, set, "", nullptr, {}});
+}
+
+void CommandLine::Text(const std::string& name, const std::string& value_name,
+                       const std::string& help, std::string* out) {
+  const auto set = [name, out](const std::string& value) {
+    if (value.empty()) return Wrong(name, value, "a value");
+    *out = value;
+    return absl::OkStatus();
+  };
+  flags_.push_back({name, value_name, help, set, "", nullptr, {}});
+}
+
+void CommandLine::Choice(const std::string& name,
+                         const std::vector<std::string>& choices,
+                         const std::string& help, std::string* out) {
+  const auto set = [name, choices, out](const std::string& value) {
+    const std::string wanted = absl::AsciiStrToLower(value);
+    if (std::find(choices.begin(), choices.end(), wanted) == choices.end()) {
+      return Wrong(name, value,
+                   absl::StrCat("one of ", absl::StrJoin(choices, ", "),
+                                DidYouMean(value, choices)));
+    }
+    *out = wanted;
+    return absl::OkStatus();
+  };
+  flags_.push_back(
+      {name, absl::StrJoin(choices, "|"), help, set, "", nullptr, {}});
+}
+
+void CommandLine::Int(const std::string& name, const std::string& value_name,
+                      int low, const std::string& help,
+                      std::optional<int>* out) {
+  const auto set = [name, low, out](const std::string& value) {
+    int parsed = 0;
+    if (!absl::SimpleAtoi(value, &parsed) || parsed < low) {
+      return Wrong(name, value, absl::StrCat("an integer of at least ", low));
+    }
+    *out = parsed;
+    return absl::OkStatus();
+  };
+  flags_.push_back({name, value_name, help, set, "", nullptr, {}});
+}
+
+void CommandLine::List(const std::string& name, const std::string& value_name,
+                       const std::string& help, std::vector<std::string>* out) {
+  const auto set = [out](const std::string& value) {
+    out->push_back(value);
+    return absl::OkStatus();
+  };
+  flags_.push_back({name, value_name, help, set, "", nullptr, {}});
+}
+
+void CommandLine::OptionalText(const std::string& name,
+                               const std::string& value_name,
+                               const std::string& help, const std::string& bare,
+                               std::function<bool(const std::string&)> is_value,
+                               std::optional<std::string>* out) {
+  const auto set = [name, out](const std::string& value) {
+    if (value.empty()) return Wrong(name, value, "a value");
+    *out = value;
+    return absl::OkStatus();
+  };
+  flags_.push_back({name,
+                    absl::StrCat("[", value_name, "]"),
+                    help,
+                    set,
+                    bare,
+                    std::move(is_value),
+                    {}});
+}
+
+void CommandLine::Credentials(RpcCredentials* out) {
+  Text("--tls-cert", "FILE",
+       "mutual TLS for all services: this job's certificate", &out->tls_cert);
+  Text("--tls-key", "FILE", "its private key", &out->tls_key);
+  Text("--tls-ca", "FILE", "who signs everybody's certificates", &out->tls_ca);
+  Text("--token-file", "FILE", "shared token for all services",
+       &out->token_file);
+  Switch("--insecure", "serve other hosts with neither TLS nor a token",
+         &out->insecure);
+}
+
+void CommandLine::Alias(const std::string& alias, const std::string& name) {
+  Find(name)->aliases.push_back(alias);
+}
+
+CommandLine::Flag* CommandLine::Find(const std::string& name) {
+  for (Flag& flag : flags_) {
+    if (flag.name == name) return &flag;
+    for (const std::string& alias : flag.aliases) {
+      if (alias == name) return &flag;
+    }
+  }
+  return nullptr;
+}
+
+absl::Status CommandLine::Unknown(const std::string& argument) const {
+  std::vector<std::string> known;
+  for (const Flag& flag : flags_) {
+    known.push_back(flag.name);
+    known.insert(known.end(), flag.aliases.begin(), flag.aliases.end());
+  }
+  std::string nearest = NearestName(argument, known);
+  for (const Flag& flag : flags_) {
+    const auto& aliases = flag.aliases;
+    if (std::count(aliases.begin(), aliases.end(), nearest) > 0) {
+      nearest = flag.name;
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no flag ", argument,
+      nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
+absl::StatusOr<std::vector<std::string>> CommandLine::Parse(
+    const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    help_asked_ |= argument == "--help" || argument == "-h";
+  }
+  std::vector<std::string> rest;
+  if (help_asked_) return rest;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    if (argument == "--") {
+      rest.insert(rest.end(), arguments.begin() + i + 1, arguments.end());
+      break;
+    }
+    if (argument.size() < 2 || argument[0] != '-') {
+      rest.push_back(argument);
+      continue;
+    }
+    const size_t equals = argument.find('=');
+    const std::string typed = argument.substr(0, equals);
+    Flag* flag = Find(Normalized(typed));
+    if (flag == nullptr) return Unknown(typed);
+    std::string value = flag->bare;
+    if (equals != argument.npos) {
+      value = argument.substr(equals + 1);
+    } else if (flag->is_value == nullptr) {
+      if (i + 1 == arguments.size() ||
+          absl::StartsWith(arguments[i + 1], "--")) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            flag->name, " needs a value: ", flag->name, " ", flag->value_name));
+      }
+      value = arguments[++i];
+    } else if (i + 1 < arguments.size() && flag->is_value(arguments[i + 1])) {
+      value = arguments[++i];
+    }
+    RETURN_IF_ERROR(flag->set(value));
+  }
+  return rest;
+}
+
+std::string CommandLine::Help() const {
+  std::string text = absl::StrCat("usage: ", usage_, "\n\n", about_, "\n");
+  if (!flags_.empty()) absl::StrAppend(&text, "\nflags:\n");
+  for (const Flag& flag : flags_) {
+    std::string left = absl::StrCat("  ", flag.name);
+    if (!flag.value_name.empty()) absl::StrAppend(&left, " ", flag.value_name);
+    if (left.size() >= kHelpColumn) {
+      absl::StrAppend(&text, left, "\n", std::string(kHelpColumn, ' '));
+    } else {
+      absl::StrAppend(&text, left, std::string(kHelpColumn - left.size(), ' '));
+    }
+    absl::StrAppend(&text, flag.help, "\n");
+  }
+  return text;
+}
+
+}  // namespace flotilla

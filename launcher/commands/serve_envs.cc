@@ -1,0 +1,121 @@
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/commands/command.h"
+#include "launcher/programs.h"
+#include "launcher/supervisor.h"
+#include "services/base/shutdown.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+struct ServeFlags {
+  std::optional<std::string> listen;
+  std::optional<std::string> coordinator;
+  std::optional<int> workers;
+  std::optional<int> num_envs;
+  std::optional<int> threads;
+  RpcCredentials credentials;
+};
+
+// Worker i's address: the port after the one before, any free port for 0, a
+// suffix for a unix socket.
+absl::StatusOr<std::string> AddressOf(const std::string& listen, int worker) {
+  if (worker == 0) return listen;
+  if (absl::StartsWith(listen, "unix"))
+    return absl::StrCat(listen, ".", worker);
+  const size_t colon = listen.rfind(':');
+  int port = 0;
+  if (colon == listen.npos ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &port)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen is \"", listen, "\"; expected HOST:PORT or unix:PATH"));
+  }
+  if (port == 0) return listen;
+  return absl::StrCat(listen.substr(0, colon + 1), port + worker);
+}
+
+absl::StatusOr<std::vector<SubprocessOptions>> MakeServers(
+    const ServeFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string program,
+                   FindProgram("flotilla-envserver"));
+  std::vector<SubprocessOptions> servers;
+  for (int i = 0; i < flags.workers.value_or(1); ++i) {
+    SubprocessOptions server;
+    server.argv = {program};
+    if (flags.listen) {
+      ASSIGN_OR_RETURN(const std::string address, AddressOf(*flags.listen, i));
+      server.argv.push_back("--listen=" + address);
+    }
+    if (flags.coordinator) {
+      server.argv.push_back("--coordinator=" + *flags.coordinator);
+    }
+    if (flags.num_envs) {
+      server.argv.push_back(absl::StrCat("--num_envs=", *flags.num_envs));
+    }
+    if (flags.threads) {
+      server.argv.push_back(absl::StrCat("--threads=", *flags.threads));
+    }
+    for (const std::string& flag : CredentialFlags(flags.credentials)) {
+      server.argv.push_back(flag);
+    }
+    servers.push_back(server);
+  }
+  return servers;
+}
+
+}  // namespace
+
+int RunServeEnvs(const Arguments& arguments) {
+  ServeFlags flags;
+  CommandLine line(
+      "flotilla serve-envs (--listen ADDR | --coordinator HOST:PORT) [flags]",
+      "Serves environments to learners of other processes and hosts, until "
+      "Ctrl-C.");
+  line.Text("--listen", "ADDR", "HOST:PORT or unix:PATH; learners name it",
+            &flags.listen);
+  line.Text("--coordinator", "HOST:PORT",
+            "offer them to this run, which assigns them", &flags.coordinator);
+  line.Int("--workers", "N", 1, "server processes (default 1)", &flags.workers);
+  line.Int("--num-envs", "N", 1, "environments that each offers",
+           &flags.num_envs);
+  line.Int("--threads", "N", 0, "stepping threads of each; 0: one a core",
+           &flags.threads);
+  line.Credentials(&flags.credentials);
+  const ParsedLine parsed = ParseLine("serve-envs", arguments, 0, &line);
+  if (parsed.exit_code) return *parsed.exit_code;
+  if (!flags.listen && !flags.coordinator) {
+    return ReportUsage("serve-envs",
+                       absl::InvalidArgumentError(
+                           "needs --listen ADDR or --coordinator HOST:PORT"));
+  }
+  const auto servers = MakeServers(flags);
+  if (!servers.ok()) return Report("serve-envs", servers.status());
+  const auto signals = ShutdownSignals::Install();
+  if (!signals.ok()) return Report("serve-envs", signals.status());
+
+  SupervisorOptions options;
+  options.num_learners = static_cast<int>(servers->size());
+  options.command = [&](const LearnerStart& start) {
+    return (*servers)[start.index];
+  };
+  options.name = [](int i) { return absl::StrCat("env server ", i); };
+  options.log_path = [](int) { return std::string(); };
+  options.error_path = [](int) { return std::string(); };
+  options.save_and_stop = absl::Seconds(10);
+  options.stop_signal = [&] { return (*signals)->first_signal(); };
+  options.stop_now = [&] { return (*signals)->StopNow().stop_requested(); };
+  options.notice = [](const std::string& text) {
+    std::fprintf(stderr, "flotilla serve-envs: %s\n", text.c_str());
+  };
+  const SupervisorResult result = Supervisor(options).Run();
+  if (!result.failure.empty()) {
+    Report("serve-envs", absl::UnavailableError(result.failure));
+  }
+  return result.exit_code;
+}
+
+}  // namespace flotilla

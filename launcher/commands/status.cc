@@ -1,0 +1,95 @@
+#include <google/protobuf/util/json_util.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/commands/command.h"
+#include "launcher/coordinator_calls.h"
+#include "launcher/find_coordinator.h"
+#include "launcher/progress.h"
+#include "launcher/run_folder.h"
+#include "launcher/summary.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kInterval = absl::Seconds(1);
+
+void Print(const v1::Status& status, bool json, bool redraw) {
+  if (json) {
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    options.always_print_primitive_fields = true;
+    std::string text;
+    google::protobuf::util::MessageToJsonString(status, &text, options);
+    std::printf("%s\n", text.c_str());
+  } else {
+    // Home, and the screen cleared.
+    std::printf("%s%s", redraw ? "\x1b[H\x1b[J" : "",
+                StatusText(status).c_str());
+  }
+  std::fflush(stdout);
+}
+
+// A run whose coordinator is gone is over, or was killed.
+int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
+                 bool json) {
+  const RunFolder folder(run.run_dir);
+  const auto summary = run.run_dir.empty() ? absl::NotFoundError("no folder")
+                                           : ReadJson(folder.summary());
+  if (!summary.ok()) return Report("status", unreachable);
+  if (json) {
+    std::string text;
+    google::protobuf::util::MessageToJsonString(*summary, &text);
+    std::printf("%s\n", text.c_str());
+  } else {
+    std::printf("the run in %s is over\n%s", run.run_dir.c_str(),
+                DescribeSummary(*summary).c_str());
+  }
+  return kExitDone;
+}
+
+}  // namespace
+
+int RunStatus(const Arguments& arguments) {
+  std::optional<std::string> run_dir, coordinator;
+  RpcCredentials credentials;
+  bool watch = false, json = false;
+  CommandLine line("flotilla status [RUN] [flags]",
+                   "Shows what a run is doing: the newest in runs/ if none is "
+                   "named.");
+  line.Text("--run-dir", "DIR", "the run's folder", &run_dir);
+  line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
+  line.Switch("--watch", "go on until the run ends", &watch);
+  line.Switch("--json", "one JSON object (with --watch, one a line)", &json);
+  line.Credentials(&credentials);
+  const ParsedLine parsed = ParseLine("status", arguments, 1, &line);
+  if (parsed.exit_code) return *parsed.exit_code;
+  if (!parsed.positional.empty()) run_dir = parsed.positional[0];
+
+  const auto run = FindCoordinator(coordinator, run_dir);
+  if (!run.ok()) return Report("status", run.status());
+  const auto calls = CoordinatorCalls::Make(run->address, credentials);
+  if (!calls.ok()) return Report("status", calls.status());
+  const auto status = (*calls)->GetStatus(kTimeout);
+  const absl::Status answered =
+      status.ok() ? CheckSameRun(*run, *status) : status.status();
+  if (!answered.ok()) return ShowFinished(*run, answered, json);
+  const bool redraw = watch && !json && isatty(STDOUT_FILENO);
+  Print(*status, json, redraw);
+  if (!watch) return kExitDone;
+  v1::GenerationState last = v1::GENERATION_STATE_UNSPECIFIED;
+  const absl::Status watched =
+      (*calls)->WatchStatus(kInterval, [&](const v1::Status& now) {
+        Print(now, json, redraw);
+        last = now.state();
+        return last != v1::CLOSED;
+      });
+  if (!watched.ok()) return ShowFinished(*run, watched, json);
+  return kExitDone;
+}
+
+}  // namespace flotilla

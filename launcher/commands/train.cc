@@ -1,0 +1,338 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/commands/command.h"
+#include "launcher/config_finder.h"
+#include "launcher/env_check.h"
+#include "launcher/gpus.h"
+#include "launcher/programs.h"
+#include "launcher/train_job.h"
+#include "launcher/train_plan.h"
+#include "services/base/config.h"
+#include "services/base/config_available.h"
+#include "services/base/shutdown.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kEnvTimeout = absl::Seconds(60);
+
+struct TrainFlags {
+  std::optional<std::string> config;
+  TopologyFlags topology;
+  std::string backend;
+  std::optional<int> max_restarts;
+  std::optional<std::string> run_dir;
+  std::optional<std::string> resume;
+  std::vector<std::string> overrides;
+  bool dry_run = false;
+  RpcCredentials credentials;
+  std::string progress = "auto";
+};
+
+// --resume takes the next argument only if it is "latest" or a folder; else
+// that is the configuration.
+bool IsResumeValue(const std::string& argument) {
+  std::error_code error;
+  return argument == "latest" || fs::is_directory(argument, error) ||
+         (absl::StrContains(argument, "/") &&
+          !absl::EndsWith(argument, ".textproto") && argument[0] != '-');
+}
+
+CommandLine MakeLine(TrainFlags* flags) {
+  CommandLine line(
+      "flotilla train CONFIG [flags]",
+      "Trains as CONFIG says: a file, or a name that `flotilla configs` "
+      "lists.\n"
+      "With --resume, CONFIG may be left out: the run's own is used.");
+  TopologyFlags* topology = &flags->topology;
+  line.Text("--nproc-per-node", "N|auto|gpu",
+            "learners on this node (auto: one a GPU, else 1)",
+            &topology->nproc_per_node);
+  line.Text("--nnodes", "N|MIN:MAX", "nodes; a range makes the job elastic",
+            &topology->nnodes);
+  line.Int("--node-rank", "R", 0, "which node this is", &topology->node_rank);
+  line.Text("--coordinator", "HOST:PORT",
+            "where the nodes meet; node 0 starts it if nothing listens",
+            &topology->coordinator);
+  line.Text("--master-addr", "HOST", "as in torchrun: --coordinator's host",
+            &topology->master_addr);
+  line.Int("--master-port", "PORT", 0, "as in torchrun: --coordinator's port",
+           &topology->master_port);
+  line.Text("--rdzv-endpoint", "HOST:PORT", "as in torchrun: --coordinator",
+            &topology->rdzv_endpoint);
+  line.Switch("--standalone", "one node, a coordinator of its own",
+              &topology->standalone);
+  line.Choice("--backend", {"auto", "nccl", "gloo"},
+              "gradient collectives (auto: NCCL if every rank has a GPU)",
+              &flags->backend);
+  line.Int("--max-restarts", "N", 0,
+           "replacements of one learner in 10 minutes (default 3)",
+           &flags->max_restarts);
+  line.Text("--run-dir", "DIR", "the run's folder (default runs/CONFIG-TIME)",
+            &flags->run_dir);
+  line.OptionalText("--resume", "latest|PATH",
+                    "go on from the run's newest checkpoint, or from PATH",
+                    "latest", IsResumeValue, &flags->resume);
+  line.List("--set", "PATH=VALUE",
+            "override a field: --set optimizer.learning_rate=1e-3",
+            &flags->overrides);
+  line.Switch("--dry-run",
+              "print configuration, topology and sizes; start nothing",
+              &flags->dry_run);
+  line.Credentials(&flags->credentials);
+  line.Choice("--progress", {"auto", "plain", "none"},
+              "live progress (auto: a bar on a terminal, else lines)",
+              &flags->progress);
+  line.Alias("--nproc", "--nproc-per-node");
+  return line;
+}
+
+// ---- Where the run lives and what it goes on from
+
+struct Place {
+  std::string run_dir;
+  std::string config_path;
+  std::optional<std::string> resume;  // "latest" or a checkpoint's path
+};
+
+bool IsCheckpoint(const std::string& path) {
+  std::error_code error;
+  return fs::exists(fs::path(path) / "weights.safetensors", error);
+}
+
+// A run folder named after the job, where several launchers have to agree.
+std::string SharedRunPath(const std::string& name, const Topology& topology) {
+  if (!topology.has_peers()) return "";
+  if (const char* job = std::getenv("SLURM_JOB_ID")) {
+    return absl::StrCat("runs/", name, "-slurm", job);
+  }
+  if (const char* run = std::getenv("TORCHELASTIC_RUN_ID");
+      run != nullptr && std::string(run) != "none") {
+    return absl::StrCat("runs/", name, "-", run);
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
+                                         const std::string& name,
+                                         const Topology& topology) {
+  if (flags.run_dir) return *flags.run_dir;
+  const std::string shared = SharedRunPath(name, topology);
+  if (!shared.empty()) return shared;
+  if (topology.has_peers()) {
+    return absl::InvalidArgumentError(
+        "several launchers share this run's folder: name it with --run-dir, on "
+        "storage that all nodes see");
+  }
+  if (!flags.resume) return NewRunPath(name, absl::Now());
+  if (*flags.resume != "latest") return NewRunPath(name, absl::Now());
+  const std::string newest = NewestRunPath(name);
+  if (newest.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume: there is no run \"runs/", name,
+                     "-*\" to go on with; name its folder with --run-dir"));
+  }
+  return newest;
+}
+
+// A PATH that is a run's folder, or a checkpoint inside one, also says where
+// the run lives, unless --run-dir does.
+absl::Status TakeResumePath(TrainFlags* flags) {
+  if (!flags->resume || *flags->resume == "latest") return absl::OkStatus();
+  const std::string path = *flags->resume;
+  // A checkpoint holds a config.textproto as a run's folder does.
+  if (!IsCheckpoint(path) && RunFolder(path).HoldsRun()) {
+    if (!flags->run_dir) {
+      flags->run_dir = path;
+      flags->resume = "latest";
+      return absl::OkStatus();
+    }
+    flags->resume = RunFolder(path).latest_checkpoint();
+    if (fs::path(path) == fs::path(*flags->run_dir)) flags->resume = "latest";
+    return absl::OkStatus();
+  }
+  if (!IsCheckpoint(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", path,
+                     " is neither a run's folder nor a checkpoint (no "
+                     "weights.safetensors)"));
+  }
+  std::error_code error;
+  const fs::path absolute = fs::absolute(path, error).lexically_normal();
+  flags->resume = absolute.string();
+  const fs::path run = absolute.parent_path().parent_path();
+  if (!flags->run_dir && RunFolder(run).HoldsRun()) flags->run_dir = run;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
+  RETURN_IF_ERROR(TakeResumePath(&flags));
+  Place place;
+  place.resume = flags.resume;
+  std::string name;
+  if (flags.config) {
+    ASSIGN_OR_RETURN(place.config_path, FindConfig(*flags.config));
+    name = ConfigName(place.config_path);
+  } else if (!flags.resume) {
+    return absl::InvalidArgumentError(
+        "name a configuration: `flotilla train cartpole_ppo` "
+        "(`flotilla configs` lists them)");
+  }
+  ASSIGN_OR_RETURN(place.run_dir, ChooseRunDir(flags, name, topology));
+  const RunFolder folder(place.run_dir);
+  if (!flags.config) {
+    place.config_path = folder.config();
+    std::error_code error;
+    if (!fs::exists(place.config_path, error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--resume: there is no run in ", place.run_dir,
+                       "; name a configuration to start one there"));
+    }
+  }
+  // Where launchers share a folder, the one that made it may be ahead of us.
+  if (topology.hosts_coordinator && folder.HoldsRun() && !flags.resume &&
+      !flags.dry_run) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the folder ", place.run_dir,
+        " holds a run already; go on with it (--resume), or choose another "
+        "--run-dir"));
+  }
+  // The same command line starts a job and, requeued, goes on with it.
+  if (place.resume == "latest" && !folder.HasCheckpoint()) place.resume.reset();
+  return place;
+}
+
+// ---- Checks before anything starts
+
+absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
+                                         const Place& place) {
+  std::vector<std::string> overrides = flags.overrides;
+  if (!flags.backend.empty()) {
+    overrides.push_back("distributed.backend=" + flags.backend);
+  }
+  ASSIGN_OR_RETURN(v1::RunConfig config,
+                   LoadValidRunConfig(place.config_path, overrides));
+  std::string before_path = RunFolder(place.run_dir).config();
+  if (place.resume && *place.resume != "latest") {
+    before_path = *place.resume + "/config.textproto";
+  }
+  std::error_code error;
+  if (flags.resume && fs::exists(before_path, error)) {
+    ASSIGN_OR_RETURN(const v1::RunConfig before,
+                     LoadRunConfig(before_path, {}));
+    RETURN_IF_ERROR(CheckResumable(before, config));
+  }
+  return Resolved(config);
+}
+
+absl::Status CheckReachable(const TrainFlags& flags, const Topology& topology) {
+  RETURN_IF_ERROR(CheckCredentials(flags.credentials));
+  const RpcCredentials& c = flags.credentials;
+  if (!topology.hosts_coordinator || IsLocalAddress(topology.coordinator) ||
+      c.uses_tls() || c.uses_token() || c.insecure) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the coordinator at ", topology.coordinator,
+      " can be reached from other hosts; give --tls-cert, --tls-key and "
+      "--tls-ca, or --token-file, or --insecure on a network you trust"));
+}
+
+absl::Status CheckEnvironment(const v1::RunConfig& config) {
+  const auto spec =
+      AskEnvServer(config.env().id(), config.env().options(), kEnvTimeout);
+  if (spec.ok()) return absl::OkStatus();
+  const std::string message = absl::StrCat("env.id is \"", config.env().id(),
+                                           "\": ", spec.status().message());
+  // What the server refuses is wrong in the configuration; the rest is not.
+  if (absl::IsUnavailable(spec.status()) ||
+      absl::IsDeadlineExceeded(spec.status())) {
+    return absl::UnavailableError(message);
+  }
+  return absl::InvalidArgumentError(message);
+}
+
+absl::Status CheckPrograms(const Topology& topology) {
+  RETURN_IF_ERROR(FindProgram("flotilla-learner").status());
+  RETURN_IF_ERROR(FindProgram("flotilla-envserver").status());
+  if (!topology.hosts_coordinator) return absl::OkStatus();
+  return FindProgram("flotilla-coordinator").status();
+}
+
+absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags) {
+  TrainJob job;
+  const int gpus = static_cast<int>(SurveyGpus().gpus.size());
+  ASSIGN_OR_RETURN(job.topology,
+                   DetectTopology(flags.topology, CurrentEnvironment(), gpus));
+  ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
+  ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place));
+  RETURN_IF_ERROR(CheckAvailable(job.config));
+  RETURN_IF_ERROR(CheckDevices(job.config, job.topology, gpus));
+  RETURN_IF_ERROR(CheckReachable(flags, job.topology));
+  job.folder = RunFolder(place.run_dir);
+  job.resume = place.resume;
+  job.max_restarts = flags.max_restarts.value_or(3);
+  job.credentials = flags.credentials;
+  job.progress = flags.progress;
+  if (flags.dry_run) {
+    std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
+                place.config_path.c_str(), FormatResolved(job.config).c_str(),
+                DescribePlan(job.config, job.topology, gpus).c_str(),
+                "run folder", place.run_dir.c_str(), "resume from",
+                job.resume.value_or("nothing: a new run").c_str());
+    return job;
+  }
+  RETURN_IF_ERROR(CheckPrograms(job.topology));
+  RETURN_IF_ERROR(CheckEnvironment(job.config));
+  return job;
+}
+
+// Nobody reading our output is no reason to lose the run. A closed terminal is
+// one to save it and stop; under nohup that stays ignored, too.
+void SurviveTheTerminal() {
+  std::signal(SIGPIPE, SIG_IGN);
+  struct sigaction before = {};
+  sigaction(SIGHUP, nullptr, &before);
+  if (before.sa_handler == SIG_IGN) return;
+  struct sigaction action = {};
+  action.sa_handler = [](int) { kill(getpid(), SIGTERM); };
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGHUP, &action, nullptr);
+}
+
+}  // namespace
+
+int RunTrain(const Arguments& arguments) {
+  TrainFlags flags;
+  CommandLine line = MakeLine(&flags);
+  const ParsedLine parsed = ParseLine("train", arguments, 1, &line);
+  if (parsed.exit_code) return *parsed.exit_code;
+  if (!parsed.positional.empty()) flags.config = parsed.positional[0];
+
+  const auto signals = ShutdownSignals::Install();
+  if (!signals.ok()) return Report("train", signals.status());
+  SurviveTheTerminal();
+  const auto job = MakeJob(flags);
+  if (!job.ok()) return Report("train", job.status());
+  if (flags.dry_run) return kExitDone;
+  if (const absl::Status made = job->folder.Make(); !made.ok()) {
+    return Report("train", made);
+  }
+  if (!job->topology.hosts_coordinator) return RunTrainJob(*job, **signals);
+  const auto lock = RunLock::Take(job->folder);
+  if (!lock.ok()) return Report("train", lock.status());
+  return RunTrainJob(*job, **signals);
+}
+
+}  // namespace flotilla

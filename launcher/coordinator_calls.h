@@ -1,0 +1,57 @@
+#ifndef FLOTILLA_LAUNCHER_COORDINATOR_CALLS_H_
+#define FLOTILLA_LAUNCHER_COORDINATOR_CALLS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/rpc/credentials.h"
+
+namespace flotilla {
+
+// The calls that people and launchers make to a coordinator. They need no seat
+// in the run; CoordinatorClient is for those who have one.
+//
+// Thread-safe. Each call blocks until its timeout at most.
+// Errors: kUnavailable, naming the address and the remedy, when nobody answers
+// there; kFailedPrecondition when what answers is no coordinator.
+class CoordinatorCalls {
+ public:
+  static absl::StatusOr<std::unique_ptr<CoordinatorCalls>> Make(
+      const std::string& address, const RpcCredentials& credentials);
+
+  absl::StatusOr<v1::Status> GetStatus(absl::Duration timeout);
+
+  // Gives every status to `on_status` until that returns false, the run ends
+  // (OK), or the connection breaks.
+  absl::Status WatchStatus(
+      absl::Duration interval,
+      const std::function<bool(const v1::Status&)>& on_status);
+
+  absl::Status Stop(const std::string& reason, absl::Duration timeout);
+  absl::Status CloseRun(const std::string& member_id, const std::string& status,
+                        absl::Duration timeout);
+
+  const std::string& address() const { return address_; }
+
+ private:
+  CoordinatorCalls(std::string address,
+                   std::unique_ptr<v1::CoordinatorService::Stub> stub)
+      : address_(std::move(address)), stub_(std::move(stub)) {}
+
+  absl::Status Explain(const grpc::Status& status) const;
+
+  const std::string address_;
+  const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
+};
+
+// Whether something accepts connections at HOST:PORT.
+bool SomethingListens(const std::string& address);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LAUNCHER_COORDINATOR_CALLS_H_

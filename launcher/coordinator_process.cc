@@ -1,0 +1,136 @@
+#include "launcher/coordinator_process.h"
+
+#include <signal.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/coordinator_calls.h"
+#include "launcher/programs.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(20);
+constexpr absl::Duration kStopTimeout = absl::Seconds(3);
+constexpr int kMostRestarts = 10;
+constexpr absl::Duration kRestartWindow = absl::Minutes(10);
+
+std::string LogPath(const RunFolder& folder) {
+  return folder.logs() + "/coordinator.log";
+}
+
+std::string JournalPath(const RunFolder& folder) {
+  return folder.path() + "/coordinator.journal";
+}
+
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::string LastLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string last;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) last = line;
+  }
+  return last;
+}
+
+std::string WithAnyPort(const std::string& address) {
+  return absl::StrCat(address.substr(0, address.rfind(':')), ":0");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
+    const CoordinatorOptions& options) {
+  std::error_code ignored;
+  std::filesystem::remove(JournalPath(options.folder), ignored);
+  std::unique_ptr<CoordinatorProcess> result(new CoordinatorProcess(options));
+  const bool taken = options.any_port && SomethingListens(options.address);
+  absl::Status started =
+      result->Launch(taken ? WithAnyPort(options.address) : options.address);
+  if (started.ok()) started = result->AwaitAddress();
+  // Someone may have taken it just now, or listen where we cannot connect.
+  if (!started.ok() && options.any_port && !taken) {
+    started = result->Launch(WithAnyPort(options.address));
+    if (started.ok()) started = result->AwaitAddress();
+  }
+  RETURN_IF_ERROR(started);
+  return result;
+}
+
+CoordinatorProcess::CoordinatorProcess(const CoordinatorOptions& options)
+    : options_(options), budget_(kMostRestarts, kRestartWindow) {}
+
+CoordinatorProcess::~CoordinatorProcess() {
+  if (process_ == nullptr) return;
+  process_->Signal(SIGTERM);
+  process_->Wait(kStopTimeout);
+}
+
+absl::Status CoordinatorProcess::Launch(const std::string& address) {
+  std::error_code ignored;
+  std::filesystem::remove(options_.folder.coordinator_address(), ignored);
+  SubprocessOptions program;
+  ASSIGN_OR_RETURN(const std::string path, FindProgram("flotilla-coordinator"));
+  program.argv = {path, "--listen=" + address,
+                  "--address_file=" + options_.folder.coordinator_address(),
+                  "--journal=" + JournalPath(options_.folder)};
+  for (const std::string& flag : options_.flags) program.argv.push_back(flag);
+  for (const std::string& flag : CredentialFlags(options_.credentials)) {
+    program.argv.push_back(flag);
+  }
+  program.log_path = LogPath(options_.folder);
+  ASSIGN_OR_RETURN(process_, Subprocess::Start(program));
+  return absl::OkStatus();
+}
+
+absl::Status CoordinatorProcess::AwaitAddress() {
+  const absl::Time deadline = absl::Now() + kStartTimeout;
+  while (absl::Now() < deadline) {
+    address_ = ReadLine(options_.folder.coordinator_address());
+    if (!address_.empty()) return absl::OkStatus();
+    if (const auto exit = process_->Wait(absl::Milliseconds(10))) {
+      return absl::UnavailableError(
+          absl::StrCat("the coordinator could not start (", exit->ToString(),
+                       "): ", LastLine(LogPath(options_.folder)),
+                       "\nlog: ", LogPath(options_.folder)));
+    }
+  }
+  return absl::UnavailableError(
+      absl::StrCat("the coordinator did not serve within ",
+                   absl::FormatDuration(kStartTimeout),
+                   "; log: ", LogPath(options_.folder)));
+}
+
+absl::Status CoordinatorProcess::Check() {
+  if (restart_at_) {
+    if (absl::Now() < *restart_at_) return absl::OkStatus();
+    restart_at_.reset();
+    return Launch(address_);
+  }
+  const auto exit = process_->Poll();
+  if (!exit) return absl::OkStatus();
+  const std::string died =
+      absl::StrCat("the coordinator died (", exit->ToString(), ")");
+  const auto pause = budget_.Charge(absl::Now());
+  if (!pause) {
+    return absl::UnavailableError(absl::StrCat(
+        died, " again and again; log: ", LogPath(options_.folder)));
+  }
+  options_.notice(absl::StrCat(died, "; starting it again in ",
+                               absl::FormatDuration(*pause),
+                               ", training goes on"));
+  restart_at_ = absl::Now() + *pause;
+  return absl::OkStatus();
+}
+
+}  // namespace flotilla

@@ -1,0 +1,56 @@
+#include "launcher/find_coordinator.h"
+
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "launcher/run_folder.h"
+#include "launcher/topology.h"
+
+namespace flotilla {
+namespace {
+
+std::string AddressIn(const RunFolder& folder) {
+  std::ifstream file(folder.coordinator_address());
+  std::string address;
+  std::getline(file, address);
+  return address;
+}
+
+}  // namespace
+
+absl::StatusOr<RunAddress> FindCoordinator(
+    const std::optional<std::string>& coordinator,
+    const std::optional<std::string>& run_dir) {
+  if (coordinator && run_dir) {
+    return absl::InvalidArgumentError(
+        "give --coordinator or --run-dir, not both");
+  }
+  if (coordinator) {
+    const bool has_port = absl::StrContains(*coordinator, ":");
+    return RunAddress{
+        has_port ? *coordinator : absl::StrCat(*coordinator, ":", kDefaultPort),
+        ""};
+  }
+  const std::string folder = run_dir.value_or(NewestRunPath(""));
+  if (folder.empty()) {
+    return RunAddress{absl::StrCat("127.0.0.1:", kDefaultPort), ""};
+  }
+  if (!RunFolder(folder).HoldsRun()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--run-dir ", folder, " holds no run"));
+  }
+  return RunAddress{AddressIn(RunFolder(folder)), folder};
+}
+
+absl::Status CheckSameRun(const RunAddress& run, const v1::Status& status) {
+  if (run.run_dir.empty() || status.run_id().empty() ||
+      status.run_id() == RunFolder(run.run_dir).name()) {
+    return absl::OkStatus();
+  }
+  return absl::UnavailableError(
+      absl::StrCat("the run in ", run.run_dir, " is over; the coordinator at ",
+                   run.address, " is of the run \"", status.run_id(), "\""));
+}
+
+}  // namespace flotilla

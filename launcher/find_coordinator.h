@@ -1,0 +1,33 @@
+#ifndef FLOTILLA_LAUNCHER_FIND_COORDINATOR_H_
+#define FLOTILLA_LAUNCHER_FIND_COORDINATOR_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
+
+namespace flotilla {
+
+// The run that `flotilla status` and `flotilla stop` are about.
+struct RunAddress {
+  std::string address;  // HOST:PORT of its coordinator
+  std::string run_dir;  // "" if only the address was given
+};
+
+// From --coordinator, or the folder's coordinator.address, or, where neither is
+// given, the newest folder in runs/, or port 29400 of this host.
+// Errors: kInvalidArgument if both are given or the folder holds no run.
+absl::StatusOr<RunAddress> FindCoordinator(
+    const std::optional<std::string>& coordinator,
+    const std::optional<std::string>& run_dir);
+
+// Whether `status`, which came from that address, is of the run in that folder:
+// ports are used again.
+// Errors: kUnavailable, naming the run that is there now.
+absl::Status CheckSameRun(const RunAddress& run, const v1::Status& status);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LAUNCHER_FIND_COORDINATOR_H_

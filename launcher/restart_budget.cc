@@ -1,0 +1,27 @@
+#include "launcher/restart_budget.h"
+
+#include <algorithm>
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Seconds(1);
+constexpr absl::Duration kLongestPause = absl::Seconds(30);
+
+}  // namespace
+
+std::optional<absl::Duration> RestartBudget::Charge(absl::Time now) {
+  while (!recent_.empty() && recent_.front() <= now - window_) {
+    recent_.pop_front();
+  }
+  if (static_cast<int>(recent_.size()) >= most_) return std::nullopt;
+  absl::Duration pause = kFirstPause;
+  for (size_t i = 0; i < recent_.size(); ++i) {
+    pause = std::min(pause * 2, kLongestPause);
+  }
+  recent_.push_back(now);
+  ++total_;
+  return pause;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,37 @@
+#ifndef FLOTILLA_LAUNCHER_RESTART_BUDGET_H_
+#define FLOTILLA_LAUNCHER_RESTART_BUDGET_H_
+
+#include <deque>
+#include <optional>
+
+#include "absl/time/time.h"
+
+namespace flotilla {
+
+// How often one process may be replaced: so many times in any window, each time
+// after a longer pause (1, 2, 4, ... seconds, 30 at most), so that neither a
+// crash loop nor one bad night in a week ends the same way.
+//
+// Not thread-safe. Reads no clock.
+class RestartBudget {
+ public:
+  RestartBudget(int most, absl::Duration window)
+      : most_(most), window_(window) {}
+
+  // Charges one restart at `now`: how long to wait before it, or nullopt if the
+  // budget is spent.
+  std::optional<absl::Duration> Charge(absl::Time now);
+
+  // Restarts charged so far, in all.
+  int total() const { return total_; }
+
+ private:
+  const int most_;
+  const absl::Duration window_;
+  std::deque<absl::Time> recent_;  // inside the window
+  int total_ = 0;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LAUNCHER_RESTART_BUDGET_H_

@@ -1,0 +1,280 @@
+#include "launcher/supervisor.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr size_t kLogLines = 5;
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+std::vector<std::string> LastLines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  constexpr std::streamoff kTail = 8192;
+  const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
+  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  std::deque<std::string> lines;
+  for (std::string line; std::getline(file, line);) {
+    lines.push_back(line);
+    if (lines.size() > kLogLines) lines.pop_front();
+  }
+  return {lines.begin(), lines.end()};
+}
+
+}  // namespace
+
+// One learner, over all its incarnations.
+struct Supervisor::Slot {
+  Slot(int index, const RestartBudget& budget) : index(index), budget(budget) {}
+
+  const int index;
+  RestartBudget budget;
+  std::unique_ptr<Subprocess> process;  // null: not running
+  std::optional<absl::Time> restart_at;
+  std::optional<int> exit_code;  // it is done, and how
+  int starts = 0;
+};
+
+Supervisor::Supervisor(SupervisorOptions options)
+    : options_(std::move(options)) {
+  for (int i = 0; i < options_.num_learners; ++i) {
+    slots_.push_back(std::make_unique<Slot>(
+        i, RestartBudget(options_.max_restarts, options_.restart_window)));
+  }
+}
+
+Supervisor::~Supervisor() = default;
+
+SupervisorResult Supervisor::Run() {
+  for (auto& slot : slots_) Start(slot.get());
+  while (!failed_) {
+    if (options_.stop_now()) {
+      Fail(kLearnerInterrupted, "");
+      break;
+    }
+    ForwardStop();
+    for (auto& slot : slots_) Reap(slot.get());
+    if (failed_ || AllDone()) break;
+    if (absl::Now() >= stop_deadline_) {
+      EndStop();
+      break;
+    }
+    for (auto& slot : slots_) {
+      if (slot->restart_at && absl::Now() >= *slot->restart_at) {
+        Start(slot.get());
+      }
+    }
+    const absl::Status status = options_.tick();
+    if (!status.ok()) Fail(kLearnerFailed, std::string(status.message()));
+    absl::SleepFor(kTick);
+  }
+  for (auto& slot : slots_) {  // all at once, then reap
+    if (slot->process != nullptr) slot->process->Signal(SIGKILL, true);
+  }
+  for (auto& slot : slots_) slot->process.reset();
+  return Verdict();
+}
+
+void Supervisor::Start(Slot* slot) {
+  slot->restart_at.reset();
+  const bool replaces = slot->starts > 0;
+  const bool alone =
+      replaces && std::none_of(slots_.begin(), slots_.end(), [](const auto& s) {
+        return s->process != nullptr;
+      });
+  const LearnerStart start = {
+      .index = slot->index,
+      .incarnation = options_.first_incarnation + slot->starts,
+      .restarts = slot->budget.total(),
+      .alone = alone};
+  ++slot->starts;
+  std::error_code ignored;
+  std::filesystem::remove(options_.error_path(slot->index), ignored);
+  auto process = Subprocess::Start(options_.command(start));
+  if (!process.ok()) {
+    Fail(kLearnerFailed, std::string(process.status().message()));
+    return;
+  }
+  slot->process = *std::move(process);
+}
+
+void Supervisor::Reap(Slot* slot) {
+  if (slot->process == nullptr) return;
+  const std::optional<Subprocess::Exit> exit = slot->process->Poll();
+  if (!exit) return;
+  slot->process.reset();
+  const bool orderly = exit->signal == 0 && (exit->code == kLearnerDone ||
+                                             exit->code == kLearnerPreempted ||
+                                             exit->code == kLearnerInterrupted);
+  if (orderly) {
+    slot->exit_code = exit->code;
+  } else if (exit->signal == 0 && exit->code == kLearnerUnusable) {
+    Fail(kLearnerUnusable, RootCause(""));
+  } else if (exit->signal == 0 && exit->code == kLearnerHopeless) {
+    Fail(kLearnerFailed, RootCause(""));
+  } else {
+    OnCrash(slot, *exit);
+  }
+}
+
+void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
+  const std::string name = options_.name(slot->index);
+  const std::string died = absl::StrCat(name, " died (", exit.ToString(), ")");
+  if (forwarded_ != 0) {
+    // A learner that had not started to listen yet had nothing to save either.
+    slot->exit_code =
+        exit.signal == forwarded_
+            ? (forwarded_ == SIGINT ? kLearnerInterrupted : kLearnerPreempted)
+            : exit.code;
+    if (exit.signal != forwarded_) {
+      options_.notice(absl::StrCat(died, " while stopping"));
+    }
+    return;
+  }
+  const bool others_done = std::any_of(
+      slots_.begin(), slots_.end(),
+      [](const auto& other) { return other->exit_code == kLearnerDone; });
+  if (others_done) {
+    Fail(kLearnerFailed,
+         RootCause(absl::StrCat(died, " after others had finished the run")));
+    return;
+  }
+  const std::optional<absl::Duration> pause = slot->budget.Charge(absl::Now());
+  if (!pause) {
+    Fail(kLearnerFailed,
+         RootCause(absl::StrCat(
+             died,
+             options_.max_restarts == 0
+                 ? std::string("; --max-restarts is 0")
+                 : absl::StrCat(
+                       " again, after ", options_.max_restarts, " restarts in ",
+                       absl::FormatDuration(options_.restart_window)))));
+    return;
+  }
+  const std::string words = FirstLine(options_.error_path(slot->index));
+  options_.notice(absl::StrCat(
+      died, words.empty() ? "" : absl::StrCat(": ", words),
+      "; starting it again in ", absl::FormatDuration(*pause), " (restart ",
+      slot->budget.total(), "; log: ", options_.log_path(slot->index), ")"));
+  slot->restart_at = absl::Now() + *pause;
+}
+
+void Supervisor::ForwardStop() {
+  const int signal = options_.stop_signal();
+  if (signal == 0 || forwarded_ != 0) return;
+  forwarded_ = signal;
+  stop_deadline_ = absl::Now() + options_.save_and_stop;
+  options_.notice(
+      absl::StrCat(signal == SIGINT ? "interrupted" : sigdescr_np(signal),
+                   ": saving and stopping, for ",
+                   absl::FormatDuration(options_.save_and_stop), " at most",
+                   signal == SIGINT ? " (Ctrl-C again ends at once)" : ""));
+  for (auto& slot : slots_) {
+    if (slot->process != nullptr) {
+      slot->process->Signal(signal);
+    } else if (!slot->exit_code) {
+      slot->restart_at.reset();  // dead, and not wanted back
+      slot->exit_code = kLearnerFailed;
+    }
+  }
+}
+
+void Supervisor::EndStop() {
+  std::vector<std::string> late;
+  for (const auto& slot : slots_) {
+    if (slot->process != nullptr) late.push_back(options_.name(slot->index));
+  }
+  Fail(kLearnerFailed,
+       absl::StrCat(absl::StrJoin(late, ", "), " did not save and stop within ",
+                    absl::FormatDuration(options_.save_and_stop),
+                    " (runtime.save_and_stop_seconds) and was killed; the last "
+                    "checkpoint stands"));
+}
+
+bool Supervisor::AllDone() const {
+  return std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    return slot->exit_code.has_value();
+  });
+}
+
+void Supervisor::Fail(int exit_code, const std::string& failure) {
+  if (failed_) return;
+  failed_ = SupervisorResult{
+      .exit_code = exit_code, .failure = failure, .restarts = 0};
+}
+
+// The headline, then the earliest last words of any learner; where there are
+// none, the end of the log.
+std::string Supervisor::RootCause(const std::string& headline) const {
+  std::string cause, source;
+  std::filesystem::file_time_type earliest =
+      std::filesystem::file_time_type::max();
+  for (const auto& slot : slots_) {
+    const std::string path = options_.error_path(slot->index);
+    std::error_code error;
+    const auto written = std::filesystem::last_write_time(path, error);
+    const std::string words = FirstLine(path);
+    if (error || words.empty() || written >= earliest) continue;
+    earliest = written;
+    cause = absl::StrCat(options_.name(slot->index), ": ", words);
+    source = options_.log_path(slot->index);
+  }
+  std::vector<std::string> lines;
+  if (!headline.empty()) lines.push_back(headline);
+  if (!cause.empty()) {
+    lines.push_back(cause);
+    lines.push_back(absl::StrCat("log: ", source));
+    return absl::StrJoin(lines, "\n");
+  }
+  for (const auto& slot : slots_) {
+    if (slot->process != nullptr || slot->exit_code) continue;
+    source = options_.log_path(slot->index);
+    for (const std::string& line : LastLines(source)) {
+      lines.push_back(absl::StrCat("  | ", line));
+    }
+    if (!source.empty()) lines.push_back(absl::StrCat("log: ", source));
+    break;
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+SupervisorResult Supervisor::Verdict() const {
+  SupervisorResult result;
+  if (failed_) result = *failed_;
+  for (const auto& slot : slots_) result.restarts += slot->budget.total();
+  if (failed_) return result;
+  const auto any = [&](int code) {
+    return std::any_of(slots_.begin(), slots_.end(), [&](const auto& slot) {
+      return slot->exit_code == code;
+    });
+  };
+  // Whoever saved, saved for all.
+  if (any(kLearnerInterrupted)) {
+    result.exit_code = kLearnerInterrupted;
+  } else if (any(kLearnerPreempted)) {
+    result.exit_code = kLearnerPreempted;
+  } else if (!any(kLearnerDone)) {
+    result.exit_code = kLearnerFailed;
+    result.failure = RootCause("no learner could save");
+  }
+  return result;
+}
+
+}  // namespace flotilla

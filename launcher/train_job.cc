@@ -1,0 +1,329 @@
+#include "launcher/train_job.h"
+
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "launcher/coordinator_calls.h"
+#include "launcher/coordinator_process.h"
+#include "launcher/programs.h"
+#include "launcher/progress.h"
+#include "launcher/status_poller.h"
+#include "launcher/summary.h"
+#include "launcher/supervisor.h"
+#include "services/base/atomic_file.h"
+#include "services/base/config.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr absl::Duration kPollInterval = absl::Milliseconds(500);
+constexpr absl::Duration kCallTimeout = absl::Seconds(5);
+// For learners of other nodes, which still talk to our coordinator when ours
+// have ended.
+constexpr absl::Duration kLingerTimeout = absl::Seconds(30);
+
+std::string MemberId(const Topology& topology, int index) {
+  return absl::StrCat("learner/", topology.node_rank, "/",
+                      topology.first_local_rank + index);
+}
+
+// What the coordinator has to know about the run.
+std::vector<std::string> CoordinatorFlags(const TrainJob& job) {
+  const v1::DistributedConfig& distributed = job.config.distributed();
+  return {
+      absl::StrCat("--run_id=", job.folder.name()),
+      absl::StrCat("--min_learners=", job.topology.min_world_size),
+      absl::StrCat("--max_learners=", job.topology.max_world_size),
+      absl::StrCat("--heartbeat_seconds=", distributed.heartbeat_seconds()),
+      absl::StrCat("--dead_after_seconds=", distributed.dead_after_seconds()),
+      absl::StrCat("--last_call_seconds=", distributed.last_call_seconds())};
+}
+
+class Job {
+ public:
+  Job(const TrainJob& job, const ShutdownSignals& signals)
+      : job_(job),
+        signals_(signals),
+        progress_(Mode(job),
+                  {.name = job.folder.name(),
+                   .total_env_steps = job.config.total_env_steps()},
+                  stdout) {}
+
+  int Run() {
+    const absl::Status prepared = Prepare();
+    if (!prepared.ok()) {
+      if (signals_.first_signal() != 0) return CodeOfSignal();
+      std::fprintf(stderr, "flotilla train: %s\n",
+                   std::string(prepared.message()).c_str());
+      return kLearnerFailed;
+    }
+    StatusPoller poller(calls_.get(), kPollInterval);
+    poller_ = &poller;
+    Supervisor supervisor(MakeSupervisorOptions());
+    const SupervisorResult result = supervisor.Run();
+    const auto last = calls_->GetStatus(absl::Seconds(1));
+    progress_.Finish(last.ok() ? std::optional(*last) : poller.Latest());
+    Conclude(result);
+    return result.exit_code;
+  }
+
+ private:
+  static ProgressMode Mode(const TrainJob& job) {
+    // Every node would show the same.
+    if (job.progress == "auto" && !job.topology.hosts_coordinator) {
+      return ProgressMode::kNone;
+    }
+    return ChooseProgressMode(job.progress, stdout);
+  }
+
+  absl::Status Prepare() {
+    const std::string text = FormatResolved(job_.config);
+    RETURN_IF_ERROR(WriteFileAtomically(ConfigPath(), text));
+    progress_.Say(absl::StrCat("run folder: ", job_.folder.path()));
+    if (job_.topology.hosts_coordinator) {
+      RETURN_IF_ERROR(HostCoordinator());
+    } else {
+      RETURN_IF_ERROR(AwaitCoordinator());
+    }
+    progress_.Say(
+        absl::StrCat("coordinator: ", address_,
+                     coordinator_ == nullptr ? " (started elsewhere)" : ""));
+    return absl::OkStatus();
+  }
+
+  // The launcher of node 0 writes the run's own; the others keep theirs beside
+  // their logs, and the coordinator compares the digests.
+  std::string ConfigPath() const {
+    if (job_.topology.hosts_coordinator) return job_.folder.config();
+    return absl::StrCat(job_.folder.logs(), "/launcher_",
+                        job_.topology.first_rank, ".config.textproto");
+  }
+
+  // Joins what listens at a named port; starts one where nothing does.
+  absl::Status HostCoordinator() {
+    const Topology& topology = job_.topology;
+    if (topology.port_named && SomethingListens(topology.coordinator)) {
+      RETURN_IF_ERROR(Connect(topology.coordinator));
+      RETURN_IF_ERROR(calls_->GetStatus(kCallTimeout).status());
+      return WriteFileAtomically(job_.folder.coordinator_address(),
+                                 address_ + "\n");
+    }
+    CoordinatorOptions options;
+    options.address = topology.coordinator;
+    options.any_port = !topology.port_named;
+    options.folder = job_.folder;
+    options.flags = CoordinatorFlags(job_);
+    options.credentials = job_.credentials;
+    options.notice = [this](const std::string& line) { progress_.Say(line); };
+    ASSIGN_OR_RETURN(coordinator_, CoordinatorProcess::Start(options));
+    return Connect(coordinator_->address());
+  }
+
+  absl::Status AwaitCoordinator() {
+    RETURN_IF_ERROR(Connect(job_.topology.coordinator));
+    const absl::Duration timeout =
+        absl::Seconds(job_.config.distributed().join_timeout_seconds());
+    const absl::Time deadline = absl::Now() + timeout;
+    bool told = false;
+    for (;;) {
+      const auto status = calls_->GetStatus(absl::Seconds(1));
+      if (status.ok()) return CountEarlierStarts(*status);
+      if (signals_.first_signal() != 0) return absl::CancelledError("stopped");
+      if (!absl::IsUnavailable(status.status()) || absl::Now() > deadline) {
+        return status.status();
+      }
+      if (!told) progress_.Say("waiting for the coordinator at " + address_);
+      told = true;
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+  }
+
+  // A node that comes back takes up its learners' names; they have to be newer
+  // than the ones before.
+  absl::Status CountEarlierStarts(const v1::Status& status) {
+    for (const v1::LearnerStatus& learner : status.learner()) {
+      if (learner.node_rank() != job_.topology.node_rank) continue;
+      first_incarnation_ = std::max<uint64_t>(
+          first_incarnation_, static_cast<uint64_t>(learner.restarts()) + 1);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Connect(const std::string& address) {
+    address_ = address;
+    ASSIGN_OR_RETURN(calls_, CoordinatorCalls::Make(address, job_.credentials));
+    return absl::OkStatus();
+  }
+
+  int RankOf(int index) const { return job_.topology.first_rank + index; }
+
+  SupervisorOptions MakeSupervisorOptions() {
+    SupervisorOptions options;
+    options.num_learners = job_.topology.num_learners;
+    options.command = [this](const LearnerStart& start) {
+      return LearnerCommand(start);
+    };
+    options.first_incarnation = first_incarnation_;
+    options.max_restarts = job_.max_restarts;
+    options.save_and_stop =
+        absl::Seconds(job_.config.runtime().save_and_stop_seconds());
+    options.name = [this](int i) {
+      return absl::StrCat("learner ", RankOf(i));
+    };
+    options.log_path = [this](int i) {
+      return job_.folder.rank_log(RankOf(i));
+    };
+    options.error_path = [this](int i) {
+      return job_.folder.rank_error(RankOf(i));
+    };
+    options.stop_signal = [this] { return signals_.first_signal(); };
+    options.stop_now = [this] { return signals_.StopNow().stop_requested(); };
+    options.tick = [this] {
+      progress_.Show(poller_->Latest(), absl::Now());
+      return coordinator_ == nullptr ? absl::OkStatus() : coordinator_->Check();
+    };
+    options.notice = [this](const std::string& line) { progress_.Say(line); };
+    return options;
+  }
+
+  SubprocessOptions LearnerCommand(const LearnerStart& start) const {
+    const Topology& topology = job_.topology;
+    SubprocessOptions program;
+    program.argv = {
+        FindProgram("flotilla-learner").value_or("flotilla-learner"),
+        "--config=" + ConfigPath(),
+        "--run_dir=" + job_.folder.path(),
+        "--coordinator=" + address_,
+        "--member_id=" + MemberId(topology, start.index),
+        absl::StrCat("--incarnation=", start.incarnation),
+        absl::StrCat("--node_rank=", topology.node_rank),
+        absl::StrCat("--local_rank=", topology.first_local_rank + start.index),
+        absl::StrCat("--local_world_size=", topology.local_world_size),
+        absl::StrCat("--requested_rank=", RankOf(start.index)),
+        absl::StrCat("--restarts=", start.restarts)};
+    const std::string resume = ResumeFrom(start);
+    if (!resume.empty()) program.argv.push_back("--resume=" + resume);
+    for (const std::string& flag : CredentialFlags(job_.credentials)) {
+      program.argv.push_back(flag);
+    }
+    program.log_path = job_.folder.rank_log(RankOf(start.index));
+    return program;
+  }
+
+  // A replaced learner takes its state from a peer; only where none is left
+  // does it go back to a checkpoint.
+  std::string ResumeFrom(const LearnerStart& start) const {
+    if (start.restarts == 0) return job_.resume.value_or("");
+    if (!start.alone || PeersLive()) return "";
+    if (job_.folder.HasCheckpoint()) return "latest";
+    return job_.resume.value_or("");
+  }
+
+  bool PeersLive() const {
+    if (!job_.topology.has_peers()) return false;
+    const auto status = calls_->GetStatus(absl::Seconds(1));
+    if (!status.ok()) return false;
+    for (const v1::LearnerStatus& learner : status->learner()) {
+      const bool ours = learner.node_rank() == job_.topology.node_rank &&
+                        !job_.topology.one_rank;
+      if (!ours && learner.state() == "alive") return true;
+    }
+    return false;
+  }
+
+  int CodeOfSignal() const {
+    return signals_.first_signal() == SIGINT ? kLearnerInterrupted
+                                             : kLearnerPreempted;
+  }
+
+  void Conclude(const SupervisorResult& result) {
+    if (job_.topology.has_peers()) {
+      if (!result.failure.empty()) {
+        calls_->CloseRun(MemberId(job_.topology, 0), "failed", kCallTimeout)
+            .IgnoreError();
+      }
+      if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
+    }
+    if (!result.failure.empty()) {
+      std::fprintf(stderr, "flotilla train: the run failed\n%s\n",
+                   result.failure.c_str());
+    }
+    if (job_.topology.hosts_coordinator) ShowSummary(result);
+    SuggestResume(result);
+    if (result.exit_code == kLearnerPreempted) Requeue();
+  }
+
+  void AwaitPeers() {
+    const absl::Time deadline = absl::Now() + kLingerTimeout;
+    while (absl::Now() < deadline && PeersLive() &&
+           !signals_.StopNow().stop_requested()) {
+      absl::SleepFor(absl::Milliseconds(100));
+    }
+  }
+
+  // The learner of rank 0 wrote it, if this run got that far.
+  void ShowSummary(const SupervisorResult& result) {
+    std::error_code absent;
+    const auto written = fs::last_write_time(job_.folder.summary(), absent);
+    if (absent || written < started_ || !result.failure.empty()) return;
+    const auto summary = ReadJson(job_.folder.summary());
+    if (!summary.ok()) return;
+    std::printf("%s  %s\n", DescribeSummary(*summary).c_str(),
+                job_.folder.path().c_str());
+    std::fflush(stdout);
+  }
+
+  void SuggestResume(const SupervisorResult& result) const {
+    if (result.exit_code == kLearnerDone || !job_.folder.HasCheckpoint())
+      return;
+    const Topology& topology = job_.topology;
+    const std::string learners =
+        topology.one_rank || topology.num_learners == 1
+            ? ""
+            : absl::StrCat(" --nproc-per-node ", topology.num_learners);
+    std::fprintf(stderr, "go on with: flotilla train --resume --run-dir %s%s\n",
+                 job_.folder.path().c_str(), learners.c_str());
+  }
+
+  // Slurm's preemption signal: back into the queue, once, after the save.
+  void Requeue() {
+    const char* id = std::getenv("SLURM_JOB_ID");
+    if (signals_.first_signal() != SIGUSR1 || id == nullptr ||
+        !job_.topology.hosts_coordinator) {
+      return;
+    }
+    auto scontrol = Subprocess::Start(
+        {.argv = {"/usr/bin/env", "scontrol", "requeue", id}});
+    const auto exit =
+        scontrol.ok() ? (*scontrol)->Wait(absl::Seconds(30)) : std::nullopt;
+    std::fprintf(stderr, "flotilla train: %s Slurm job %s\n",
+                 exit && exit->code == 0 ? "requeued" : "could not requeue",
+                 id);
+  }
+
+  const TrainJob& job_;
+  const ShutdownSignals& signals_;
+  const fs::file_time_type started_ = fs::file_time_type::clock::now();
+  uint64_t first_incarnation_ = 0;
+  std::string address_;
+  ProgressPrinter progress_;
+  std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
+  std::unique_ptr<CoordinatorCalls> calls_;
+  StatusPoller* poller_ = nullptr;
+};
+
+}  // namespace
+
+int RunTrainJob(const TrainJob& job, const ShutdownSignals& signals) {
+  return Job(job, signals).Run();
+}
+
+}  // namespace flotilla

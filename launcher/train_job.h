@@ -1,0 +1,33 @@
+#ifndef FLOTILLA_LAUNCHER_TRAIN_JOB_H_
+#define FLOTILLA_LAUNCHER_TRAIN_JOB_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flotilla/v1/config.pb.h"
+#include "launcher/run_folder.h"
+#include "launcher/topology.h"
+#include "services/base/shutdown.h"
+#include "services/rpc/credentials.h"
+
+namespace flotilla {
+
+// One launcher's part of a run, after everything about it is known and checked.
+struct TrainJob {
+  v1::RunConfig config;  // resolved
+  RunFolder folder{""};
+  Topology topology;
+  std::optional<std::string> resume;  // "latest" or a checkpoint
+  int max_restarts = 3;
+  RpcCredentials credentials;
+  std::string progress = "auto";
+};
+
+// Runs it: coordinator if it is ours, learners, progress, result. Blocks until
+// all of them have ended, leaves none behind, and returns the exit code.
+int RunTrainJob(const TrainJob& job, const ShutdownSignals& signals);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LAUNCHER_TRAIN_JOB_H_

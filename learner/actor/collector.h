@@ -1,0 +1,91 @@
+#ifndef FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
+#define FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
+
+#include <cstdint>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "learner/actor/env_pool.h"
+#include "learner/nn/policy.h"
+#include "learner/rollout/normalizer.h"
+#include "learner/rollout/rollout.h"
+#include "learner/rollout/spaces.h"
+#include "services/base/random.h"
+
+namespace flotilla {
+
+// What one Collect brought besides the rollout.
+struct CollectStats {
+  struct Episode {
+    int64_t row = 0;
+    double raw_return = 0;
+    int64_t length = 0;  // environment steps
+  };
+  std::vector<Episode> episodes;
+  double env_seconds = 0;        // waiting for environments
+  double inference_seconds = 0;  // deciding
+  double seconds = 0;            // all of it
+};
+
+// Plays an EnvPool with a policy and fills rollouts: for each step and slot,
+// receive, decide, send. While one slot's environments step, the next slot's
+// batch is decided.
+//
+//   step t of slot s:  batch --> observation[t], reward[t - 1], ends[t - 1]
+//                      policy --> action[t], log_prob[t], value[t]
+//
+// The observation at T is kept and opens the next rollout: its action is
+// decided then, by the next policy. Every observation is copied once, into the
+// rollout.
+//
+// Not thread-safe.
+class Collector {
+ public:
+  // `pool` and `normalizer` (of vector observations and rewards) are borrowed
+  // and must outlive this. `bootstrap_truncation`: compute the value of final
+  // observations where a time limit ended an episode.
+  Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
+            bool bootstrap_truncation, Normalizer* normalizer);
+
+  // Fills `rollout` (of the pool's rows and any length; the same storage may be
+  // used again). Blocks for length environment steps.
+  // Errors: those of EnvPool::Receive.
+  absl::Status Collect(Policy* policy, Random* rng, std::stop_token stop,
+                       Rollout* rollout, CollectStats* stats);
+
+ private:
+  absl::Status Receive(int slot, int64_t t, Policy* policy,
+                       std::stop_token stop, Rollout* r, CollectStats* stats);
+  void Decide(int slot, int64_t t, Policy* policy, Random* rng, Rollout* r);
+  void CarryOver(Rollout* r);
+  void StoreObservation(int slot, int64_t t, Rollout* r) const;
+  void StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r);
+  void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
+  Observations Observe(int slot, int64_t t, const Rollout& r);
+  void SendActions(int slot, int64_t t, const Rollout& r);
+
+  EnvPool* const pool_;
+  Normalizer* const normalizer_;
+  const Spaces spaces_;
+  const int64_t rows_;
+  const bool bootstrap_truncation_;
+
+  bool started_ = false;
+  std::vector<bool> absent_;  // per slot, at the current step
+  // Per slot: actions were sent and not answered. True at a Collect's begin
+  // only after one that failed; that answer's transition is then forgotten.
+  std::vector<bool> in_flight_;
+  std::vector<uint8_t> stack_;         // [rows_per_slot, k, H, W]
+  std::vector<uint8_t> final_stack_;   // [1, k, H, W]
+  std::vector<float> final_vector_;    // [D]
+  std::vector<float> clipped_action_;  // [rows_per_slot, A]
+  std::vector<uint8_t> ended_;         // [rows_per_slot]
+  // The last observation row of the rollout before, and with frames the k - 1
+  // before it.
+  torch::Tensor carried_observation_, carried_age_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_

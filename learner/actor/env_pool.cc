@@ -1,0 +1,219 @@
+#include "learner/actor/env_pool.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <csignal>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "glog/logging.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kBudgetWindow = absl::Minutes(10);
+
+// Sleeps for `delay` unless `stop` comes first.
+void SleepUnless(std::stop_token stop, absl::Duration delay) {
+  std::mutex mu;
+  std::condition_variable_any cv;
+  std::unique_lock lock(mu);
+  cv.wait_for(lock, stop, absl::ToChronoMilliseconds(delay),
+              [] { return false; });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
+    EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation) {
+  std::unique_ptr<EnvPool> pool(new EnvPool);
+  const v1::EnvConfig& env = options.env;
+  pool->options_ = options;
+  pool->rows_per_worker_ = env.num_envs() / env.num_workers();
+  pool->rows_per_slot_ = pool->rows_per_worker_ / env.groups();
+  pool->last_incarnation_ = incarnation;
+  pool->workers_.resize(env.num_workers());
+  for (int w = 0; w < env.num_workers(); ++w) {
+    pool->workers_[w].id = first_worker_id + w;
+    pool->workers_[w].incarnation = incarnation;
+    pool->BeginReplacement(&pool->workers_[w], absl::ZeroDuration());
+    for (int g = 0; g < env.groups(); ++g) {
+      Slot slot;
+      slot.worker = w;
+      slot.group = g;
+      pool->slots_.push_back(std::move(slot));
+    }
+  }
+  for (Worker& worker : pool->workers_) {
+    worker.replacement.wait();
+    RETURN_IF_ERROR(pool->TakeReplacement(&worker));
+  }
+  return pool;
+}
+
+EnvPool::~EnvPool() {
+  closing_.request_stop();
+  for (Worker& worker : workers_) {
+    if (worker.replacement.valid()) worker.replacement.wait();
+    if (worker.up.stream != nullptr) worker.up.stream->Cancel();
+    if (worker.up.process != nullptr) worker.up.process->Signal(SIGTERM);
+  }
+}
+
+absl::string_view EnvPool::Observation(int slot, int leaf) const {
+  const Slot& s = slots_[slot];
+  return workers_[s.worker].up.stream->Observation(s.batch, leaf);
+}
+
+void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
+  worker->replacement = std::async(
+      std::launch::async,
+      [options = options_, id = worker->id, incarnation = worker->incarnation,
+       rows = rows_per_worker_, groups = options_.env.groups(), delay,
+       stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
+        if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
+        if (stop.stop_requested()) return absl::CancelledError("closing");
+        return StartLocalEnvWorker(options, id, incarnation, rows, groups);
+      });
+}
+
+absl::Status EnvPool::TakeReplacement(Worker* worker) {
+  absl::StatusOr<EnvWorker> up = worker->replacement.get();
+  if (!up.ok()) return up.status();
+  const v1::EnvSpec& spec = up->stream->spec();
+  if (spec_.env_id().empty()) {
+    spec_ = spec;
+  } else if (!google::protobuf::util::MessageDifferencer::Equals(spec_, spec)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "env worker ", worker->id,
+        " serves another specification than before: ", spec.ShortDebugString(),
+        " instead of ", spec_.ShortDebugString()));
+  }
+  worker->up = *std::move(up);
+  worker->pid = worker->up.process != nullptr ? worker->up.process->pid() : 0;
+  for (Slot& slot : slots_) {
+    if (&workers_[slot.worker] != worker) continue;
+    slot.fresh = true;
+    slot.arrived = false;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
+  std::string detail(why.message());
+  if (worker->up.stream != nullptr) worker->up.stream->Cancel();
+  if (worker->up.process != nullptr) {
+    if (auto exit = worker->up.process->Wait(absl::Milliseconds(50))) {
+      absl::StrAppend(&detail, " (", exit->ToString(), ")");
+    }
+  }
+  worker->up = EnvWorker();  // kills what still runs
+  worker->last_failure = detail;
+  const absl::Time now = absl::Now();
+  worker->failures.push_back(now);
+  while (worker->failures.front() < now - kBudgetWindow) {
+    worker->failures.pop_front();
+  }
+  const int recent = static_cast<int>(worker->failures.size());
+  if (recent > options_.env.max_worker_restarts()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("env worker ", worker->id, " failed ", recent,
+                     " times in 10 minutes (env.max_worker_restarts is ",
+                     options_.env.max_worker_restarts(), "); last: ", detail));
+  }
+  LOG(WARNING) << "env worker " << worker->id << " is lost: " << detail
+               << "; restart " << recent << " of "
+               << options_.env.max_worker_restarts() << " allowed";
+  ++worker->restarts;
+  ++restarts_;
+  worker->incarnation = ++last_incarnation_;
+  // The first restart comes at once; a crash loop slows down.
+  BeginReplacement(worker, recent == 1
+                               ? absl::ZeroDuration()
+                               : absl::Milliseconds(50 << std::min(recent, 7)));
+  return absl::OkStatus();
+}
+
+bool EnvPool::QuorumWithout() const {
+  int alive = 0;
+  for (const Worker& worker : workers_) alive += worker.up.stream != nullptr;
+  return alive > 0 &&
+         alive >= options_.env.quorum() * static_cast<double>(workers_.size());
+}
+
+absl::StatusOr<EnvPool::Event> EnvPool::Receive(int s, std::stop_token stop) {
+  Slot& slot = slots_[s];
+  Worker& worker = workers_[slot.worker];
+  for (;;) {
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    if (worker.up.stream == nullptr) {
+      const bool ready = worker.replacement.wait_for(std::chrono::seconds(0)) ==
+                         std::future_status::ready;
+      if (!ready) {
+        if (QuorumWithout()) return Event::kAbsent;
+        worker.replacement.wait_for(std::chrono::milliseconds(20));
+        continue;
+      }
+      absl::Status taken = TakeReplacement(&worker);
+      if (!taken.ok()) {
+        RETURN_IF_ERROR(Fail(&worker, taken));
+        continue;
+      }
+    }
+    const absl::Status received = ReceiveFor(&worker, &slot);
+    if (received.ok()) {
+      slot.arrived = false;
+      return std::exchange(slot.fresh, false) ? Event::kReset : Event::kStep;
+    }
+    RETURN_IF_ERROR(Fail(&worker, received));
+  }
+}
+
+// Groups step independently: another one's batch may come first.
+absl::Status EnvPool::ReceiveFor(Worker* worker, Slot* slot) {
+  const int first =
+      static_cast<int>(worker - workers_.data()) * options_.env.groups();
+  while (!slot->arrived) {
+    RETURN_IF_ERROR(worker->up.stream->Receive(&incoming_));
+    Slot& owner = slots_[first + incoming_.group()];
+    if (owner.arrived) {
+      return absl::InternalError(absl::StrCat(
+          "the server answered twice for group ", incoming_.group()));
+    }
+    owner.batch.Swap(&incoming_);
+    owner.arrived = true;
+  }
+  return absl::OkStatus();
+}
+
+void EnvPool::Send(int s, const void* actions, size_t bytes) {
+  Slot& slot = slots_[s];
+  EnvStream* stream = workers_[slot.worker].up.stream.get();
+  if (stream == nullptr) return;
+  slot.actions.set_group(slot.group);
+  slot.actions.set_seq(slot.batch.seq());
+  if (slot.actions.action_size() == 0) slot.actions.add_action();
+  slot.actions.mutable_action(0)->assign(static_cast<const char*>(actions),
+                                         bytes);
+  stream->Send(slot.actions).IgnoreError();
+}
+
+std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
+  std::vector<v1::EnvServerStatus> all;
+  for (const Worker& worker : workers_) {
+    v1::EnvServerStatus status;
+    status.set_id(absl::StrCat("env worker ", worker.id));
+    status.set_num_envs(rows_per_worker_);
+    status.set_restarts(worker.restarts);
+    status.set_address(worker.up.address);
+    status.set_pid(worker.pid);
+    status.set_state(worker.up.stream != nullptr ? "playing" : "restarting");
+    all.push_back(std::move(status));
+  }
+  return all;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,110 @@
+#ifndef FLOTILLA_LEARNER_ACTOR_ENV_POOL_H_
+#define FLOTILLA_LEARNER_ACTOR_ENV_POOL_H_
+
+#include <cstdint>
+#include <deque>
+#include <future>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/actor/env_worker.h"
+
+namespace flotilla {
+
+// A learner's env workers, seen as slots: slot s is one group of one worker and
+// owns rows [first_row(s), first_row(s) + rows_per_slot()) of the learner's B.
+//
+// A worker that dies, hangs past its timeout or breaks the protocol is killed
+// and replaced in the background, within its restart budget; meanwhile its
+// slots are absent. Its half-played episodes are gone with it, never spliced.
+//
+// Not thread-safe: one actor owns it.
+class EnvPool {
+ public:
+  // Starts every worker, at the same time. Worker ids are first_worker_id and
+  // up; incarnations begin at `incarnation`.
+  // Errors: the first worker's that does not come up.
+  static absl::StatusOr<std::unique_ptr<EnvPool>> Start(
+      EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation);
+  ~EnvPool();
+
+  const v1::EnvSpec& spec() const { return spec_; }
+  int num_slots() const { return static_cast<int>(slots_.size()); }
+  int rows_per_slot() const { return rows_per_slot_; }
+  int first_row(int slot) const { return slot * rows_per_slot_; }
+
+  enum class Event {
+    kStep,    // batch(slot) answers the actions sent
+    kReset,   // batch(slot) starts new episodes: the first one, or a new worker
+    kAbsent,  // the worker is down: nothing to decide, nothing to send
+  };
+
+  // Blocks for the slot's next batch, or says that it is absent. Waits for a
+  // replacement only when too few rows are alive (env.quorum).
+  // Errors: kResourceExhausted when a worker's restart budget is spent, with
+  // its last failure; kCancelled when `stop` is requested.
+  absl::StatusOr<Event> Receive(int slot, std::stop_token stop);
+
+  const v1::StepBatch& batch(int slot) const { return slots_[slot].batch; }
+  absl::string_view Observation(int slot, int leaf) const;
+
+  // Sends the slot's actions, one column of row-major bytes. A failure shows at
+  // the next Receive.
+  void Send(int slot, const void* actions, size_t bytes);
+
+  // Over the pool's life.
+  int64_t restarts() const { return restarts_; }
+  // The highest incarnation used; a resumed run begins above it.
+  uint64_t last_incarnation() const { return last_incarnation_; }
+  // Each worker as status shows it.
+  std::vector<v1::EnvServerStatus> Describe() const;
+
+ private:
+  struct Worker {
+    uint64_t id = 0;
+    uint64_t incarnation = 0;
+    EnvWorker up;  // stream is null while down
+    std::future<absl::StatusOr<EnvWorker>> replacement;
+    std::deque<absl::Time> failures;  // within the budget's window
+    int64_t restarts = 0;
+    std::string last_failure;
+    pid_t pid = 0;
+  };
+  struct Slot {
+    int worker = 0;
+    int group = 0;
+    v1::StepBatch batch;
+    v1::ActionBatch actions;
+    bool fresh = true;     // the next batch is a reset
+    bool arrived = false;  // `batch` came while another slot's was awaited
+  };
+
+  EnvPool() = default;
+  absl::Status Fail(Worker* worker, const absl::Status& why);
+  void BeginReplacement(Worker* worker, absl::Duration delay);
+  absl::Status TakeReplacement(Worker* worker);
+  bool QuorumWithout() const;
+  absl::Status ReceiveFor(Worker* worker, Slot* slot);
+
+  EnvWorkerOptions options_;
+  v1::EnvSpec spec_;
+  int rows_per_slot_ = 0;
+  int rows_per_worker_ = 0;
+  int64_t restarts_ = 0;
+  uint64_t last_incarnation_ = 0;
+  std::vector<Worker> workers_;
+  std::vector<Slot> slots_;
+  v1::StepBatch incoming_;
+  std::stop_source closing_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ACTOR_ENV_POOL_H_

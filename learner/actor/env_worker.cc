@@ -1,0 +1,127 @@
+#include "learner/actor/env_worker.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+// A folder that only this user can enter, for this process's sockets.
+class SocketFolder {
+ public:
+  SocketFolder() {
+    const char* tmp = getenv("TMPDIR");
+    std::string name = absl::StrCat(tmp != nullptr ? tmp : "/tmp", "/flotilla_",
+                                    getpid(), "_XXXXXX");
+    if (mkdtemp(name.data()) != nullptr) path_ = name;
+  }
+  ~SocketFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  // "" if it could not be made.
+  static const std::string& Path() {
+    static SocketFolder folder;
+    return folder.path_;
+  }
+
+ private:
+  std::string path_;
+};
+
+// Asks again until the process listens, ends, or is out of time.
+absl::Status AwaitSocket(const std::string& path, Subprocess* process,
+                         const std::string& log, absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (access(path.c_str(), F_OK) != 0) {
+    if (auto exit = process->Wait(absl::Milliseconds(2))) {
+      return absl::UnavailableError(absl::StrCat(
+          "env worker (pid ", process->pid(), ") ended before it listened: ",
+          exit->ToString(), log.empty() ? "" : "; its log is ", log));
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "env worker (pid ", process->pid(), ") does not listen after ",
+          absl::FormatDuration(timeout), log.empty() ? "" : "; its log is ",
+          log));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
+                                                const std::string& address,
+                                                uint64_t worker_id,
+                                                uint64_t incarnation, int rows,
+                                                int groups, bool local) {
+  v1::Hello hello;
+  hello.set_learner_id(absl::StrCat(options.learner_id, "/", options.name));
+  hello.set_incarnation(incarnation);
+  hello.set_worker_id(worker_id);
+  hello.set_env_id(options.env.id());
+  *hello.mutable_options() = options.env.options();
+  hello.set_num_envs(rows);
+  hello.set_num_groups(groups);
+  hello.set_seed(options.seed);
+  hello.set_offer_shared_memory(local && options.env.shared_memory());
+  EnvStreamOptions stream;
+  stream.credentials = options.credentials;
+  stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
+  stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
+  return OpenEnvStream(address, std::move(hello), stream);
+}
+
+}  // namespace
+
+absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
+                                              uint64_t worker_id,
+                                              uint64_t incarnation, int rows,
+                                              int groups) {
+  if (SocketFolder::Path().empty()) {
+    return absl::FailedPreconditionError(
+        "cannot make a folder for sockets in TMPDIR (or /tmp): make it "
+        "writable, "
+        "or free some disk");
+  }
+  static std::atomic<int> sockets = 0;
+  const std::string socket = absl::StrCat(
+      SocketFolder::Path(), "/", options.name, "_", worker_id, "_", sockets++);
+  SubprocessOptions program;
+  program.argv = {ProgramFolder() + "/flotilla-envserver",
+                  "--listen=unix:" + socket,
+                  absl::StrCat("--threads=", options.threads)};
+  if (!options.log_folder.empty()) {
+    program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
+                                    "_", worker_id, ".log");
+  }
+  EnvWorker worker;
+  worker.address = "unix:" + socket;
+  ASSIGN_OR_RETURN(worker.process, Subprocess::Start(program));
+  RETURN_IF_ERROR(AwaitSocket(socket, worker.process.get(), program.log_path,
+                              absl::Seconds(30)));
+  ASSIGN_OR_RETURN(worker.stream,
+                   Open(options, worker.address, worker_id, incarnation, rows,
+                        groups, /*local=*/true));
+  return worker;
+}
+
+absl::StatusOr<EnvWorker> ConnectEnvWorker(const EnvWorkerOptions& options,
+                                           const std::string& address,
+                                           uint64_t worker_id,
+                                           uint64_t incarnation, int rows,
+                                           int groups) {
+  EnvWorker worker;
+  worker.address = address;
+  ASSIGN_OR_RETURN(worker.stream,
+                   Open(options, address, worker_id, incarnation, rows, groups,
+                        /*local=*/false));
+  return worker;
+}
+
+}  // namespace flotilla

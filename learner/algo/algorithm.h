@@ -1,0 +1,71 @@
+#ifndef FLOTILLA_LEARNER_ALGO_ALGORITHM_H_
+#define FLOTILLA_LEARNER_ALGO_ALGORITHM_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/collective/collective.h"
+#include "learner/nn/actor_critic.h"
+#include "learner/nn/policy.h"
+#include "learner/rollout/rollout.h"
+#include "learner/rollout/spaces.h"
+#include "services/base/metrics.h"
+
+namespace flotilla {
+
+// Where a run stands when an update begins.
+struct UpdateContext {
+  int64_t update = 0;  // counts from 0
+  int64_t global_step =
+      0;  // environment steps of all ranks before this rollout
+  Collective* collective = nullptr;
+};
+
+// Learns from rollouts. PPO, IMPALA and DQN differ only behind this interface;
+// the training loop does not know which one it runs.
+//
+// Not thread-safe: the training loop owns it.
+class Algorithm {
+ public:
+  virtual ~Algorithm() = default;
+
+  // Learns from one rollout and reports what happened, each metric this rank's
+  // mean over its samples. May take many gradient steps (PPO's epochs) or none;
+  // how many depends on the configuration, on how many rollouts came before and
+  // on reduced values, never on what is in this rank's rollout, or ranks would
+  // wait for each other forever.
+  // Errors: those of Collective; kInternal if the loss is not finite, on every
+  // rank alike, with the weights as they were before that gradient step.
+  virtual absl::StatusOr<std::vector<Metric>> Update(
+      const Rollout& rollout, const UpdateContext& context) = 0;
+
+  // Acts with the weights being trained; borrowed. Only between updates.
+  virtual Policy* live_policy() = 0;
+
+  // A frozen copy that another thread may use.
+  virtual std::unique_ptr<Policy> Freeze() const = 0;
+
+  // The policy's weights, as checkpoints name them: live views.
+  virtual std::vector<NamedTensor> Weights() = 0;
+
+  // Everything else Update depends on (optimizer moments, step counts,
+  // targets): live views, so that copying into them restores. Not replay data.
+  virtual std::vector<NamedTensor> State() = 0;
+
+  // Call after weights or state were copied into, before anything else.
+  virtual void StateWasReplaced() {}
+};
+
+// Makes the algorithm `config` names, on `device`, with weights from its seed.
+// The switch over algorithms is here and nowhere else.
+// Errors: kInvalidArgument, kUnimplemented when it does not fit `spaces`.
+absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(
+    const v1::RunConfig& config, const Spaces& spaces, torch::Device device);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ALGO_ALGORITHM_H_

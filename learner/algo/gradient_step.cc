@@ -1,0 +1,104 @@
+#include "learner/algo/gradient_step.h"
+
+#include <chrono>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "learner/kernels/adam.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+
+GradientStep::GradientStep(ActorCritic* net, const v1::OptimizerConfig& config)
+    : net_(net),
+      config_(config),
+      moment1_(torch::zeros_like(net->parameters())),
+      moment2_(torch::zeros_like(net->parameters())),
+      step_(torch::zeros({1}, torch::kInt64)) {}
+
+absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
+                                                         double samples,
+                                                         double extra,
+                                                         double learning_rate) {
+  torch::NoGradGuard no_grad;
+  const int64_t P = net_->num_parameters();
+  Result result{.samples = samples, .extra = extra};
+  if (collective->world_size() > 1) {
+    const torch::Tensor& message = net_->gradient_message();
+    const torch::Tensor tail =
+        torch::tensor({static_cast<float>(samples), static_cast<float>(extra)});
+    message.narrow(0, P, ActorCritic::kTail).copy_(tail);
+    const auto begin = std::chrono::steady_clock::now();
+    RETURN_IF_ERROR(collective->AllReduceSum(message));
+    result.sync_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+            .count();
+    result.sync_bytes = static_cast<int64_t>(message.nbytes());
+    const torch::Tensor summed =
+        message.narrow(0, P, ActorCritic::kTail).to(torch::kCPU);
+    result.samples = summed.data_ptr<float>()[0];
+    result.extra = summed.data_ptr<float>()[1];
+  }
+  if (result.samples == 0) return result;
+
+  if (!net_->device().is_cpu()) return StepOnDevice(result, learning_rate);
+  AdamOptions options;
+  options.learning_rate = learning_rate;
+  options.beta1 = config_.beta1();
+  options.beta2 = config_.beta2();
+  options.epsilon = config_.epsilon();
+  options.max_grad_norm = config_.max_grad_norm();
+  options.gradient_scale = 1.0 / result.samples;
+  AdamState state;
+  state.size = P;
+  state.parameters = net_->parameters().data_ptr<float>();
+  state.first_moment = moment1_.data_ptr<float>();
+  state.second_moment = moment2_.data_ptr<float>();
+  state.step = *step_.data_ptr<int64_t>();
+  const AdamResult done =
+      AdamStep(options, net_->gradients().data_ptr<float>(), &state);
+  *step_.data_ptr<int64_t>() = state.step;
+  result.grad_norm = done.norm;
+  if (!done.applied) return NotFinite(done.norm);
+  return result;
+}
+
+absl::Status GradientStep::NotFinite(double norm) const {
+  return absl::InternalError(absl::StrCat(
+      "the gradient is not finite (norm ", norm, ") after ",
+      *step_.data_ptr<int64_t>(),
+      " gradient steps; the weights are as they "
+      "were before. Lower optimizer.learning_rate or check the rewards"));
+}
+
+// The same arithmetic as AdamStep, in Torch's operations.
+absl::StatusOr<GradientStep::Result> GradientStep::StepOnDevice(
+    Result result, double learning_rate) {
+  torch::Tensor gradient = net_->gradients();
+  gradient.div_(result.samples);
+  result.grad_norm = gradient.norm().item<double>();
+  if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
+  if (config_.max_grad_norm() > 0) {
+    gradient.mul_(
+        std::min(1.0, config_.max_grad_norm() / (result.grad_norm + 1e-6)));
+  }
+  const double step = ++*step_.data_ptr<int64_t>();
+  moment1_.lerp_(gradient, 1 - config_.beta1());
+  moment2_.mul_(config_.beta2())
+      .addcmul_(gradient, gradient, 1 - config_.beta2());
+  const double correction1 = 1 - std::pow(config_.beta1(), step);
+  const double correction2 = 1 - std::pow(config_.beta2(), step);
+  net_->parameters().addcdiv_(
+      moment1_,
+      moment2_.sqrt().div_(std::sqrt(correction2)).add_(config_.epsilon()),
+      -learning_rate / correction1);
+  return result;
+}
+
+std::vector<NamedTensor> GradientStep::State() {
+  return {{"adam.exp_avg", moment1_},
+          {"adam.exp_avg_sq", moment2_},
+          {"adam.step", step_}};
+}
+
+}  // namespace flotilla

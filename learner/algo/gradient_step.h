@@ -1,0 +1,55 @@
+#ifndef FLOTILLA_LEARNER_ALGO_GRADIENT_STEP_H_
+#define FLOTILLA_LEARNER_ALGO_GRADIENT_STEP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/collective/collective.h"
+#include "learner/nn/actor_critic.h"
+
+namespace flotilla {
+
+// The one place where a gradient becomes a change of weights: all-reduce,
+// divide by the samples of all ranks, clip by the global norm, Adam (Kingma &
+// Ba 2015, torch.optim.Adam's arithmetic).
+//
+// Not thread-safe.
+class GradientStep {
+ public:
+  struct Result {
+    double samples = 0;       // of all ranks
+    double extra = 0;         // summed over ranks
+    double grad_norm = 0;     // after the all-reduce, before clipping
+    double sync_seconds = 0;  // in the all-reduce, waiting for peers included
+    int64_t sync_bytes = 0;   // that this rank gave to it
+  };
+
+  // `net` is borrowed and must outlive this.
+  GradientStep(ActorCritic* net, const v1::OptimizerConfig& config);
+
+  // Takes net's gradients(), which hold the sum over this rank's `samples` of
+  // their losses' gradients, and steps. `extra` is any number to sum over ranks
+  // on the way (PPO's KL). With no sample on any rank nothing changes.
+  // Errors: those of the collective; kInternal if the gradient is not finite,
+  // which leaves the weights alone on every rank.
+  absl::StatusOr<Result> Apply(Collective* collective, double samples,
+                               double extra, double learning_rate);
+
+  // First and second moments [P] and the step count [1] int64: live views.
+  std::vector<NamedTensor> State();
+
+ private:
+  absl::StatusOr<Result> StepOnDevice(Result result, double learning_rate);
+  absl::Status NotFinite(double norm) const;
+
+  ActorCritic* const net_;
+  const v1::OptimizerConfig config_;
+  torch::Tensor moment1_, moment2_;  // [P]
+  torch::Tensor step_;               // [1] int64
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ALGO_GRADIENT_STEP_H_

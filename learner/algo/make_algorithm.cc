@@ -1,0 +1,24 @@
+#include "learner/algo/algorithm.h"
+#include "learner/algo/ppo.h"
+
+namespace flotilla {
+
+absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(
+    const v1::RunConfig& config, const Spaces& spaces, torch::Device device) {
+  switch (config.algorithm_case()) {
+    case v1::RunConfig::kPpo:
+      return MakePpo(config, spaces, device);
+    case v1::RunConfig::kDqn:
+      return absl::UnimplementedError(
+          "dqn is not available yet; choose ppo { } in the configuration");
+    case v1::RunConfig::kImpala:
+      return absl::UnimplementedError(
+          "impala is not available yet; choose ppo { } in the configuration");
+    case v1::RunConfig::ALGORITHM_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError(
+      "the configuration names no algorithm; add ppo { }");
+}
+
+}  // namespace flotilla

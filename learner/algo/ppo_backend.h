@@ -1,0 +1,47 @@
+#ifndef FLOTILLA_LEARNER_ALGO_PPO_BACKEND_H_
+#define FLOTILLA_LEARNER_ALGO_PPO_BACKEND_H_
+
+#include <memory>
+
+#include "flotilla/v1/config.pb.h"
+#include "learner/kernels/ppo_loss.h"
+#include "learner/nn/actor_critic.h"
+#include "learner/rollout/rollout.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// A minibatch: M of a rollout's T * B steps.
+struct PpoBatch {
+  const Rollout* rollout = nullptr;
+  torch::Tensor index;      // [M] int32   t * B + b, valid steps only
+  torch::Tensor advantage;  // [T, B] float32
+  torch::Tensor returns;    // [T, B] float32
+  double clip_ratio = 0;
+  double value_clip = 0;  // 0: off
+};
+
+// Computes PPO's gradient. Two implementations of one definition (the loss in
+// kernels/ppo_loss.h), held equal by tests/learner/algo/ppo_backend_test.cc.
+//
+// Not thread-safe.
+class PpoBackend {
+ public:
+  virtual ~PpoBackend() = default;
+
+  // Leaves in the network's gradients() the sum, not the mean, over the batch
+  // of the loss's gradient. An empty batch leaves zeros.
+  virtual PpoSums Compute(const PpoBatch& batch) = 0;
+};
+
+// Through autograd: any network, any device. `net` is borrowed by both.
+std::unique_ptr<PpoBackend> MakeTorchPpoBackend(ActorCritic* net,
+                                                const v1::PpoConfig& config);
+
+// Through learner/kernels, in one pass without autograd: MLPs on the CPU.
+std::unique_ptr<PpoBackend> MakeKernelPpoBackend(ActorCritic* net,
+                                                 const v1::PpoConfig& config);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ALGO_PPO_BACKEND_H_

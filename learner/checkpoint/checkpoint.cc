@@ -1,0 +1,360 @@
+#include "learner/checkpoint/checkpoint.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "learner/checkpoint/durable_file.h"
+#include "services/base/config.h"
+#include "services/base/json.h"
+#include "services/base/sha256.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kWeights[] = "weights.safetensors";
+constexpr char kState[] = "state.safetensors";
+constexpr char kProgress[] = "progress.json";
+constexpr char kConfig[] = "config.textproto";
+constexpr char kSums[] = "SHA256SUMS";
+
+constexpr char kStepPrefix[] = "step_";
+// Of what is not, or no longer, a checkpoint.
+constexpr char kAsidePrefix[] = ".aside_";
+
+std::string NameOfStep(int64_t global_step) {
+  return absl::StrFormat("%s%012d", kStepPrefix, global_step);
+}
+
+// Writes file `name` in `folder`, whose bytes `produce` gives to a sink, and
+// adds its line to `sums`.
+template <typename Produce>
+absl::Status WriteFile(const std::string& folder, const std::string& name,
+                       Produce produce, std::string* sums) {
+  ASSIGN_OR_RETURN(DurableFile file,
+                   DurableFile::Create(absl::StrCat(folder, "/", name)));
+  RETURN_IF_ERROR(produce(
+      [&](const void* data, size_t size) { return file.Append(data, size); }));
+  ASSIGN_OR_RETURN(const std::string sha256, file.Finish());
+  absl::StrAppend(sums, sha256, "  ", name, "\n");
+  return absl::OkStatus();
+}
+
+absl::Status WriteText(const std::string& folder, const std::string& name,
+                       const std::string& text, std::string* sums) {
+  return WriteFile(
+      folder, name,
+      [&](const ByteSink& sink) { return sink(text.data(), text.size()); },
+      sums);
+}
+
+absl::StatusOr<std::shared_ptr<std::string>> ReadWhole(
+    const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return FileError(absl::StrCat("cannot read ", path));
+  auto content = std::make_shared<std::string>(in.tellg(), '\0');
+  in.seekg(0);
+  in.read(content->data(), static_cast<std::streamsize>(content->size()));
+  if (!in) return FileError(absl::StrCat("cannot read ", path));
+  return content;
+}
+
+// A checkpoint that is read, file by file, against its sums.
+class Reader {
+ public:
+  static absl::StatusOr<Reader> Open(const std::string& path) {
+    std::error_code error;
+    // Links are followed once: `latest` may move on meanwhile.
+    const fs::path folder = fs::canonical(path, error);
+    if (error || !fs::is_directory(folder, error)) {
+      return absl::NotFoundError(absl::StrCat(
+          "no checkpoint in \"", path,
+          "\": name its folder, such as RUN/checkpoints/step_000000000512"));
+    }
+    Reader reader(folder.string());
+    auto sums = ReadWhole(reader.PathOf(kSums));
+    if (!sums.ok()) return reader.Damaged(kSums, "it cannot be read");
+    for (const absl::string_view line :
+         absl::StrSplit(**sums, '\n', absl::SkipEmpty())) {
+      const std::pair<std::string, std::string> entry =
+          absl::StrSplit(line, absl::MaxSplits("  ", 1));
+      reader.sums_[entry.second] = entry.first;
+    }
+    return reader;
+  }
+
+  absl::StatusOr<std::shared_ptr<std::string>> Read(const std::string& name) {
+    const auto sum = sums_.find(name);
+    if (sum == sums_.end()) return Damaged(name, "SHA256SUMS has no such file");
+    auto content = ReadWhole(PathOf(name));
+    if (!content.ok()) return Damaged(name, content.status().ToString());
+    const std::string sha256 = Sha256Hex(**content);
+    if (sha256 != sum->second) {
+      return Damaged(name, absl::StrCat("its SHA-256 is ", sha256,
+                                        ", SHA256SUMS says ", sum->second));
+    }
+    return content;
+  }
+
+  absl::Status Damaged(const std::string& name, const std::string& how) const {
+    return absl::DataLossError(
+        absl::StrCat("checkpoint file ", PathOf(name), " is damaged: ", how,
+                     "; use another checkpoint of the run"));
+  }
+
+  std::string PathOf(const std::string& name) const {
+    return absl::StrCat(folder_, "/", name);
+  }
+
+ private:
+  explicit Reader(std::string folder) : folder_(std::move(folder)) {}
+
+  std::string folder_;
+  std::map<std::string, std::string> sums_;  // by file name
+};
+
+absl::StatusOr<TensorMap> ReadTensors(Reader* reader, const std::string& name) {
+  ASSIGN_OR_RETURN(auto file, reader->Read(name));
+  auto tensors = ReadSafetensors(std::move(file));
+  if (!tensors.ok()) {
+    return reader->Damaged(name, std::string(tensors.status().message()));
+  }
+  return tensors;
+}
+
+std::string AlgorithmOf(const v1::RunConfig& config) {
+  const auto* field = config.GetReflection()->GetOneofFieldDescriptor(
+      config, config.GetDescriptor()->FindOneofByName("algorithm"));
+  return field == nullptr ? "none" : field->name();
+}
+
+absl::Status Mismatch(const std::string& path, const std::string& what,
+                      const std::string& saved, const std::string& wanted) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoint ", path, " is of ", what, " \"", saved,
+                   "\", and this run's ", what, " is \"", wanted,
+                   "\": resume with the configuration it was made with"));
+}
+
+bool IsStep(const fs::path& path) {
+  return absl::StartsWith(path.filename().string(), kStepPrefix);
+}
+
+// Names in `folder`; none if it cannot be read.
+std::vector<fs::path> ListFolder(const std::string& folder) {
+  std::vector<fs::path> paths;
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end;
+       at.increment(error)) {
+    paths.push_back(at->path());
+  }
+  return paths;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
+  ASSIGN_OR_RETURN(Reader reader, Reader::Open(path));
+  CheckpointData data;
+  ASSIGN_OR_RETURN(data.weights, ReadTensors(&reader, kWeights));
+  ASSIGN_OR_RETURN(data.state, ReadTensors(&reader, kState));
+  ASSIGN_OR_RETURN(const auto progress, reader.Read(kProgress));
+  auto members = ParseFlatJson(*progress);
+  if (!members.ok()) {
+    return reader.Damaged(kProgress, std::string(members.status().message()));
+  }
+  data.progress = *std::move(members);
+  RETURN_IF_ERROR(reader.Read(kConfig).status());
+  ASSIGN_OR_RETURN(data.config, LoadRunConfig(reader.PathOf(kConfig), {}));
+  return data;
+}
+
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path,
+                                              const v1::RunConfig& config) {
+  ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(path));
+  if (data.config.env().id() != config.env().id()) {
+    return Mismatch(path, "environment", data.config.env().id(),
+                    config.env().id());
+  }
+  if (AlgorithmOf(data.config) != AlgorithmOf(config)) {
+    return Mismatch(path, "algorithm", AlgorithmOf(data.config),
+                    AlgorithmOf(config));
+  }
+  return data;
+}
+
+std::string ParametersSha256(const std::vector<torch::Tensor>& tensors) {
+  Sha256 sha256;
+  for (const torch::Tensor& tensor : tensors) {
+    const torch::Tensor host = tensor.detach().to(torch::kCPU).contiguous();
+    sha256.Update(host.data_ptr(), host.nbytes());
+  }
+  return sha256.HexDigest();
+}
+
+CheckpointStore::CheckpointStore(std::string folder, int keep)
+    : folder_(std::move(folder)), keep_(std::max(keep, 1)) {}
+
+std::string CheckpointStore::Aside(const std::string& name) const {
+  return absl::StrCat(folder_, "/", kAsidePrefix, name, ".", ::getpid());
+}
+
+absl::Status CheckpointStore::Save(const CheckpointData& data) {
+  const auto found = data.progress.find("global_step");
+  int64_t step = 0;
+  if (found == data.progress.end() || !absl::SimpleAtoi(found->second, &step) ||
+      step < 0) {
+    return absl::InvalidArgumentError(
+        "a checkpoint's progress needs a global_step that is a number");
+  }
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) {
+    errno = error.value();
+    return FileError(absl::StrCat("cannot make ", folder_));
+  }
+  RemoveLeftovers();
+
+  const std::string name = NameOfStep(step);
+  const std::string aside = Aside(name);
+  absl::Status status = WriteFiles(data, aside);
+  if (status.ok()) status = Install(aside, name);
+  if (!status.ok()) {
+    fs::remove_all(aside, error);  // room for others
+    return status;
+  }
+  if (step >= last_step_) {
+    last_step_ = step;
+    RETURN_IF_ERROR(PointLink("latest", name));
+  }
+  RemoveOld();
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::WriteFiles(const CheckpointData& data,
+                                         const std::string& folder) const {
+  if (::mkdir(folder.c_str(), 0755) != 0) {
+    return FileError(absl::StrCat("cannot make ", folder));
+  }
+  const auto write_tensors = [](const TensorMap& tensors) {
+    return [&tensors](const ByteSink& sink) {
+      return WriteSafetensors(tensors, sink);
+    };
+  };
+  std::string sums;
+  RETURN_IF_ERROR(
+      WriteFile(folder, kWeights, write_tensors(data.weights), &sums));
+  RETURN_IF_ERROR(WriteFile(folder, kState, write_tensors(data.state), &sums));
+  RETURN_IF_ERROR(
+      WriteText(folder, kProgress, FormatFlatJson(data.progress), &sums));
+  RETURN_IF_ERROR(
+      WriteText(folder, kConfig, FormatResolved(data.config), &sums));
+  std::string own_sum;  // nobody checks the checker
+  RETURN_IF_ERROR(WriteText(folder, kSums, sums, &own_sum));
+  return SyncFolder(folder);
+}
+
+absl::Status CheckpointStore::Install(const std::string& aside,
+                                      const std::string& name) {
+  const std::string place = absl::StrCat(folder_, "/", name);
+  if (!fs::exists(place)) {
+    if (::rename(aside.c_str(), place.c_str()) != 0) {
+      return FileError(absl::StrCat("cannot rename to ", place));
+    }
+    return SyncFolder(folder_);
+  }
+  // The same step again. A folder cannot be renamed over another.
+  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, place.c_str(),
+                  RENAME_EXCHANGE) != 0) {
+    // NFS and others cannot exchange: for a moment nothing has the name.
+    const std::string old = Aside(absl::StrCat("old_", name));
+    if (::rename(place.c_str(), old.c_str()) != 0) {
+      return FileError(absl::StrCat("cannot replace ", place));
+    }
+    if (::rename(aside.c_str(), place.c_str()) != 0) {
+      const absl::Status status =
+          FileError(absl::StrCat("cannot rename to ", place));
+      ::rename(old.c_str(), place.c_str());
+      return status;
+    }
+  }
+  RETURN_IF_ERROR(SyncFolder(folder_));
+  RemoveLeftovers();  // the old one
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointStore::PointLink(const std::string& link,
+                                        const std::string& target) {
+  const std::string aside = Aside(link);
+  const std::string place = absl::StrCat(folder_, "/", link);
+  ::unlink(aside.c_str());
+  if (::symlink(target.c_str(), aside.c_str()) != 0 ||
+      ::rename(aside.c_str(), place.c_str()) != 0) {
+    return FileError(absl::StrCat("cannot point ", place, " at ", target));
+  }
+  return SyncFolder(folder_);
+}
+
+absl::Status CheckpointStore::MarkBest(int64_t global_step) {
+  const std::string name = NameOfStep(global_step);
+  if (!fs::is_directory(absl::StrCat(folder_, "/", name))) {
+    return absl::NotFoundError(
+        absl::StrCat("no checkpoint of step ", global_step, " in ", folder_));
+  }
+  return PointLink("best", name);
+}
+
+void CheckpointStore::RemoveOld() {
+  std::set<std::string> kept;
+  std::error_code error;
+  for (const char* link : {"latest", "best"}) {
+    kept.insert(
+        fs::read_symlink(fs::path(folder_) / link, error).filename().string());
+  }
+  // By when they were written: a run that went back to an earlier step leaves
+  // later steps of its former self behind.
+  std::vector<std::pair<fs::file_time_type, fs::path>> steps;
+  for (const fs::path& path : ListFolder(folder_)) {
+    if (!IsStep(path)) continue;
+    steps.push_back({fs::last_write_time(path / kSums, error), path});
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  for (size_t i = keep_; i < steps.size(); ++i) {
+    const fs::path& path = steps[i].second;
+    const std::string name = path.filename().string();
+    if (kept.contains(name)) continue;
+    // Renamed first: what has a checkpoint's name is whole.
+    fs::rename(path, Aside(name), error);
+    fs::remove_all(Aside(name), error);
+  }
+}
+
+// Only one process writes here, so what is aside is of a crashed one, or ours
+// from before.
+void CheckpointStore::RemoveLeftovers() {
+  std::error_code error;
+  for (const fs::path& path : ListFolder(folder_)) {
+    if (absl::StartsWith(path.filename().string(), kAsidePrefix)) {
+      fs::remove_all(path, error);
+    }
+  }
+}
+
+}  // namespace flotilla

@@ -1,0 +1,89 @@
+#ifndef FLOTILLA_LEARNER_CHECKPOINT_CHECKPOINT_H_
+#define FLOTILLA_LEARNER_CHECKPOINT_CHECKPOINT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/checkpoint/safetensors.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// A run's state at one update: all that training goes on from.
+//
+//   checkpoints/step_000000000512/   N = global_step
+//     weights.safetensors    the policy; names as learner/nn documents them
+//     state.safetensors      optimizer moments, normalizers, generators
+//     progress.json          counters: one flat object of numbers and strings
+//     config.textproto       the resolved configuration
+//     SHA256SUMS             of the above, for `sha256sum -c`
+//   checkpoints/latest, best -> step_...
+//
+// In Python: safetensors.torch.load_file(".../latest/weights.safetensors").
+struct CheckpointData {
+  TensorMap weights;
+  TensorMap state;
+  std::map<std::string, std::string> progress;  // "global_step" is required
+  v1::RunConfig config;
+};
+
+// Reads the checkpoint in folder `path`, which may be a link such as `latest`.
+// Tensors are in host memory, the same bits that were saved.
+// Errors: kNotFound; kDataLoss, naming the file, if anything in it is not what
+// was written.
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path);
+
+// As above, for a run of `config`.
+// Errors also: kFailedPrecondition, naming both, if the checkpoint is of
+// another environment or algorithm.
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path,
+                                              const v1::RunConfig& config);
+
+// Hex sha256 over the bytes of `tensors`, one after the other.
+std::string ParametersSha256(const std::vector<torch::Tensor>& tensors);
+
+// The checkpoints of one run. One that is there is whole: it is written aside
+// in the same folder, synced, and renamed; `latest` and `best` are links that
+// are replaced in the same way. Whatever is killed when, and whatever is full,
+// those that were there before still are.
+//
+// Not thread-safe; one process writes at a time.
+class CheckpointStore {
+ public:
+  // In `folder`, made when needed. Keeps the newest `keep` (at least 1), and
+  // always those that `latest` and `best` name.
+  CheckpointStore(std::string folder, int keep);
+
+  // Writes `data`, replacing a checkpoint of the same step, and points `latest`
+  // at it unless this store has saved a later step. Blocks until it is on the
+  // disk. Removes old checkpoints and what crashed saves left behind.
+  // Errors: kResourceExhausted, naming path and cause, if the disk is full;
+  // kInvalidArgument without a global_step or for a tensor of an exotic dtype.
+  absl::Status Save(const CheckpointData& data);
+
+  // Points `best` at the checkpoint of `global_step`. Errors: kNotFound.
+  absl::Status MarkBest(int64_t global_step);
+
+ private:
+  absl::Status WriteFiles(const CheckpointData& data,
+                          const std::string& folder) const;
+  // Puts the finished folder `aside` in the place of `name`.
+  absl::Status Install(const std::string& aside, const std::string& name);
+  absl::Status PointLink(const std::string& link, const std::string& target);
+  void RemoveOld();
+  void RemoveLeftovers();
+  std::string Aside(const std::string& name) const;
+
+  const std::string folder_;
+  const int keep_;
+  int64_t last_step_ = -1;  // the highest this store saved
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_CHECKPOINT_CHECKPOINT_H_

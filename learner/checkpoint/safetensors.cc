@@ -1,0 +1,166 @@
+#include "learner/checkpoint/safetensors.h"
+
+#include <google/protobuf/struct.pb.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "services/base/json.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr size_t kLengthBytes = 8;
+constexpr size_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
+
+constexpr std::pair<torch::Dtype, const char*> kDtypes[] = {
+    {torch::kFloat32, "F32"}, {torch::kFloat64, "F64"},
+    {torch::kInt64, "I64"},   {torch::kInt32, "I32"},
+    {torch::kInt16, "I16"},   {torch::kInt8, "I8"},
+    {torch::kUInt8, "U8"},    {torch::kBool, "BOOL"},
+    {torch::kFloat16, "F16"}, {torch::kBFloat16, "BF16"},
+};
+
+const char* WordFor(torch::Dtype dtype) {
+  for (const auto& [known, word] : kDtypes) {
+    if (known == dtype) return word;
+  }
+  return nullptr;
+}
+
+std::optional<torch::Dtype> DtypeOf(const std::string& word) {
+  for (const auto& [known, its_word] : kDtypes) {
+    if (word == its_word) return known;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::string> Header(const TensorMap& tensors) {
+  std::string json = "{\"__metadata__\":{\"format\":\"pt\"}";
+  size_t offset = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const char* dtype = WordFor(tensor.scalar_type());
+    if (dtype == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "tensor \"", name, "\" is ", c10::toString(tensor.scalar_type()),
+          ", which safetensors cannot hold"));
+    }
+    absl::StrAppend(&json, ",", JsonString(name), ":{\"dtype\":\"", dtype,
+                    "\",\"shape\":[", absl::StrJoin(tensor.sizes(), ","),
+                    "],\"data_offsets\":[", offset, ",",
+                    offset + tensor.nbytes(), "]}");
+    offset += tensor.nbytes();
+  }
+  json.push_back('}');
+  // Data starts aligned.
+  json.resize((json.size() + 7) / 8 * 8, ' ');
+  return json;
+}
+
+absl::Status Corrupt(const std::string& what) {
+  return absl::DataLossError(absl::StrCat("not in safetensors format: ", what));
+}
+
+using Fields = google::protobuf::Map<std::string, google::protobuf::Value>;
+
+// The numbers of the list `name`; nullopt unless it is one.
+std::optional<std::vector<int64_t>> Integers(const Fields& fields,
+                                             const std::string& name) {
+  const auto found = fields.find(name);
+  if (found == fields.end() || !found->second.has_list_value()) {
+    return std::nullopt;
+  }
+  std::vector<int64_t> numbers;
+  for (const auto& value : found->second.list_value().values()) {
+    const double number = value.number_value();
+    if (!(number >= 0 && number < 1e15)) return std::nullopt;
+    numbers.push_back(static_cast<int64_t>(number));
+  }
+  return numbers;
+}
+
+// The tensor that `fields` describe, in the data that begins at `data_begin`.
+absl::StatusOr<torch::Tensor> View(const std::string& name,
+                                   const Fields& fields,
+                                   const std::shared_ptr<std::string>& file,
+                                   size_t data_begin) {
+  const auto word = fields.find("dtype");
+  const auto shape = Integers(fields, "shape");
+  const auto offsets = Integers(fields, "data_offsets");
+  if (word == fields.end() || !shape.has_value() || !offsets.has_value() ||
+      offsets->size() != 2) {
+    return Corrupt(absl::StrCat("tensor \"", name, "\" is not described"));
+  }
+  const auto dtype = DtypeOf(word->second.string_value());
+  if (!dtype.has_value()) {
+    return Corrupt(absl::StrCat("tensor \"", name, "\" has dtype \"",
+                                word->second.string_value(), "\""));
+  }
+  int64_t bytes = static_cast<int64_t>(c10::elementSize(*dtype));
+  const int64_t size = static_cast<int64_t>(file->size() - data_begin);
+  for (const int64_t dimension : *shape) {
+    if (dimension > 0 && bytes > size / dimension) {
+      return Corrupt(absl::StrCat("tensor \"", name, "\" is too large"));
+    }
+    bytes *= dimension;
+  }
+  const auto [begin, end] = std::pair((*offsets)[0], (*offsets)[1]);
+  if (begin > end || end > size || end - begin != bytes) {
+    return Corrupt(absl::StrCat("tensor \"", name, "\" lies in bytes [", begin,
+                                ", ", end, ") of ", size, " and needs ",
+                                bytes));
+  }
+  char* const data = file->data() + data_begin + begin;
+  if (reinterpret_cast<uintptr_t>(data) % c10::elementSize(*dtype) != 0) {
+    // A neighbour of another size put it there; Torch wants it aligned.
+    torch::Tensor copy = torch::empty(*shape, *dtype);
+    std::memcpy(copy.data_ptr(), data, bytes);
+    return copy;
+  }
+  return torch::from_blob(
+      data, *shape, [file](void*) {}, *dtype);
+}
+
+}  // namespace
+
+absl::Status WriteSafetensors(const TensorMap& tensors, const ByteSink& sink) {
+  ASSIGN_OR_RETURN(const std::string header, Header(tensors));
+  const uint64_t length = header.size();
+  RETURN_IF_ERROR(sink(&length, kLengthBytes));
+  RETURN_IF_ERROR(sink(header.data(), header.size()));
+  for (const auto& [name, tensor] : tensors) {
+    const torch::Tensor host = tensor.detach().to(torch::kCPU).contiguous();
+    RETURN_IF_ERROR(sink(host.data_ptr(), host.nbytes()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TensorMap> ReadSafetensors(std::shared_ptr<std::string> file) {
+  uint64_t length = 0;
+  if (file->size() < kLengthBytes) return Corrupt("no header");
+  std::memcpy(&length, file->data(), kLengthBytes);
+  if (length > kMaxHeaderBytes || length > file->size() - kLengthBytes) {
+    return Corrupt(absl::StrCat("a header of ", length, " bytes in a file of ",
+                                file->size()));
+  }
+  google::protobuf::Struct header;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(
+      file->substr(kLengthBytes, length), &header);
+  if (!parsed.ok()) return Corrupt("the header is no JSON object");
+  TensorMap tensors;
+  for (const auto& [name, description] : header.fields()) {
+    if (name == "__metadata__") continue;
+    ASSIGN_OR_RETURN(tensors[name],
+                     View(name, description.struct_value().fields(), file,
+                          kLengthBytes + length));
+  }
+  return tensors;
+}
+
+}  // namespace flotilla

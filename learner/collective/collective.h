@@ -1,0 +1,58 @@
+#ifndef FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_
+#define FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/torch.h"
+#include "services/coordinator/coordinator_client.h"
+
+namespace flotilla {
+
+// How the learners of one generation combine tensors.
+//
+// Every rank makes the same calls in the same order, with equal shapes and
+// dtypes. Whether to call is decided only from what all ranks share: the
+// config, a step count, an earlier all-reduce. Never a clock, a queue or a
+// local loss.
+//
+// The sum is the same bits on every rank. After an error the object is dead:
+// join the next generation and make another. Not thread-safe, except Abort.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+
+  // Replaces `tensor` (contiguous, float32 or float64 or int64) on every rank
+  // by the sum over ranks, in place. On CUDA the work is queued on the current
+  // stream and may not have run on return.
+  // Errors: kUnavailable if a peer is lost; kDeadlineExceeded after
+  // distributed.timeout_seconds; kAborted after Abort or a fence.
+  virtual absl::Status AllReduceSum(torch::Tensor tensor) = 0;
+
+  // Copies `tensor` from rank `root` to all others, in place. Errors as above.
+  virtual absl::Status Broadcast(torch::Tensor tensor, int root) = 0;
+
+  // Makes pending and later calls on this rank fail. From any thread.
+  virtual void Abort() = 0;
+};
+
+// Meets the other learners of `assignment`: NCCL or Gloo as `config` and
+// `device` say, and neither in a world of one. `coordinator` carries the
+// rendezvous and its fence aborts the collective; it must outlive the result
+// (it may be null in a world of one). Errors: kDeadlineExceeded, naming the
+// missing ranks, when peers do not come.
+absl::StatusOr<std::unique_ptr<Collective>> MakeCollective(
+    const v1::Assignment& assignment, const v1::DistributedConfig& config,
+    CoordinatorClient* coordinator, torch::Device device);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_

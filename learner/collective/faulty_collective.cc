@@ -1,0 +1,49 @@
+#include "learner/collective/faulty_collective.h"
+
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+
+absl::Status FaultyCollective::Suffer() {
+  if (++calls_ == fault_.call) {
+    switch (fault_.kind) {
+      case Fault::kFail:
+        error_.Set(fault_.error);
+        inner_->Abort();  // the object is dead, and peers notice
+        break;
+      case Fault::kDelay:
+      case Fault::kHang: {
+        const absl::Time until = fault_.kind == Fault::kHang
+                                     ? absl::InfiniteFuture()
+                                     : absl::Now() + fault_.delay;
+        MutexLock lock(&mu_);
+        while (!error_.is_set() && absl::Now() < until) {
+          lock.WaitFor(&aborted_, until - absl::Now());
+        }
+        break;
+      }
+    }
+  }
+  return error_.Get();
+}
+
+absl::Status FaultyCollective::AllReduceSum(torch::Tensor tensor) {
+  RETURN_IF_ERROR(Suffer());
+  return inner_->AllReduceSum(std::move(tensor));
+}
+
+absl::Status FaultyCollective::Broadcast(torch::Tensor tensor, int root) {
+  RETURN_IF_ERROR(Suffer());
+  return inner_->Broadcast(std::move(tensor), root);
+}
+
+void FaultyCollective::Abort() {
+  error_.Set(absl::AbortedError("the collective was aborted"));
+  inner_->Abort();
+  // Under the lock: a thread that is about to wait has not missed it.
+  MutexLock lock(&mu_);
+  aborted_.notify_all();
+}
+
+}  // namespace flotilla

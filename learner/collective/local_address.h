@@ -1,0 +1,23 @@
+#ifndef FLOTILLA_LEARNER_COLLECTIVE_LOCAL_ADDRESS_H_
+#define FLOTILLA_LEARNER_COLLECTIVE_LOCAL_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
+
+namespace flotilla {
+
+// This host's IP address as its peers in `assignment` can reach it: loopback if
+// all are on one host, else the local end of the route to one on another host.
+// Sends nothing.
+// Errors: kFailedPrecondition, naming the hosts tried, if there is no route or
+// only loopback.
+absl::StatusOr<std::string> LocalAddressFor(const v1::Assignment& assignment);
+
+// The local end of the route to `host`, a name or an IP address.
+absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_COLLECTIVE_LOCAL_ADDRESS_H_

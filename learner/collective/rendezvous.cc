@@ -1,0 +1,78 @@
+#include "learner/collective/rendezvous.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+std::string KeyOf(const std::string& topic, int rank) {
+  return absl::StrCat("collective/", topic, "/", rank);
+}
+
+// "rank 1 (learner/0/1 on host-b, process 17)"
+std::string Name(const v1::Assignment& assignment, int rank) {
+  if (rank >= assignment.learner_size()) return absl::StrCat("rank ", rank);
+  const v1::Member& member = assignment.learner(rank);
+  return absl::StrCat("rank ", rank, " (", member.id(), " on ", member.host(),
+                      ", process ", member.pid(), ")");
+}
+
+absl::Status NameTheMissing(const v1::Assignment& assignment,
+                            CoordinatorClient* coordinator,
+                            const std::string& topic, absl::Duration timeout) {
+  std::vector<std::string> missing;
+  for (int rank = 0; rank < assignment.world_size(); ++rank) {
+    const auto here =
+        coordinator->Check(assignment.generation(), {KeyOf(topic, rank)});
+    if (here.ok() && !*here) missing.push_back(Name(assignment, rank));
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "generation ", assignment.generation(), ": after ",
+      absl::FormatDuration(timeout), " these learners have not come to ", topic,
+      ": ", absl::StrJoin(missing, ", ")));
+}
+
+}  // namespace
+
+absl::Status MeetAll(const v1::Assignment& assignment,
+                     CoordinatorClient* coordinator, const std::string& topic,
+                     absl::Duration timeout) {
+  return ExchangeAll(assignment, coordinator, topic, "here", timeout).status();
+}
+
+absl::StatusOr<std::vector<std::string>> ExchangeAll(
+    const v1::Assignment& assignment, CoordinatorClient* coordinator,
+    const std::string& topic, const std::string& value,
+    absl::Duration timeout) {
+  const uint64_t generation = assignment.generation();
+  RETURN_IF_ERROR(
+      coordinator->Set(generation, KeyOf(topic, assignment.rank()), value));
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < assignment.world_size(); ++rank) {
+    keys.push_back(KeyOf(topic, rank));
+  }
+  const absl::Status waited = coordinator->Wait(generation, keys, timeout);
+  if (absl::IsDeadlineExceeded(waited)) {
+    return NameTheMissing(assignment, coordinator, topic, timeout);
+  }
+  RETURN_IF_ERROR(waited);
+  std::vector<std::string> values;
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(std::string theirs,
+                     coordinator->Get(generation, key, timeout));
+    values.push_back(std::move(theirs));
+  }
+  return values;
+}
+
+bool OnOneHost(const v1::Assignment& assignment) {
+  for (const v1::Member& member : assignment.learner()) {
+    if (member.host() != assignment.learner(0).host()) return false;
+  }
+  return true;
+}
+
+}  // namespace flotilla

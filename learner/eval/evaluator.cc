@@ -1,0 +1,154 @@
+#include "learner/eval/evaluator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "learner/actor/collector.h"
+#include "services/base/random.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+// Apart from every training worker's id.
+constexpr uint64_t kEvaluationWorker = uint64_t{1} << 40;
+
+// Steps between two looks at what has finished.
+constexpr int64_t kStride = 16;
+
+// The policy as the collector calls it, with the most likely actions.
+class Greedy : public Policy {
+ public:
+  explicit Greedy(Policy* policy) : policy_(policy) {}
+  void Decide(const Observations& seen, bool, Random* rng,
+              const DecisionOutput& out) override {
+    policy_->Decide(seen, /*greedy=*/true, rng, out);
+  }
+  void Value(const Observations& seen, float* value) override {
+    policy_->Value(seen, value);
+  }
+
+ private:
+  Policy* const policy_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
+    EnvWorkerOptions options, const Spaces& spaces, Policy* policy,
+    const Normalizer& normalizer, int episodes, bool greedy, uint64_t round,
+    std::stop_token stop) {
+  v1::EnvConfig* env = &options.env;
+  env->set_num_envs(std::clamp(env->num_envs(), 1, episodes));
+  env->set_num_workers(1);
+  env->set_groups(1);
+  env->set_remote_workers(0);
+  const int rows = env->num_envs();
+  ASSIGN_OR_RETURN(std::unique_ptr<EnvPool> pool,
+                   EnvPool::Start(options, kEvaluationWorker, round));
+  Random rng(SamplingSeed(options.seed, kEvaluationWorker, round));
+  Greedy most_likely(policy);
+  Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;
+
+  Normalizer scaling = normalizer.ForEvaluation();
+  Collector collector(pool.get(), spaces, rows, /*bootstrap_truncation=*/false,
+                      &scaling);
+  Rollout steps = MakeRollout(spaces, kStride, rows, /*pinned=*/false);
+  std::vector<int> left(rows, episodes / rows);
+  for (int i = 0; i < episodes % rows; ++i) ++left[i];
+  std::vector<EvaluatedEpisode> done;
+  CollectStats stats;
+  while (static_cast<int>(done.size()) < episodes) {
+    stats.episodes.clear();
+    RETURN_IF_ERROR(collector.Collect(player, &rng, stop, &steps, &stats));
+    for (const CollectStats::Episode& e : stats.episodes) {
+      if (left[e.row] == 0) continue;  // this row's quota is full
+      --left[e.row];
+      done.push_back({e.raw_return, e.length});
+    }
+  }
+  return done;
+}
+
+v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes) {
+  v1::Evaluation e;
+  e.set_episodes(episodes.size());
+  if (episodes.empty()) return e;
+  double sum = 0, length = 0;
+  double lowest = episodes[0].raw_return, highest = lowest;
+  for (const EvaluatedEpisode& one : episodes) {
+    sum += one.raw_return;
+    length += one.length;
+    lowest = std::min(lowest, one.raw_return);
+    highest = std::max(highest, one.raw_return);
+  }
+  e.set_mean_return(sum / episodes.size());
+  e.set_mean_length(length / episodes.size());
+  e.set_min_return(lowest);
+  e.set_max_return(highest);
+  return e;
+}
+
+EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
+  EnvWorkerOptions options;
+  options.env = config.env();
+  options.env.set_num_envs(config.evaluation().num_envs());
+  options.seed = config.seed();
+  options.name = "evaluation";
+  if (options.env.id().rfind("ALE/", 0) == 0) {
+    options.env.mutable_options()->mutable_atari()->set_episodic_life(false);
+  }
+  return options;
+}
+
+Evaluator::Evaluator(const v1::RunConfig& config,
+                     const EnvWorkerOptions& options, const Spaces& spaces)
+    : config_(config.evaluation()),
+      options_(EvaluationWorkers(config)),
+      spaces_(spaces) {
+  options_.learner_id = options.learner_id;
+  options_.log_folder = options.log_folder;
+  options_.credentials = options.credentials;
+  options_.threads = options.threads;
+}
+
+Evaluator::~Evaluator() {
+  stop_.request_stop();
+  if (running_.valid()) running_.wait();
+}
+
+void Evaluator::Begin(std::unique_ptr<Policy> policy,
+                      const Normalizer& normalizer, int64_t round,
+                      int64_t update, int64_t global_step) {
+  running_ = std::async(
+      std::launch::async,
+      [this, policy = std::shared_ptr<Policy>(std::move(policy)),
+       normalizer = normalizer.ForEvaluation(), round, update,
+       global_step]() -> absl::StatusOr<v1::Evaluation> {
+        ASSIGN_OR_RETURN(const std::vector<EvaluatedEpisode> episodes,
+                         Evaluate(options_, spaces_, policy.get(), normalizer,
+                                  config_.episodes(), config_.greedy(), round,
+                                  stop_.get_token()));
+        v1::Evaluation e = Summarize(episodes);
+        e.set_round(round);
+        e.set_update(update);
+        e.set_global_step(global_step);
+        e.set_stop(config_.has_stop_return() &&
+                   e.mean_return() >= config_.stop_return());
+        return e;
+      });
+}
+
+std::optional<absl::StatusOr<v1::Evaluation>> Evaluator::Take() {
+  if (!running_.valid() ||
+      running_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) {
+    return std::nullopt;
+  }
+  return running_.get();
+}
+
+void Evaluator::WaitFor(absl::Duration timeout) {
+  if (running_.valid()) running_.wait_for(absl::ToChronoMilliseconds(timeout));
+}
+
+}  // namespace flotilla

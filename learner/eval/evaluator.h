@@ -1,0 +1,77 @@
+#ifndef FLOTILLA_LEARNER_EVAL_EVALUATOR_H_
+#define FLOTILLA_LEARNER_EVAL_EVALUATOR_H_
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/actor/env_pool.h"
+#include "learner/nn/policy.h"
+#include "learner/rollout/normalizer.h"
+#include "learner/rollout/spaces.h"
+
+namespace flotilla {
+
+// One evaluated episode, as the environment scores it (no clipping).
+struct EvaluatedEpisode {
+  double raw_return = 0;
+  int64_t length = 0;
+};
+
+// Plays `episodes` episodes with `policy` on env workers of its own. Each row
+// plays a fixed quota, all of it started here, so that short episodes are not
+// counted more often than long ones. Blocks until they are done.
+// `options.env.num_envs` rows at most. Observations are scaled by `normalizer`
+// as it is. `round` is part of the seeds. Errors: kCancelled when `stop` is
+// requested; those of EnvPool.
+absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
+    EnvWorkerOptions options, const Spaces& spaces, Policy* policy,
+    const Normalizer& normalizer, int episodes, bool greedy, uint64_t round,
+    std::stop_token stop);
+
+// Env workers for evaluation: evaluation.num_envs rows, and whole games where
+// training ends episodes early (a lost life).
+EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config);
+
+v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes);
+
+// Evaluations beside training: in a thread, one at a time, never inside a
+// collective.
+//
+// Not thread-safe: the trainer of rank 0 owns it.
+class Evaluator {
+ public:
+  // `options` are the training workers'; see EvaluationWorkers.
+  Evaluator(const v1::RunConfig& config, const EnvWorkerOptions& options,
+            const Spaces& spaces);
+  // Cancels what runs and waits for it.
+  ~Evaluator();
+
+  bool busy() const { return running_.valid(); }
+
+  // Begins evaluating `policy`, frozen after `update`. Not while busy.
+  void Begin(std::unique_ptr<Policy> policy, const Normalizer& normalizer,
+             int64_t round, int64_t update, int64_t global_step);
+
+  // The finished evaluation, once; nullopt while none is. Never blocks.
+  std::optional<absl::StatusOr<v1::Evaluation>> Take();
+
+  // Blocks until the running evaluation has finished, for `timeout` at most.
+  void WaitFor(absl::Duration timeout);
+
+ private:
+  const v1::EvaluationConfig config_;
+  EnvWorkerOptions options_;
+  const Spaces spaces_;
+  std::stop_source stop_;
+  std::future<absl::StatusOr<v1::Evaluation>> running_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_EVAL_EVALUATOR_H_

@@ -1,0 +1,79 @@
+#include "learner/evaluate_main.h"
+
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "learner/algo/algorithm.h"
+#include "learner/checkpoint/checkpoint.h"
+#include "learner/eval/evaluator.h"
+#include "learner/run_state.h"
+#include "learner/runtime.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+std::string ToJson(const v1::RunConfig& config, const std::string& checkpoint,
+                   const std::vector<EvaluatedEpisode>& episodes) {
+  const v1::Evaluation summary = Summarize(episodes);
+  std::string json = absl::StrFormat(
+      "{\"env_id\": \"%s\", \"checkpoint\": \"%s\", \"mean_return\": %.17g, "
+      "\"min_return\": %.17g, \"max_return\": %.17g, \"episodes\": [",
+      config.env().id(), checkpoint, summary.mean_return(),
+      summary.min_return(), summary.max_return());
+  for (size_t i = 0; i < episodes.size(); ++i) {
+    absl::StrAppendFormat(&json, "%s{\"return\": %.17g, \"length\": %d}",
+                          i > 0 ? ", " : "", episodes[i].raw_return,
+                          episodes[i].length);
+  }
+  return json + "]}\n";
+}
+
+}  // namespace
+
+absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
+                                const std::string& output,
+                                std::stop_token stop) {
+  ASSIGN_OR_RETURN(const CheckpointData data, LoadCheckpoint(checkpoint));
+  const v1::RunConfig& config = data.config;
+  SetThreads(config, /*local_world_size=*/1);
+  ASSIGN_OR_RETURN(const torch::Device device,
+                   ChooseDevice(config.runtime(), /*local_rank=*/0));
+
+  EnvWorkerOptions options = EvaluationWorkers(config);
+  options.learner_id = "evaluate";
+  options.threads = EnvThreads(options.env, /*local_world_size=*/1);
+  // The specification has to come from the environment itself.
+  EnvWorkerOptions probe = options;
+  probe.name = "probe";
+  ASSIGN_OR_RETURN(const EnvWorker worker,
+                   StartLocalEnvWorker(probe, /*worker_id=*/0,
+                                       /*incarnation=*/1, /*rows=*/1,
+                                       /*groups=*/1));
+  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
+                   MakeAlgorithm(config, spaces, device));
+  Normalizer normalizer(config.model(), config.ppo().discount(),
+                        spaces.features, /*rows=*/1);
+  Progress progress;
+  RETURN_IF_ERROR(
+      FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));
+
+  ASSIGN_OR_RETURN(
+      const std::vector<EvaluatedEpisode> played,
+      Evaluate(options, spaces, algorithm->live_policy(), normalizer, episodes,
+               config.evaluation().greedy(),
+               /*round=*/progress.evaluation_round + (uint64_t{1} << 32),
+               stop));
+  std::ofstream out(output);
+  out << ToJson(config, checkpoint, played);
+  out.flush();
+  if (!out) {
+    return absl::ResourceExhaustedError(absl::StrCat("cannot write ", output));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace flotilla

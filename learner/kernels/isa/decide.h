@@ -1,0 +1,149 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_DECIDE_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_DECIDE_H_
+
+#include <cstdint>
+
+#include "learner/kernels/isa/distributions.h"
+#include "learner/kernels/isa/mlp.h"
+#include "learner/kernels/isa/mlp_plan.h"
+#include "learner/kernels/isa/vec.h"
+
+// MlpActorCritic's methods. Included by kernels.h alone.
+
+namespace flotilla {
+namespace {
+
+bool HasHead(const StackPlan& stack, int plane) {
+  for (int i = 0; i < stack.head_count; ++i) {
+    if (stack.heads[i].plane == plane) return true;
+  }
+  return false;
+}
+
+// Fills the planes of one tile; runs only the stacks whose output is wanted.
+void ForwardTile(const MlpPlan& plan, float* workspace,
+                 const float* observations, int64_t rows, bool want_policy,
+                 bool want_value) {
+  for (int i = 0; i < plan.stack_count; ++i) {
+    const StackPlan& stack = plan.stacks[i];
+    if ((want_policy && HasHead(stack, 0)) ||
+        (want_value && HasHead(stack, plan.actions))) {
+      ForwardStack(plan, stack, workspace, {observations, plan.observations},
+                   rows);
+    }
+  }
+}
+
+// planes[:, row] to out[row, :].
+void CopyPlanes(const float* planes, int count, int64_t rows, float* out) {
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int a = 0; a < count; ++a)
+      out[n * count + a] = planes[a * kTileRows + n];
+  }
+}
+
+void CopyLanes(Vec lanes, int64_t count, float* out) {
+  if (count >= kLanes) {
+    Store(out, lanes);
+  } else {
+    for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+  }
+}
+
+Vec LoadLanes(const float* in, int64_t count) {
+  if (count >= kLanes) return Load(in);
+  Vec lanes = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = in[i];
+  return lanes;
+}
+
+// Calls `tile(first, count)` for all rows, kTileRows at a time.
+template <typename Function>
+void ForEachTile(int64_t rows, Function tile) {
+  for (int64_t first = 0; first < rows; first += kTileRows) {
+    tile(first, rows - first < kTileRows ? rows - first : kTileRows);
+  }
+}
+
+void Forward(const MlpPlan& plan, float* workspace, const float* observations,
+             int64_t rows, float* policy, float* value) {
+  const FlushDenormals flush;
+  ForEachTile(rows, [&](int64_t first, int64_t count) {
+    ForwardTile(plan, workspace, observations + first * plan.observations,
+                count, policy != nullptr, value != nullptr);
+    const float* planes = workspace + plan.planes;
+    if (policy != nullptr) {
+      CopyPlanes(planes, plan.actions, count, policy + first * plan.actions);
+    }
+    if (value != nullptr) {
+      CopyPlanes(planes + plan.actions * kTileRows, 1, count, value + first);
+    }
+  });
+}
+
+void DecideDiscrete(const MlpPlan& plan, float* workspace,
+                    const float* observations, int64_t rows,
+                    const float* uniforms, int64_t* action, float* log_prob,
+                    float* value) {
+  const FlushDenormals flush;
+  ForEachTile(rows, [&](int64_t first, int64_t count) {
+    ForwardTile(plan, workspace, observations + first * plan.observations,
+                count, true, value != nullptr);
+    for (int64_t n = 0; n < count; n += kLanes) {
+      const float* logits = workspace + plan.planes + n;
+      float* exponentials = workspace + plan.plane_scratch + n;
+      const int64_t at = first + n;
+      const Softmax softmax = MakeSoftmax(plan.actions, logits, exponentials);
+      const IntVec chosen =
+          uniforms == nullptr
+              ? ArgMax(plan.actions, logits, softmax.largest)
+              : InvertCumulative(plan.actions, exponentials, softmax.sum,
+                                 LoadLanes(uniforms + at, count - n));
+      CopyLanes(CategoricalLogProb(plan.actions, logits, softmax, chosen),
+                count - n, log_prob + at);
+      for (int64_t i = 0; i < kLanes && i < count - n; ++i) {
+        action[at + i] = chosen[i];
+      }
+    }
+    if (value != nullptr) {
+      CopyPlanes(workspace + plan.planes + plan.actions * kTileRows, 1, count,
+                 value + first);
+    }
+  });
+}
+
+void DecideContinuous(const MlpPlan& plan, float* workspace,
+                      const float* observations, int64_t rows,
+                      const float* normals, float* action, float* log_prob,
+                      float* value) {
+  const FlushDenormals flush;
+  const int actions = plan.actions;
+  const float* gauss = workspace + plan.gauss;
+  const float* means = workspace + plan.planes;
+  float* chosen = workspace + plan.action_planes;
+  ForEachTile(rows, [&](int64_t first, int64_t count) {
+    ForwardTile(plan, workspace, observations + first * plan.observations,
+                count, true, value != nullptr);
+    for (int64_t n = 0; n < count; ++n) {
+      for (int a = 0; a < actions; ++a) {
+        const int64_t at = (first + n) * actions + a;
+        const float noise =
+            normals == nullptr ? 0.0f : gauss[actions + a] * normals[at];
+        action[at] = means[a * kTileRows + n] + noise;
+        chosen[a * kTileRows + n] = action[at];
+      }
+    }
+    for (int64_t n = 0; n < count; n += kLanes) {
+      CopyLanes(GaussianLogProb(actions, means + n, chosen + n, gauss),
+                count - n, log_prob + first + n);
+    }
+    if (value != nullptr) {
+      CopyPlanes(means + actions * kTileRows, 1, count, value + first);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_DECIDE_H_

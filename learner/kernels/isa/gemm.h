@@ -1,0 +1,134 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_GEMM_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_GEMM_H_
+
+#include <cstdint>
+
+#include "learner/kernels/isa/vec.h"
+
+// One matrix product serves all layers, forward and backward. Included by
+// kernels.h alone.
+
+namespace flotilla {
+namespace {
+
+// Accumulators are kBlockRows x kBlockVecs registers; the rest holds one row of
+// B and one element of A.
+#if defined(__AVX512F__)
+constexpr int kBlockRows = 6, kBlockVecs = 4;
+#elif defined(__AVX2__)
+constexpr int kBlockRows = 6, kBlockVecs = 2;
+#elif defined(__aarch64__)
+constexpr int kBlockRows = 6, kBlockVecs = 4;
+#else
+constexpr int kBlockRows = 4, kBlockVecs = 2;
+#endif
+
+// The left operand, in any orientation: element (i, k) is at i * row + k *
+// column.
+struct Left {
+  const float* data;
+  int64_t row, column;
+};
+
+// A right operand, an addend or a result: rows of floats, `row` apart.
+struct Rows {
+  const float* data;
+  int64_t row;
+};
+struct Result {
+  float* data;
+  int64_t row;
+};
+
+template <int R, int V>
+[[gnu::noinline]] void MultiplyBlock(int64_t depth, Left a, Rows b, Rows addend,
+                                     Result c) {
+  // Unrolled early, or the accumulators pass through memory.
+  Vec sum[R][V];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      sum[r][v] = Load(addend.data + r * addend.row + v * kLanes);
+    }
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    Vec row[V];
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) row[v] = Load(b.data + v * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const float x = a.data[r * a.row];
+#pragma GCC unroll 8
+      for (int v = 0; v < V; ++v) sum[r][v] += x * row[v];
+    }
+    a.data += a.column;
+    b.data += b.row;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+    for (int v = 0; v < V; ++v) {
+      Store(c.data + r * c.row + v * kLanes, sum[r][v]);
+    }
+  }
+}
+
+// The rows left over when blocks of R no longer fit.
+template <int R, int V>
+void MultiplyRest(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
+                  Result c) {
+  if constexpr (R > 0) {
+    if (rows == R) {
+      MultiplyBlock<R, V>(depth, a, b, addend, c);
+    } else {
+      MultiplyRest<R - 1, V>(rows, depth, a, b, addend, c);
+    }
+  }
+}
+
+template <int V>
+void MultiplyColumns(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
+                     Result c) {
+  for (; rows >= kBlockRows; rows -= kBlockRows) {
+    MultiplyBlock<kBlockRows, V>(depth, a, b, addend, c);
+    a.data += kBlockRows * a.row;
+    addend.data += kBlockRows * addend.row;
+    c.data += kBlockRows * c.row;
+  }
+  MultiplyRest<kBlockRows - 1, V>(rows, depth, a, b, addend, c);
+}
+
+template <int V>
+void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth, Left a,
+                         Rows b, Rows addend, Result c) {
+  if constexpr (V > 0) {
+    if (vecs == V) {
+      MultiplyColumns<V>(rows, depth, a, b, addend, c);
+    } else {
+      MultiplyLastColumns<V - 1>(vecs, rows, depth, a, b, addend, c);
+    }
+  }
+}
+
+// c = addend + a b, for a [rows, depth] and b [depth, columns]; `columns` is a
+// multiple of kLanes. An addend with row 0 is one row for all (a bias); the
+// result itself accumulates. Every element is one chain of multiply-adds over
+// rising k, whatever block it falls into.
+void Multiply(int64_t rows, int64_t columns, int64_t depth, Left a, Rows b,
+              Rows addend, Result c) {
+  constexpr int64_t kBlockColumns = kBlockVecs * kLanes;
+  for (; columns >= kBlockColumns; columns -= kBlockColumns) {
+    MultiplyColumns<kBlockVecs>(rows, depth, a, b, addend, c);
+    b.data += kBlockColumns;
+    addend.data += kBlockColumns;
+    c.data += kBlockColumns;
+  }
+  MultiplyLastColumns<kBlockVecs - 1>(columns / kLanes, rows, depth, a, b,
+                                      addend, c);
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_GEMM_H_

@@ -1,0 +1,36 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_KERNELS_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_KERNELS_H_
+
+#include "learner/kernels/isa/decide.h"
+#include "learner/kernels/isa/flat.h"
+#include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/ppo.h"
+
+// All kernels, for the instruction set the including file is compiled with.
+// Included by kernels_*.cc alone; see vec.h.
+
+namespace flotilla {
+namespace {
+
+constexpr KernelTable MakeKernelTable(const char* name) {
+  return {
+      .name = name,
+      .pack = Pack,
+      .forward = Forward,
+      .decide_discrete = DecideDiscrete,
+      .decide_continuous = DecideContinuous,
+      .ppo_gradient = PpoGradientOf,
+      .sum_of_squares = SumOfSquares,
+      .adam = Adam,
+      .gae = Gae,
+      .bytes_to_unit = BytesToUnit,
+      .tanh = Map<Tanh>,
+      .exp = Map<Exp>,
+      .log = Map<Log>,
+  };
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_KERNELS_H_

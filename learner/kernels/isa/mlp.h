@@ -1,0 +1,318 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_MLP_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_MLP_H_
+
+#include <cstdint>
+
+#include "learner/kernels/isa/gemm.h"
+#include "learner/kernels/isa/mlp_plan.h"
+#include "learner/kernels/isa/vec.h"
+
+// Layers: parameters in, activations and gradients out. Activations are
+// [sample, feature], features in the lanes; the heads' outputs are planes
+// [output, sample], samples in the lanes. Included by kernels.h alone.
+
+namespace flotilla {
+namespace {
+
+// out[i * out_row + j] = in[j * in_row + i], for i < columns, j < rows.
+void CopyTransposed(const float* in, int64_t in_row, int rows, int columns,
+                    float* out, int64_t out_row) {
+  const int whole_rows = rows / kLanes * kLanes;
+  const int whole_columns = columns / kLanes * kLanes;
+  for (int j = 0; j < whole_rows; j += kLanes) {
+    for (int i = 0; i < whole_columns; i += kLanes) {
+      Vec square[kLanes];
+      for (int v = 0; v < kLanes; ++v) {
+        square[v] = Load(in + (j + v) * in_row + i);
+      }
+      Transpose(square);
+      for (int v = 0; v < kLanes; ++v) {
+        Store(out + (i + v) * out_row + j, square[v]);
+      }
+    }
+  }
+  for (int i = 0; i < columns; ++i) {
+    for (int j = i < whole_columns ? whole_rows : 0; j < rows; ++j) {
+      out[i * out_row + j] = in[j * in_row + i];
+    }
+  }
+}
+
+// out[i] = in[i], or += if `kAdd`.
+template <bool kAdd = false>
+FLOTILLA_INLINE void CopyRow(const float* in, int64_t size, float* out) {
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    Store(out + i, kAdd ? Load(out + i) + Load(in + i) : Load(in + i));
+  }
+  for (; i < size; ++i) out[i] = kAdd ? out[i] + in[i] : in[i];
+}
+
+void CopyRows(const float* in, int64_t in_row, int rows, int64_t columns,
+              float* out, int64_t out_row) {
+  for (int j = 0; j < rows; ++j) {
+    CopyRow(in + j * in_row, columns, out + j * out_row);
+  }
+}
+
+void PackLayer(const LayerPlan& layer, const float* parameters,
+               float* workspace) {
+  const float* weight = parameters + layer.weight;
+  CopyTransposed(weight, layer.in, layer.out, layer.in,
+                 workspace + layer.forward_weight, layer.out_pad);
+  CopyRow(parameters + layer.bias, layer.out, workspace + layer.forward_bias);
+  if (layer.backward_weight != 0) {
+    CopyRows(weight, layer.in, layer.out, layer.in,
+             workspace + layer.backward_weight, layer.in_pad);
+  }
+}
+
+void PackHeads(const StackPlan& stack, const float* parameters,
+               float* workspace) {
+  const LayerPlan& last = stack.layers[stack.layer_count - 1];
+  float* weight = workspace + stack.head_weight;
+  float* bias = workspace + stack.head_bias;
+  for (int i = 0; i < stack.head_count; ++i) {
+    const HeadPlan& head = stack.heads[i];
+    CopyRows(parameters + head.weight, last.out, head.rows, last.out, weight,
+             last.out_pad);
+    CopyRow(parameters + head.bias, head.rows, bias);
+    weight += head.rows * last.out_pad;
+    bias += head.rows;
+  }
+}
+
+// Arranges the parameters for the functions below. Padding stays zero.
+void Pack(const MlpPlan& plan, const float* parameters, float* workspace) {
+  for (int i = 0; i < plan.stack_count; ++i) {
+    const StackPlan& stack = plan.stacks[i];
+    for (int j = 0; j < stack.layer_count; ++j) {
+      PackLayer(stack.layers[j], parameters, workspace);
+    }
+    PackHeads(stack, parameters, workspace);
+  }
+  if (plan.continuous) {
+    float* gauss = workspace + plan.gauss;
+    for (int i = 0; i < plan.actions; ++i) {
+      const float log_std = parameters[plan.log_std + i];
+      gauss[i] = log_std;
+      gauss[plan.actions + i] = Exp(Splat(log_std))[0];
+      gauss[2 * plan.actions + i] = Exp(Splat(-log_std))[0];
+    }
+  }
+}
+
+void Activate(bool relu, int64_t size, float* x) {
+  if (relu) {
+    for (int64_t i = 0; i < size; i += kLanes) {
+      Store(x + i, AtLeast(Load(x + i), 0.0f));
+    }
+  } else {
+    for (int64_t i = 0; i < size; i += kLanes) {
+      Store(x + i, Tanh(Load(x + i)));
+    }
+  }
+}
+
+// planes[r][n] = bias[r] + hidden[n] . weight[r], kLanes samples at a time.
+// Lanes past `rows` get the bias.
+void ForwardHeads(const StackPlan& stack, const float* workspace,
+                  const float* hidden, int64_t rows, float* planes) {
+  const int width = stack.layers[stack.layer_count - 1].out_pad;
+  for (int64_t n = 0; n < rows; n += kLanes) {
+    const int64_t count = rows - n < kLanes ? rows - n : kLanes;
+    const float* weight = workspace + stack.head_weight;
+    for (int r = 0; r < stack.rows; ++r, weight += width) {
+      Vec sums[kLanes];
+      for (int64_t i = 0; i < kLanes; ++i) {
+        Vec sum = {};
+        if (i < count) {
+          const float* row = hidden + (n + i) * width;
+          for (int k = 0; k < width; k += kLanes) {
+            sum += Load(row + k) * Load(weight + k);
+          }
+        }
+        sums[i] = sum;
+      }
+      Store(planes + (stack.plane + r) * kTileRows + n,
+            LaneSums(sums) + workspace[stack.head_bias + r]);
+    }
+  }
+}
+
+// Runs one stack on rows [rows, observations] of `input`; at most kTileRows.
+void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
+                  Rows input, int64_t rows) {
+  for (int i = 0; i < stack.layer_count; ++i) {
+    const LayerPlan& layer = stack.layers[i];
+    float* output = workspace + layer.output;
+    Multiply(rows, layer.out_pad, layer.in, {input.data, input.row, 1},
+             {workspace + layer.forward_weight, layer.out_pad},
+             {workspace + layer.forward_bias, 0}, {output, layer.out_pad});
+    Activate(plan.relu, rows * layer.out_pad, output);
+    input = {output, layer.out_pad};
+  }
+  ForwardHeads(stack, workspace, input.data, rows, workspace + plan.planes);
+}
+
+// Turns d loss / d output into d loss / d (output before activation), in place,
+// and adds its sum over the rows to `bias_gradient`. V vectors of columns.
+template <bool kRelu, int V>
+void BackwardActivation(int64_t rows, int64_t width, const float* output,
+                        float* delta, float* bias_gradient) {
+  Vec sum[V];
+  for (int v = 0; v < V; ++v) sum[v] = Load(bias_gradient + v * kLanes);
+  for (int64_t n = 0; n < rows; ++n, output += width, delta += width) {
+    for (int v = 0; v < V; ++v) {
+      const Vec y = Load(output + v * kLanes);
+      const Vec d = Load(delta + v * kLanes);
+      const Vec before = kRelu ? (y > 0.0f ? d : Vec{}) : d - d * (y * y);
+      Store(delta + v * kLanes, before);
+      sum[v] += before;
+    }
+  }
+  for (int v = 0; v < V; ++v) Store(bias_gradient + v * kLanes, sum[v]);
+}
+
+template <bool kRelu>
+void BackwardActivation(int64_t rows, int64_t width, const float* output,
+                        float* delta, float* bias_gradient) {
+  int64_t column = 0;
+  for (; column + 4 * kLanes <= width; column += 4 * kLanes) {
+    BackwardActivation<kRelu, 4>(rows, width, output + column, delta + column,
+                                 bias_gradient + column);
+  }
+  for (; column < width; column += kLanes) {
+    BackwardActivation<kRelu, 1>(rows, width, output + column, delta + column,
+                                 bias_gradient + column);
+  }
+}
+
+// Adds delta^T input to the layer's weight gradient.
+void AddWeightGradient(const LayerPlan& layer, float* workspace, Rows input,
+                       const float* delta, int64_t rows) {
+  float* gradient = workspace + layer.weight_gradient;
+  if (layer.gradient_transposed) {
+    Multiply(layer.in, layer.out_pad, rows, {input.data, 1, input.row},
+             {delta, layer.out_pad}, {gradient, layer.out_pad},
+             {gradient, layer.out_pad});
+  } else {
+    Multiply(layer.out, layer.in_pad, rows, {delta, 1, layer.out_pad}, input,
+             {gradient, layer.in_pad}, {gradient, layer.in_pad});
+  }
+}
+
+// Adds the gradient of `plane_gradients` [outputs, tile] to the heads'; returns
+// with d loss / d hidden in plan.delta[0].
+void BackwardHeads(const MlpPlan& plan, const StackPlan& stack,
+                   float* workspace, int64_t rows) {
+  const LayerPlan& last = stack.layers[stack.layer_count - 1];
+  const float* gradients =
+      workspace + plan.plane_scratch + int64_t{stack.plane} * kTileRows;
+  float* weight_gradient = workspace + stack.head_weight_gradient;
+  Multiply(stack.rows, last.out_pad, rows, {gradients, kTileRows, 1},
+           {workspace + last.output, last.out_pad},
+           {weight_gradient, last.out_pad}, {weight_gradient, last.out_pad});
+  for (int r = 0; r < stack.rows; ++r) {
+    Vec sum = {};
+    for (int64_t n = 0; n < rows; n += kLanes) {
+      sum += Load(gradients + r * kTileRows + n);
+    }
+    workspace[stack.head_bias_gradient + r] += LaneSum(sum);
+  }
+  Multiply(rows, last.out_pad, stack.rows, {gradients, 1, kTileRows},
+           {workspace + stack.head_weight, last.out_pad},
+           {workspace + plan.zero, 0},
+           {workspace + plan.delta[0], last.out_pad});
+}
+
+// Adds one tile's gradients, from the loss gradients in plan.plane_scratch (0
+// past `rows`) down to the first layer.
+void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
+                   float* workspace, int64_t rows) {
+  BackwardHeads(plan, stack, workspace, rows);
+  float* delta = workspace + plan.delta[0];
+  float* next = workspace + plan.delta[1];
+  for (int i = stack.layer_count - 1; i >= 0; --i) {
+    const LayerPlan& layer = stack.layers[i];
+    (plan.relu ? BackwardActivation<true>
+               : BackwardActivation<false>)(rows, layer.out_pad,
+                                            workspace + layer.output, delta,
+                                            workspace + layer.bias_gradient);
+    const Rows input =
+        i == 0 ? Rows{workspace + plan.inputs, plan.observations_pad}
+               : Rows{workspace + stack.layers[i - 1].output, layer.in_pad};
+    AddWeightGradient(layer, workspace, input, delta, rows);
+    if (i == 0) return;
+    Multiply(rows, layer.in_pad, layer.out, {delta, layer.out_pad, 1},
+             {workspace + layer.backward_weight, layer.in_pad},
+             {workspace + plan.zero, 0}, {next, layer.in_pad});
+    float* const used = delta;
+    delta = next;
+    next = used;
+  }
+}
+
+// Writes or adds the workspace's gradients to a flat buffer laid out as the
+// parameters are.
+template <bool kAdd>
+struct GradientWriter {
+  const float* workspace;
+  float* gradient;
+
+  void Put(const float* in, int64_t in_row, int rows, int64_t columns,
+           int64_t at) const {
+    for (int j = 0; j < rows; ++j) {
+      CopyRow<kAdd>(in + j * in_row, columns, gradient + at + j * columns);
+    }
+  }
+
+  void PutTransposed(const float* in, int64_t in_row, int rows, int64_t columns,
+                     int64_t at) const {
+    for (int j = 0; j < rows; ++j) {
+      float* out = gradient + at + j * columns;
+      for (int64_t i = 0; i < columns; ++i) {
+        out[i] = kAdd ? out[i] + in[i * in_row + j] : in[i * in_row + j];
+      }
+    }
+  }
+
+  void PutLayer(const LayerPlan& layer) const {
+    const float* weight = workspace + layer.weight_gradient;
+    if (layer.gradient_transposed) {
+      PutTransposed(weight, layer.out_pad, layer.out, layer.in, layer.weight);
+    } else {
+      Put(weight, layer.in_pad, layer.out, layer.in, layer.weight);
+    }
+    Put(workspace + layer.bias_gradient, 0, 1, layer.out, layer.bias);
+  }
+
+  void PutHeads(const StackPlan& stack) const {
+    const LayerPlan& last = stack.layers[stack.layer_count - 1];
+    const float* weight = workspace + stack.head_weight_gradient;
+    const float* bias = workspace + stack.head_bias_gradient;
+    for (int i = 0; i < stack.head_count; ++i) {
+      const HeadPlan& head = stack.heads[i];
+      Put(weight, last.out_pad, head.rows, last.out, head.weight);
+      Put(bias, 0, 1, head.rows, head.bias);
+      weight += head.rows * last.out_pad;
+      bias += head.rows;
+    }
+  }
+
+  void PutAll(const MlpPlan& plan) const {
+    if (plan.continuous) {
+      Put(workspace + plan.log_std_gradient, 0, 1, plan.actions, plan.log_std);
+    }
+    for (int i = 0; i < plan.stack_count; ++i) {
+      const StackPlan& stack = plan.stacks[i];
+      for (int j = 0; j < stack.layer_count; ++j) PutLayer(stack.layers[j]);
+      PutHeads(stack);
+    }
+  }
+};
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_MLP_H_

@@ -1,0 +1,92 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_MLP_PLAN_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_MLP_PLAN_H_
+
+#include <cstdint>
+
+namespace flotilla {
+
+// Where everything of one network lies: in the flat parameters and in a
+// workspace of floats. Plain data, so that kernels compiled for different
+// processors share it. Offsets count floats; those into the workspace are
+// multiples of kPad, so every array in it is aligned and its rows too.
+
+// Widths are padded to this many floats, the widest vector's; padding is zero.
+inline constexpr int kPad = 16;
+
+// Rows that go through the network together, small enough for the caches.
+inline constexpr int kTileRows = 48;
+
+inline constexpr int RoundUp(int n) { return (n + kPad - 1) / kPad * kPad; }
+
+// A hidden layer.
+struct LayerPlan {
+  int in, out;          // true widths
+  int in_pad, out_pad;  // padded
+
+  int64_t weight, bias;  // parameters: [out, in], [out]
+
+  int64_t forward_weight;  // [in, out_pad]   transposed
+  int64_t forward_bias;    // [out_pad]
+  int64_t output;          // [tile, out_pad]   after the activation
+
+  // Training only.
+  int64_t backward_weight;   // [out, in_pad]; absent from the first layer
+  int64_t weight_gradient;   // [out, in_pad], or [in, out_pad] if ...
+  bool gradient_transposed;  // ... that wastes less padding
+  int64_t bias_gradient;     // [out_pad]
+};
+
+// A linear output of a stack: the policy's or the value's.
+struct HeadPlan {
+  int rows;
+  int plane;             // of its first output
+  int64_t weight, bias;  // parameters: [rows, in], [rows]
+};
+
+// Hidden layers with one or two heads on top, their rows end to end.
+struct StackPlan {
+  const LayerPlan* layers;
+  int layer_count;
+  HeadPlan heads[2];
+  int head_count;
+  int rows;             // of all heads
+  int plane;            // of the first head
+  int64_t head_weight;  // [rows, in_pad]
+  int64_t head_bias;    // [rows]
+
+  // Training only.
+  int64_t head_weight_gradient;  // [rows, in_pad]
+  int64_t head_bias_gradient;    // [rows]
+};
+
+// Outputs are planes of one tile, sample by sample: planes 0 .. A-1 are the
+// policy's, plane A the value.
+struct MlpPlan {
+  int observations, observations_pad;
+  int actions;
+  bool relu;
+  bool continuous;
+  int64_t parameter_count;
+  StackPlan stacks[2];  // the value's stack first, where they are apart
+  int stack_count;
+  int64_t log_std;  // parameters: [A]
+
+  int64_t planes;         // [A + 1, tile]
+  int64_t plane_scratch;  // [A + 1, tile]   exponentials, or loss gradients
+  int64_t action_planes;  // [A, tile]   float, or [tile] int32
+  int64_t gauss;          // [3, A]   log_std, std, 1 / std
+
+  // Training only.
+  int64_t inputs;            // [tile, observations_pad]
+  int64_t samples;           // [4, tile]   log_prob, advantage, returns, value
+  int64_t delta[2];          // [tile, widest layer]
+  int64_t zero;              // [widest layer]
+  int64_t log_std_gradient;  // [A]
+  int64_t gradients, gradients_end;  // all gradients lie in this range
+
+  int64_t workspace_size;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_MLP_PLAN_H_

@@ -1,0 +1,251 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_VEC_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_VEC_H_
+
+#include <cstdint>
+#include <utility>
+
+#ifdef __x86_64__
+#include <immintrin.h>
+#endif
+
+// One vector register of floats and the functions the kernels need of it. Its
+// width is that of the instruction set this file is compiled for.
+//
+// Included by kernels.h alone. Everything in that file's reach is in an unnamed
+// namespace and inlines only itself: a template or inline function shared with
+// other files could be merged by the linker in its AVX-512 form and then run on
+// a processor without it.
+
+namespace flotilla {
+namespace {
+
+#define FLOTILLA_INLINE [[gnu::always_inline]] inline
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+#else
+constexpr int kLanes = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * kLanes)));
+typedef int32_t IntVec __attribute__((vector_size(4 * kLanes)));
+typedef Vec UnalignedVec __attribute__((aligned(4), may_alias));
+typedef IntVec UnalignedIntVec __attribute__((aligned(4), may_alias));
+typedef uint8_t ByteVec __attribute__((vector_size(kLanes)));
+typedef ByteVec UnalignedByteVec __attribute__((aligned(1), may_alias));
+typedef double HalfDoubles __attribute__((vector_size(4 * kLanes)));
+typedef float HalfVec __attribute__((vector_size(2 * kLanes)));
+typedef HalfVec UnalignedHalfVec __attribute__((aligned(4), may_alias));
+
+FLOTILLA_INLINE Vec Load(const float* p) {
+  return *reinterpret_cast<const UnalignedVec*>(p);
+}
+FLOTILLA_INLINE IntVec LoadInt(const int32_t* p) {
+  return *reinterpret_cast<const UnalignedIntVec*>(p);
+}
+// True where the byte is not 0.
+FLOTILLA_INLINE IntVec LoadFlags(const uint8_t* p) {
+  return __builtin_convertvector(*reinterpret_cast<const UnalignedByteVec*>(p),
+                                 IntVec) != 0;
+}
+FLOTILLA_INLINE void Store(float* p, Vec x) {
+  *reinterpret_cast<UnalignedVec*>(p) = x;
+}
+FLOTILLA_INLINE Vec Splat(float x) { return x - Vec{}; }
+
+// 0, 1, 2, ...
+template <int... I>
+FLOTILLA_INLINE IntVec IotaOf(std::integer_sequence<int, I...>) {
+  return IntVec{I...};
+}
+FLOTILLA_INLINE IntVec Iota() {
+  return IotaOf(std::make_integer_sequence<int, kLanes>());
+}
+
+FLOTILLA_INLINE float LaneSum(Vec x) {
+  float sum = 0;
+  for (int i = 0; i < kLanes; ++i) sum += x[i];
+  return sum;
+}
+
+FLOTILLA_INLINE IntVec Bits(Vec x) { return reinterpret_cast<IntVec>(x); }
+FLOTILLA_INLINE Vec FromBits(IntVec x) { return reinterpret_cast<Vec>(x); }
+FLOTILLA_INLINE Vec Abs(Vec x) { return FromBits(Bits(x) & 0x7fffffff); }
+
+// These hand on a NaN in `x`.
+FLOTILLA_INLINE Vec AtMost(Vec x, float bound) {
+  const Vec b = Splat(bound);
+  return x > b ? b : x;
+}
+FLOTILLA_INLINE Vec AtLeast(Vec x, float bound) {
+  const Vec b = Splat(bound);
+  return x < b ? b : x;
+}
+
+// numerator / denominator, to 2 ulp, for a denominator that is neither 0 nor
+// infinite. Division takes half of tanh's time where it is exact.
+FLOTILLA_INLINE Vec Divide(Vec numerator, Vec denominator) {
+#if defined(__AVX512F__)
+  Vec r = reinterpret_cast<Vec>(
+      _mm512_maskz_rcp14_ps(-1, reinterpret_cast<__m512>(denominator)));
+  r += r * (1.0f - denominator * r);
+  return numerator * r;
+#else
+  return numerator / denominator;
+#endif
+}
+
+// To 2 ulp; 0 of a denormal.
+FLOTILLA_INLINE Vec SquareRoot(Vec x) {
+#if defined(__AVX512F__)
+  const Vec r = reinterpret_cast<Vec>(
+      _mm512_maskz_rsqrt14_ps(-1, reinterpret_cast<__m512>(x)));
+  const Vec root = x * r;
+  const Vec refined = root + 0.5f * r * (x - root * root);
+  const Vec smallest = Splat(1.17549435e-38f);
+  const Vec largest = Splat(3.40282347e+38f);
+  const Vec finite = x > largest ? x : refined;
+  return x < smallest ? Vec{} : finite;
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
+#elif defined(__x86_64__)
+  return reinterpret_cast<Vec>(_mm_sqrt_ps(reinterpret_cast<__m128>(x)));
+#else
+  Vec root;
+  for (int i = 0; i < kLanes; ++i) root[i] = __builtin_sqrtf(x[i]);
+  return root;
+#endif
+}
+
+// Odd rational function of degree 9 over 8, minimax in relative error on the
+// clamped range: 9e-9 there, rounding aside. Beyond it the result stays at
+// +-(1 - 2.7e-7), so the derivative 1 - tanh^2 never vanishes or turns
+// negative.
+FLOTILLA_INLINE Vec Tanh(Vec x) {
+  x = AtLeast(AtMost(x, 7.9f), -7.9f);
+  const Vec t = x * x;
+  Vec p = Splat(1.53023614148e-8f);
+  p = p * t + 2.19341319433e-5f;
+  p = p * t + 3.57363519422e-3f;
+  p = p * t + 0.134461312942f;
+  p = p * t + 0.999999996699f;
+  Vec q = Splat(8.54784853161e-7f);
+  q = q * t + 3.41484912825e-4f;
+  q = q * t + 2.61719216159e-2f;
+  q = q * t + 0.467794596493f;
+  q = q * t + 1.0f;
+  return Divide(x * p, q);
+}
+
+// e^x = 2^n e^r with |r| <= ln(2) / 2, and e^r by Taylor to r^7 (5e-9).
+// Overflows to infinity; below 2^-125 the result is 0.
+FLOTILLA_INLINE Vec Exp(Vec x) {
+  constexpr float kLargest = 88.722839f;
+  constexpr float kSmallest = -86.6f;
+  const Vec clamped = AtLeast(AtMost(x, kLargest), kSmallest);
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+  const Vec magic = Splat(12582912.0f);
+  const Vec shifted = clamped * 1.44269504f + magic;
+  const Vec n = shifted - magic;
+  // ln(2) in two parts, the first of few enough bits that n times it is exact.
+  const Vec r = (clamped - n * 0.693359375f) - n * -2.12194440e-4f;
+  Vec p = Splat(1.0f / 5040);
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  // n may be 128, one more than an exponent holds: scale by 2^(n-1), then by 2.
+  const IntVec exponent = (Bits(shifted) - Bits(magic) + 126) << 23;
+  Vec result = p * FromBits(exponent) * 2.0f;
+  result = x > kLargest ? Splat(__builtin_inff()) : result;
+  return x < kSmallest ? Vec{} : result;
+}
+
+// log(2^e m) = e ln(2) + 2 artanh((m - 1) / (m + 1)), m in [sqrt(1/2),
+// sqrt(2)), by its series to the ninth power (2e-9). Of positive normal
+// numbers.
+FLOTILLA_INLINE Vec Log(Vec x) {
+  constexpr int32_t kRootHalf = 0x3f3504f3;
+  const IntVec shifted = Bits(x) - kRootHalf;
+  const Vec e = __builtin_convertvector(shifted >> 23, Vec);
+  const Vec m = FromBits((shifted & 0x7fffff) + kRootHalf);
+  const Vec z = (m - 1.0f) / (m + 1.0f);
+  const Vec t = z * z;
+  Vec p = Splat(2.0f / 9);
+  p = p * t + 2.0f / 7;
+  p = p * t + 2.0f / 5;
+  p = p * t + 2.0f / 3;
+  const Vec log_m = z * 2.0f + z * t * p;
+  return e * 0.693359375f + (log_m + e * -2.12194440e-4f);
+}
+
+// Swaps the lanes with bit D set of *a for those with it clear of *b.
+template <int D, int... I>
+FLOTILLA_INLINE void SwapLanes(Vec* a, Vec* b,
+                               std::integer_sequence<int, I...>) {
+  const Vec low =
+      __builtin_shufflevector(*a, *b, ((I & D) ? kLanes + I - D : I)...);
+  *b = __builtin_shufflevector(*a, *b, ((I & D) ? kLanes + I : I + D)...);
+  *a = low;
+}
+template <int D>
+FLOTILLA_INLINE void SwapLanes(Vec* a, Vec* b) {
+  SwapLanes<D>(a, b, std::make_integer_sequence<int, kLanes>());
+}
+
+// Transposes a square: blocks of 1, 2, 4, ... change places across its
+// diagonal.
+template <int D = 1>
+FLOTILLA_INLINE void Transpose(Vec (&x)[kLanes]) {
+  if constexpr (D < kLanes) {
+    for (int i = 0; i < kLanes; ++i) {
+      if ((i & D) == 0) SwapLanes<D>(&x[i], &x[i + D]);
+    }
+    Transpose<2 * D>(x);
+  }
+}
+
+// Lane j of the result is the sum over the lanes of x[j]: the transpose's sum,
+// added up as soon as it can be.
+template <int D = 1>
+FLOTILLA_INLINE Vec LaneSums(Vec (&x)[kLanes]) {
+  if constexpr (D == kLanes) {
+    return x[0];
+  } else {
+    for (int i = 0; i < kLanes / D; i += 2) {
+      SwapLanes<D>(&x[i], &x[i + 1]);
+      x[i / 2] = x[i] + x[i + 1];
+    }
+    return LaneSums<2 * D>(x);
+  }
+}
+
+// Denormals count as 0 while one of these lives: the moments of an idle
+// parameter and the gradients of a saturated one would else slow a step a
+// hundredfold.
+class FlushDenormals {
+ public:
+#ifdef __x86_64__
+  FLOTILLA_INLINE FlushDenormals() : saved_(_mm_getcsr()) {
+    constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x40;
+    _mm_setcsr(saved_ | kFlushToZero | kDenormalsAreZero);
+  }
+  FLOTILLA_INLINE ~FlushDenormals() { _mm_setcsr(saved_); }
+
+ private:
+  const unsigned saved_;
+#else
+  FlushDenormals() {}
+  ~FlushDenormals() {}
+#endif
+};
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_VEC_H_

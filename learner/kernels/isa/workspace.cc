@@ -1,0 +1,177 @@
+#include "learner/kernels/isa/workspace.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "glog/logging.h"
+
+namespace flotilla {
+namespace {
+
+void CheckShape(const MlpShape& shape) {
+  CHECK_GE(shape.observations, 1) << "an MLP needs observations";
+  CHECK_GE(shape.actions, 1) << "an MLP needs actions";
+  CHECK(!shape.hidden.empty()) << "an MLP needs a hidden layer";
+  for (const int width : shape.hidden) {
+    CHECK_GE(width, 1) << "a hidden layer needs a width";
+  }
+}
+
+// Hands out places, in the parameters and in the workspace.
+class Planner {
+ public:
+  Planner(const MlpShape& shape, bool training)
+      : shape_(shape), training_(training) {}
+
+  void Plan(std::vector<LayerPlan>* layers, MlpPlan* plan);
+
+ private:
+  int64_t Parameter(int64_t size) {
+    const int64_t at = parameters_;
+    parameters_ += size;
+    return at;
+  }
+
+  int64_t Space(int64_t size) {
+    const int64_t at = workspace_;
+    workspace_ += (size + kPad - 1) / kPad * kPad;
+    return at;
+  }
+
+  LayerPlan PlanLayer(int in, int out, bool first);
+  HeadPlan PlanHead(int rows, int plane);
+  void PlanHidden(LayerPlan* layers, StackPlan* stack);
+  void PlanHeadSpace(StackPlan* stack);
+  void PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count);
+
+  const MlpShape& shape_;
+  const bool training_;
+  int64_t parameters_ = 0;
+  int64_t workspace_ = 0;
+};
+
+LayerPlan Planner::PlanLayer(int in, int out, bool first) {
+  LayerPlan layer = {};
+  layer.in = in;
+  layer.out = out;
+  layer.in_pad = RoundUp(in);
+  layer.out_pad = RoundUp(out);
+  layer.weight = Parameter(int64_t{in} * out);
+  layer.bias = Parameter(out);
+  layer.forward_weight = Space(int64_t{in} * layer.out_pad);
+  layer.forward_bias = Space(layer.out_pad);
+  layer.output = Space(int64_t{kTileRows} * layer.out_pad);
+  if (training_ && !first) {
+    layer.backward_weight = Space(int64_t{out} * layer.in_pad);
+  }
+  layer.gradient_transposed =
+      int64_t{in} * layer.out_pad < int64_t{out} * layer.in_pad;
+  return layer;
+}
+
+HeadPlan Planner::PlanHead(int rows, int plane) {
+  HeadPlan head = {};
+  head.rows = rows;
+  head.plane = plane;
+  head.weight = Parameter(int64_t{rows} * shape_.hidden.back());
+  head.bias = Parameter(rows);
+  return head;
+}
+
+void Planner::PlanHidden(LayerPlan* layers, StackPlan* stack) {
+  int in = shape_.observations;
+  for (size_t i = 0; i < shape_.hidden.size(); ++i) {
+    layers[i] = PlanLayer(in, shape_.hidden[i], i == 0);
+    in = shape_.hidden[i];
+  }
+  stack->layers = layers;
+  stack->layer_count = static_cast<int>(shape_.hidden.size());
+}
+
+void Planner::PlanHeadSpace(StackPlan* stack) {
+  stack->plane = stack->heads[0].plane;
+  for (int i = 0; i < stack->head_count; ++i) {
+    stack->rows += stack->heads[i].rows;
+  }
+  stack->head_weight =
+      Space(int64_t{stack->rows} * RoundUp(shape_.hidden.back()));
+  stack->head_bias = Space(stack->rows);
+}
+
+void Planner::PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count) {
+  plan->gradients = workspace_;
+  plan->log_std_gradient = Space(shape_.actions);
+  for (int i = 0; i < layer_count; ++i) {
+    LayerPlan& layer = layers[i];
+    layer.weight_gradient =
+        Space(layer.gradient_transposed ? int64_t{layer.in} * layer.out_pad
+                                        : int64_t{layer.out} * layer.in_pad);
+    layer.bias_gradient = Space(layer.out_pad);
+  }
+  for (int i = 0; i < plan->stack_count; ++i) {
+    StackPlan& stack = plan->stacks[i];
+    stack.head_weight_gradient =
+        Space(int64_t{stack.rows} * RoundUp(shape_.hidden.back()));
+    stack.head_bias_gradient = Space(stack.rows);
+  }
+  plan->gradients_end = workspace_;
+}
+
+void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
+  *plan = {};
+  plan->observations = shape_.observations;
+  plan->observations_pad = RoundUp(shape_.observations);
+  plan->actions = shape_.actions;
+  plan->relu = shape_.activation == Activation::kRelu;
+  plan->continuous = shape_.continuous;
+  plan->stack_count = shape_.share_trunk ? 1 : 2;
+  layers->resize(plan->stack_count * shape_.hidden.size());
+
+  // The order of ParameterLayout.
+  if (shape_.continuous) plan->log_std = Parameter(shape_.actions);
+  for (int i = 0; i < plan->stack_count; ++i) {
+    StackPlan& stack = plan->stacks[i];
+    PlanHidden(layers->data() + i * shape_.hidden.size(), &stack);
+    const bool value_alone = !shape_.share_trunk && i == 0;
+    if (!value_alone) {
+      stack.heads[stack.head_count++] = PlanHead(shape_.actions, 0);
+    }
+    if (value_alone || shape_.share_trunk) {
+      stack.heads[stack.head_count++] = PlanHead(1, shape_.actions);
+    }
+    PlanHeadSpace(&stack);
+  }
+  plan->parameter_count = parameters_;
+  CHECK_EQ(parameters_, ParameterCount(shape_)) << "plan and layout differ";
+
+  const int64_t plane_floats = int64_t{shape_.actions + 1} * kTileRows;
+  plan->planes = Space(plane_floats);
+  plan->plane_scratch = Space(plane_floats);
+  plan->action_planes = Space(plane_floats);
+  plan->gauss = Space(3 * shape_.actions);
+  if (training_) {
+    const int widest =
+        RoundUp(*std::max_element(shape_.hidden.begin(), shape_.hidden.end()));
+    plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
+    plan->samples = Space(4 * kTileRows);
+    plan->delta[0] = Space(int64_t{kTileRows} * widest);
+    plan->delta[1] = Space(int64_t{kTileRows} * widest);
+    plan->zero = Space(widest);
+    PlanGradients(plan, layers->data(), static_cast<int>(layers->size()));
+  }
+  plan->workspace_size = workspace_;
+}
+
+}  // namespace
+
+Workspace::Workspace(const MlpShape& shape, bool training) {
+  CheckShape(shape);
+  Planner(shape, training).Plan(&layers_, &plan_);
+  const size_t bytes = plan_.workspace_size * sizeof(float);
+  data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
+  CHECK(data_ != nullptr) << "no memory for an MLP workspace of " << bytes
+                          << " bytes";
+  std::memset(data_.get(), 0, bytes);
+}
+
+}  // namespace flotilla

@@ -1,0 +1,58 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_MLP_SHAPE_H_
+#define FLOTILLA_LEARNER_KERNELS_MLP_SHAPE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace flotilla {
+
+enum class Activation { kTanh, kRelu };
+
+// An MLP actor-critic, with policy and value apart or on one trunk:
+//
+//   observation -> critic hidden -> value      observation -> trunk hidden
+//   observation -> actor hidden  -> policy       trunk -> policy, trunk ->
+//   value
+//
+// The policy is a categorical over `actions` logits, or, if `continuous`, a
+// Gaussian over `actions` dimensions whose log standard deviation is a
+// parameter of its own and does not depend on the state.
+struct MlpShape {
+  int observations = 0;     // D, at least 1
+  std::vector<int> hidden;  // widths; at least one layer
+  Activation activation = Activation::kTanh;
+  bool share_trunk = false;
+  int actions = 0;  // A, at least 1
+  bool continuous = false;
+};
+
+// One parameter tensor inside the flat buffer.
+struct ParameterBlock {
+  std::string name;
+  int64_t offset = 0;          // of its first float
+  std::vector<int64_t> shape;  // [out, in] of a weight, row-major, or [n]
+
+  int64_t size() const;
+};
+
+// Where each tensor of a network lies in its one float32 buffer, end to end and
+// in this order; weights are [out, in] as torch.nn.Linear keeps them:
+//
+//   apart    actor_logstd (continuous only)
+//            critic.0.weight  critic.0.bias  critic.2.weight ...
+//            actor.0.weight   actor.0.bias   actor.2.weight ...
+//   shared   actor_logstd (continuous only)
+//            trunk.0.weight   trunk.0.bias   trunk.2.weight ...
+//            policy.weight  policy.bias  value.weight  value.bias
+//
+// The names are those of CleanRL's agents (odd numbers are the activations),
+// with actor_mean for actor where actions are continuous.
+std::vector<ParameterBlock> ParameterLayout(const MlpShape& shape);
+
+// Floats in the buffer: 9155 for D = 4, hidden {64, 64}, A = 2.
+int64_t ParameterCount(const MlpShape& shape);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_MLP_SHAPE_H_

@@ -1,0 +1,48 @@
+#ifndef FLOTILLA_LEARNER_NN_POLICY_H_
+#define FLOTILLA_LEARNER_NN_POLICY_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "services/base/random.h"
+
+namespace flotilla {
+
+// One batch of observations on the host: exactly one pointer is set.
+struct Observations {
+  const float* vector = nullptr;    // [R, D]
+  const uint8_t* frames = nullptr;  // [R, k, H, W], stacked, oldest first
+  int64_t rows = 0;                 // R
+};
+
+// Where a decision is written, on the host; `discrete` or `continuous` as the
+// action space is.
+struct DecisionOutput {
+  int64_t* discrete = nullptr;  // [R]
+  float* continuous = nullptr;  // [R, A]
+  float* log_prob = nullptr;    // [R]
+  float* value = nullptr;       // [R]
+};
+
+// What actors run. Writes into outputs it is given and allocates nothing after
+// the first call with a batch size.
+//
+// Not thread-safe: each actor and evaluator has its own (Algorithm::Freeze). A
+// live policy (Algorithm::live_policy) reads the weights being trained and may
+// only be used between updates.
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // Samples actions with `rng`, which the caller owns, so that an actor replays
+  // exactly; or takes the most likely ones if `greedy`.
+  virtual void Decide(const Observations& observations, bool greedy,
+                      Random* rng, const DecisionOutput& out) = 0;
+
+  // State values alone.
+  virtual void Value(const Observations& observations, float* value) = 0;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_POLICY_H_

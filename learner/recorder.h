@@ -1,0 +1,78 @@
+#ifndef FLOTILLA_LEARNER_RECORDER_H_
+#define FLOTILLA_LEARNER_RECORDER_H_
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/checkpoint/checkpoint.h"
+#include "learner/run_state.h"
+#include "services/base/metrics.h"
+
+namespace flotilla {
+
+// What summary.json says beside the progress; see product.md.
+struct Summary {
+  std::string
+      status;  // "solved", "completed", "stopped", "preempted", "failed"
+  int world_size = 1;
+  int64_t stop_update = 0;
+  double mean_return = 0;
+  double steps_per_second = 0;
+  int64_t learner_restarts = 0;
+  std::vector<std::string> parameters_sha256;  // per rank
+  std::optional<v1::Evaluation> evaluation;
+  std::string error;
+};
+
+// Rank 0's pen: metrics, checkpoints and the summary in the run's folder.
+// Checkpoints are written on a thread of its own, one at a time, from a
+// snapshot.
+//
+// Not thread-safe: the trainer of rank 0 owns it.
+class Recorder {
+ public:
+  // Errors: those of the files it opens.
+  static absl::StatusOr<std::unique_ptr<Recorder>> Open(
+      const v1::RunConfig& config, const std::string& run_folder,
+      const std::optional<Progress>& resumed_at);
+
+  // Waits for a checkpoint that is being written.
+  ~Recorder();
+
+  void WriteMetrics(const Progress& progress,
+                    const std::vector<Metric>& metrics);
+
+  // Whether a Save would have to wait for the one before.
+  bool saving();
+
+  // Begins writing a checkpoint of `snapshot`, and marks it best if `best`. A
+  // failure is logged, with its path and cause, and the run goes on.
+  void Save(Snapshot snapshot, bool best);
+
+  // Waits for the last Save. Errors: that save's.
+  absl::Status FinishSaving();
+
+  // Writes summary.json whole or not at all.
+  absl::Status WriteSummary(const Progress& progress, const Summary& summary);
+
+ private:
+  Recorder(const v1::RunConfig& config, const std::string& run_folder);
+
+  const v1::RunConfig config_;
+  const std::string run_folder_;
+  CheckpointStore checkpoints_;
+  std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  std::future<absl::Status> saving_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_RECORDER_H_

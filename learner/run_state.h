@@ -1,0 +1,83 @@
+#ifndef FLOTILLA_LEARNER_RUN_STATE_H_
+#define FLOTILLA_LEARNER_RUN_STATE_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "learner/algo/algorithm.h"
+#include "learner/checkpoint/checkpoint.h"
+#include "learner/collective/collective.h"
+#include "learner/rollout/normalizer.h"
+
+namespace flotilla {
+
+// Where a run stands, besides what the algorithm keeps. Commits with an update.
+// The same on every rank, but for the two counts of env workers.
+struct Progress {
+  int64_t update = 0;       // committed
+  int64_t global_step = 0;  // environment steps of all ranks
+  int64_t episodes = 0;
+  int64_t evaluation_round = 0;
+  int64_t env_incarnation = 0;  // the highest any env worker used, on any rank
+  int64_t env_restarts = 0;     // of all ranks
+  double wall_seconds = 0;      // of training, over resumes
+  double best_return = -1e300;  // of any evaluation
+};
+
+std::map<std::string, std::string> ToText(const Progress& progress);
+// Errors: kDataLoss naming the field that is missing or no number.
+absl::StatusOr<Progress> ProgressFromText(
+    const std::map<std::string, std::string>& text);
+
+// All that training changes, as live views: an algorithm's weights and state
+// and the normalizer's sums. Borrowed.
+class LiveState {
+ public:
+  LiveState(Algorithm* algorithm, Normalizer* normalizer)
+      : algorithm_(algorithm), normalizer_(normalizer) {}
+
+  std::vector<NamedTensor> Weights() const { return algorithm_->Weights(); }
+  std::vector<NamedTensor> State() const;
+  // Call after tensors of either were copied into.
+  void WasReplaced() const;
+
+ private:
+  Algorithm* algorithm_;
+  Normalizer* normalizer_;
+};
+
+// A live state and the run's progress, set aside: what an interrupted update
+// goes back to, and what a checkpoint is written from while training goes on.
+struct Snapshot {
+  Progress progress;
+  std::vector<NamedTensor> weights;
+  std::vector<NamedTensor> state;
+};
+
+// Copies into `snapshot`, reusing its storage.
+void TakeSnapshot(const LiveState& live, const Progress& progress,
+                  Snapshot* snapshot);
+void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
+                     Progress* progress);
+
+// Gives every rank the state and progress of rank `source`. Blocks for
+// all. Errors: those of the collective.
+absl::Status ShareState(Collective* collective, int source,
+                        const LiveState& live, Progress* progress);
+
+CheckpointData ToCheckpoint(const Snapshot& snapshot,
+                            const v1::RunConfig& config);
+// Errors: kFailedPrecondition, naming the tensor and both shapes, when the
+// checkpoint is of another network.
+absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
+                            Progress* progress);
+
+// Hex sha256 over all weights, in order.
+std::string WeightsSha256(const LiveState& live);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_RUN_STATE_H_

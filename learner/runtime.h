@@ -1,0 +1,28 @@
+#ifndef FLOTILLA_LEARNER_RUNTIME_H_
+#define FLOTILLA_LEARNER_RUNTIME_H_
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// What a learner takes of its host: a device and threads, set by plan.
+
+// runtime.device as a device of this host. "auto": the GPU of `local_rank` if
+// there is one, else the CPU.
+// Errors: kFailedPrecondition when the GPU asked for is not there, with how
+// many are.
+absl::StatusOr<torch::Device> ChooseDevice(const v1::RuntimeConfig& config,
+                                           int local_rank);
+
+// Torch's threads: runtime.torch_threads, or cores / learners on this host.
+void SetThreads(const v1::RunConfig& config, int local_world_size);
+
+// Threads that step rows in each env worker: env.threads, or the worker's share
+// of the cores.
+int EnvThreads(const v1::EnvConfig& config, int local_world_size);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_RUNTIME_H_

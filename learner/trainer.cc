@@ -1,0 +1,557 @@
+#include "learner/trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "learner/actor/collector.h"
+#include "learner/actor/env_pool.h"
+#include "learner/agreement.h"
+#include "learner/algo/algorithm.h"
+#include "learner/eval/evaluator.h"
+#include "learner/recorder.h"
+#include "learner/run_state.h"
+#include "learner/runtime.h"
+#include "learner/torch.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// A peer is gone, or this generation is over: nothing is wrong with this rank.
+bool EndsGeneration(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
+
+class Trainer {
+ public:
+  Trainer(const TrainerOptions& options, CoordinatorClient* coordinator,
+          const ShutdownSignals& signals)
+      : options_(options),
+        config_(options.config),
+        coordinator_(coordinator),
+        signals_(signals) {}
+
+  absl::StatusOr<Outcome> Run();
+
+ private:
+  absl::Status SetUp();
+  absl::Status JoinNextGeneration();
+  absl::StatusOr<Outcome> RunGeneration();
+  absl::StatusOr<std::optional<Outcome>> Iterate();
+  absl::StatusOr<Agreement> Agree(const std::vector<Metric>& metrics,
+                                  double update_seconds);
+  void Commit(const Agreement& agreement);
+  void Record(const Agreement& agreement, const std::vector<Metric>& metrics);
+  void Evaluate();
+  void TakeEvaluation();
+  void AwaitEvaluation();
+  void MaybeSave();
+  Snapshot SnapshotNow();
+  std::optional<Outcome> Verdict(const Agreement& agreement) const;
+  absl::Status Finish(Outcome outcome);
+  absl::Status ExchangeDigests(std::vector<std::string>* digests);
+  void ReportPhase(v1::Phase phase, const std::string& waits_for);
+  LiveState Live() { return LiveState(algorithm_.get(), &normalizer_); }
+  bool writes() const { return assignment_.rank() == 0; }
+
+  const TrainerOptions options_;
+  const v1::RunConfig config_;
+  CoordinatorClient* const coordinator_;
+  const ShutdownSignals& signals_;
+
+  // Constant after SetUp.
+  std::unique_ptr<EnvPool> pool_;
+  Spaces spaces_;
+  std::unique_ptr<Algorithm> algorithm_;
+  Normalizer normalizer_;
+  std::unique_ptr<Collector> collector_;
+  EnvWorkerOptions env_options_;
+  torch::Device device_{torch::kCPU};
+
+  // Of one generation.
+  v1::Assignment assignment_;
+  std::unique_ptr<Collective> collective_;
+  std::stop_token fence_;
+
+  Progress progress_;  // committed
+  bool has_state_ = false;
+  Snapshot committed_;  // to go back to; kept only where there are peers
+  Rollout rollout_;
+  CollectStats stats_;
+  std::deque<CollectStats::Episode> window_;  // this rank's last episodes
+  double mean_return_ = 0, mean_length_ = 0;  // of all ranks' windows
+  int64_t window_count_ = 0;
+  Clock::time_point began_;
+  double wall_before_ = 0;    // seconds before this process
+  int64_t steps_before_ = 0;  // global steps before this process
+  int64_t env_restarts_before_ = 0;
+  v1::Heartbeat heartbeat_;
+
+  // Rank 0 only.
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::optional<v1::Evaluation> evaluation_;  // the last one
+  Snapshot evaluated_;                        // what it is an evaluation of
+};
+
+absl::StatusOr<Outcome> Trainer::Run() {
+  RETURN_IF_ERROR(SetUp());
+  for (;;) {
+    const absl::Status joined = JoinNextGeneration();
+    if (absl::IsCancelled(joined) && signals_.Stop().stop_requested()) {
+      // Nothing has happened since the last save, if there ever was one.
+      return signals_.first_signal() == SIGINT ? Outcome::kInterrupted
+                                               : Outcome::kPreempted;
+    }
+    if (absl::IsAborted(joined)) {
+      // Replaced too late: the others have finished the run.
+      LOG(INFO) << "nothing is left to do: " << joined.message();
+      return Outcome::kCompleted;
+    }
+    RETURN_IF_ERROR(joined);
+    absl::StatusOr<Outcome> outcome = RunGeneration();
+    if (outcome.ok()) {
+      RETURN_IF_ERROR(Finish(*outcome));
+      return outcome;
+    }
+    if (collective_ != nullptr) collective_->Abort();
+    if (!EndsGeneration(outcome.status())) return outcome.status();
+    LOG(WARNING) << "generation " << assignment_.generation()
+                 << " ended at update " << progress_.update << ": "
+                 << outcome.status().message();
+    coordinator_
+        ->ReportFailure(assignment_.generation(),
+                        std::string(outcome.status().message()))
+        .IgnoreError();
+    if (has_state_ && !committed_.weights.empty()) {
+      RestoreSnapshot(committed_, Live(), &progress_);
+    }
+  }
+}
+
+absl::Status Trainer::SetUp() {
+  ASSIGN_OR_RETURN(device_,
+                   ChooseDevice(config_.runtime(), options_.local_rank));
+  SetThreads(config_, options_.local_world_size);
+  std::optional<CheckpointData> saved;
+  if (!options_.resume.empty()) {
+    ASSIGN_OR_RETURN(saved, LoadCheckpoint(options_.resume, config_));
+    ASSIGN_OR_RETURN(progress_, ProgressFromText(saved->progress));
+  }
+
+  env_options_.env = config_.env();
+  env_options_.seed = config_.seed();
+  env_options_.learner_id = options_.member_id;
+  env_options_.log_folder = options_.run_folder + "/logs";
+  env_options_.name = absl::StrCat("rank_", options_.first_rank);
+  env_options_.credentials = options_.credentials;
+  env_options_.threads = EnvThreads(config_.env(), options_.local_world_size);
+  // Above every incarnation before, so that no episode is played twice.
+  const uint64_t incarnation =
+      progress_.env_incarnation + (options_.incarnation << 20) + 1;
+  ASSIGN_OR_RETURN(
+      pool_, EnvPool::Start(env_options_,
+                            options_.first_rank * config_.env().num_workers(),
+                            incarnation));
+  ASSIGN_OR_RETURN(spaces_, DescribeSpaces(pool_->spec()));
+  ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(config_, spaces_, device_));
+  normalizer_ = Normalizer(config_.model(), config_.ppo().discount(),
+                           spaces_.frames ? 0 : spaces_.features,
+                           config_.env().num_envs());
+  if (saved.has_value()) {
+    RETURN_IF_ERROR(FromCheckpoint(*saved, Live(), &progress_));
+    has_state_ = true;
+  }
+  rollout_ = MakeRollout(spaces_, config_.rollout().length(),
+                         config_.env().num_envs(), device_.is_cuda());
+  collector_ = std::make_unique<Collector>(
+      pool_.get(), spaces_, config_.env().num_envs(),
+      config_.ppo().bootstrap_truncation(), &normalizer_);
+  wall_before_ = progress_.wall_seconds;
+  steps_before_ = progress_.global_step;
+  env_restarts_before_ = progress_.env_restarts;
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::JoinNextGeneration() {
+  ReportPhase(v1::STARTING, "the other learners");
+  const absl::Time deadline =
+      absl::Now() + absl::Seconds(config_.distributed().join_timeout_seconds());
+  // In short waits, so that a signal is not kept waiting.
+  for (;;) {
+    if (signals_.Stop().stop_requested()) {
+      return absl::CancelledError("told to stop before the learners had met");
+    }
+    absl::StatusOr<v1::Assignment> assignment = coordinator_->JoinGeneration(
+        progress_.update, has_state_, absl::Seconds(1));
+    if (assignment.ok()) {
+      assignment_ = *std::move(assignment);
+      break;
+    }
+    const bool patient = absl::IsDeadlineExceeded(assignment.status()) ||
+                         absl::IsUnavailable(assignment.status());
+    if (!patient || absl::Now() > deadline) return assignment.status();
+  }
+  LOG(INFO) << "generation " << assignment_.generation() << ": rank "
+            << assignment_.rank() << " of " << assignment_.world_size();
+  fence_ = coordinator_->Fence(assignment_.generation());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Outcome> Trainer::RunGeneration() {
+  collective_.reset();
+  ASSIGN_OR_RETURN(collective_,
+                   MakeCollective(assignment_, config_.distributed(),
+                                  coordinator_, device_));
+  RETURN_IF_ERROR(ShareState(collective_.get(), assignment_.source_rank(),
+                             Live(), &progress_));
+  has_state_ = true;
+  if (writes() && recorder_ == nullptr) {
+    std::optional<Progress> resumed_at;
+    if (progress_.update > 0) resumed_at = progress_;
+    ASSIGN_OR_RETURN(recorder_,
+                     Recorder::Open(config_, options_.run_folder, resumed_at));
+    evaluator_ = std::make_unique<Evaluator>(config_, env_options_, spaces_);
+  }
+  if (began_ == Clock::time_point()) began_ = Clock::now();
+  // A run that is resumed, or loses a rank, at its end has no update left.
+  if (progress_.global_step >= config_.total_env_steps()) {
+    return Outcome::kCompleted;
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(std::optional<Outcome> outcome, Iterate());
+    if (outcome.has_value()) return *outcome;
+  }
+}
+
+// One update: all of it commits, or none.
+absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
+  if (collective_->world_size() > 1) {
+    TakeSnapshot(Live(), progress_, &committed_);
+  }
+  stats_ = CollectStats();
+  ReportPhase(v1::STEPPING, "environments");
+  Random rng(
+      SamplingSeed(config_.seed(), assignment_.rank(), progress_.update));
+  RETURN_IF_ERROR(collector_->Collect(algorithm_->live_policy(), &rng, fence_,
+                                      &rollout_, &stats_));
+
+  ReportPhase(v1::LEARNING, "");
+  const Clock::time_point update_began = Clock::now();
+  UpdateContext context;
+  context.update = progress_.update;
+  context.global_step = progress_.global_step;
+  context.collective = collective_.get();
+  const absl::StatusOr<std::vector<Metric>> updated =
+      algorithm_->Update(rollout_, context);
+  if (absl::IsInternal(updated.status())) {
+    return absl::InternalError(absl::StrCat("update ", progress_.update,
+                                            ", rank ", assignment_.rank(), ": ",
+                                            updated.status().message()));
+  }
+  RETURN_IF_ERROR(updated.status());
+  const std::vector<Metric>& metrics = *updated;
+  ASSIGN_OR_RETURN(const Agreement agreement,
+                   Agree(metrics, SecondsSince(update_began)));
+  Commit(agreement);
+  normalizer_.Add(agreement.SumsFrom(metrics.size()));
+  if (writes()) {
+    TakeEvaluation();
+    Record(agreement, metrics);
+    Evaluate();
+    MaybeSave();
+  }
+  return Verdict(agreement);
+}
+
+absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
+                                         double update_seconds) {
+  const int world = collective_->world_size();
+  const size_t share = std::max(1, 100 / world);
+  double return_sum = 0, length_sum = 0;
+  for (const CollectStats::Episode& e : stats_.episodes) {
+    return_sum += e.raw_return;
+    length_sum += e.length;
+    window_.push_back(e);
+  }
+  while (window_.size() > share) window_.pop_front();
+  double window_return = 0, window_length = 0;
+  for (const CollectStats::Episode& e : window_) {
+    window_return += e.raw_return;
+    window_length += e.length;
+  }
+
+  const v1::Command command = coordinator_->Latest();
+  const int signal = signals_.first_signal();
+  Agreement a(world);
+  a.Set(Agreement::kEnvSteps, rollout_.valid_steps);
+  a.Set(Agreement::kSolvedVotes, command.evaluation().stop());
+  a.Set(Agreement::kStopVotes, command.stop());
+  a.Set(Agreement::kInterruptVotes, signal == SIGINT);
+  a.Set(Agreement::kPreemptVotes, signal == SIGTERM || signal == SIGUSR1);
+  a.Set(Agreement::kEpisodes, stats_.episodes.size());
+  a.Set(Agreement::kReturnSum, return_sum);
+  a.Set(Agreement::kLengthSum, length_sum);
+  a.Set(Agreement::kWindowCount, window_.size());
+  a.Set(Agreement::kWindowReturnSum, window_return);
+  a.Set(Agreement::kWindowLengthSum, window_length);
+  a.Set(Agreement::kEnvRestarts, pool_->restarts());
+  a.Set(Agreement::kCollectSeconds, stats_.seconds);
+  a.Set(Agreement::kEnvSeconds, stats_.env_seconds);
+  a.Set(Agreement::kInferenceSeconds, stats_.inference_seconds);
+  a.Set(Agreement::kUpdateSeconds, update_seconds);
+  std::vector<double> extra;
+  for (const Metric& metric : metrics) extra.push_back(metric.value);
+  const std::vector<double> noted = normalizer_.Take();
+  extra.insert(extra.end(), noted.begin(), noted.end());
+  a.SetExtra(extra);
+  ReportPhase(v1::COLLECTIVE, "the other ranks");
+  RETURN_IF_ERROR(a.Reduce(collective_.get()));
+  return a;
+}
+
+void Trainer::Commit(const Agreement& agreement) {
+  ++progress_.update;
+  progress_.global_step +=
+      static_cast<int64_t>(agreement.Sum(Agreement::kEnvSteps));
+  progress_.episodes +=
+      static_cast<int64_t>(agreement.Sum(Agreement::kEpisodes));
+  progress_.env_restarts =
+      env_restarts_before_ +
+      static_cast<int64_t>(agreement.Sum(Agreement::kEnvRestarts));
+  progress_.env_incarnation =
+      std::max<int64_t>(progress_.env_incarnation, pool_->last_incarnation());
+  progress_.wall_seconds = wall_before_ + SecondsSince(began_);
+  window_count_ = static_cast<int64_t>(agreement.Sum(Agreement::kWindowCount));
+  if (window_count_ > 0) {
+    mean_return_ = agreement.Sum(Agreement::kWindowReturnSum) / window_count_;
+    mean_length_ = agreement.Sum(Agreement::kWindowLengthSum) / window_count_;
+  }
+}
+
+void Trainer::Record(const Agreement& agreement,
+                     const std::vector<Metric>& metrics) {
+  if (progress_.update %
+      std::max<int64_t>(1, config_.metrics().every_updates())) {
+    return;
+  }
+  std::vector<Metric> all;
+  if (window_count_ > 0) {
+    all.push_back({"charts/episodic_return", mean_return_});
+    all.push_back({"charts/episodic_length", mean_length_});
+  }
+  all.push_back({"charts/SPS", (progress_.global_step - steps_before_) /
+                                   SecondsSince(began_)});
+  all.push_back({"charts/episodes", static_cast<double>(progress_.episodes)});
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    all.push_back({metrics[i].name, agreement.MeanExtra(i)});
+  }
+  const double collect = agreement.Mean(Agreement::kCollectSeconds);
+  const double update = agreement.Mean(Agreement::kUpdateSeconds);
+  const double total = std::max(1e-9, collect + update);
+  all.push_back({"perf/env_wait_fraction",
+                 agreement.Mean(Agreement::kEnvSeconds) / total});
+  all.push_back({"perf/inference_fraction",
+                 agreement.Mean(Agreement::kInferenceSeconds) / total});
+  all.push_back({"perf/update_fraction", update / total});
+  all.push_back({"env/restarts", static_cast<double>(progress_.env_restarts)});
+  recorder_->WriteMetrics(progress_, all);
+}
+
+void Trainer::Evaluate() {
+  const v1::EvaluationConfig& e = config_.evaluation();
+  if (e.every_updates() == 0 || progress_.update % e.every_updates() != 0 ||
+      evaluator_->busy()) {
+    return;
+  }
+  if (e.has_min_training_return() &&
+      (window_count_ < 20 || mean_return_ < e.min_training_return())) {
+    return;
+  }
+  evaluated_ = SnapshotNow();
+  evaluator_->Begin(algorithm_->Freeze(), normalizer_,
+                    ++progress_.evaluation_round, progress_.update,
+                    progress_.global_step);
+}
+
+void Trainer::TakeEvaluation() {
+  auto finished = evaluator_->Take();
+  if (!finished.has_value()) return;
+  if (!finished->ok()) {
+    LOG(ERROR) << "an evaluation failed and was skipped: "
+               << finished->status().message();
+    return;
+  }
+  evaluation_ = **finished;
+  LOG(INFO) << "evaluation of update " << evaluation_->update() << ": mean "
+            << evaluation_->mean_return() << " over " << evaluation_->episodes()
+            << " episodes";
+  coordinator_->ReportEvaluation(*evaluation_).IgnoreError();
+  recorder_->WriteMetrics(
+      progress_, {{"eval/mean_return", evaluation_->mean_return()},
+                  {"eval/mean_length", evaluation_->mean_length()},
+                  {"eval/update", static_cast<double>(evaluation_->update())}});
+  if (evaluation_->mean_return() > progress_.best_return) {
+    progress_.best_return = evaluation_->mean_return();
+    evaluated_.progress.best_return = progress_.best_return;
+    recorder_->Save(std::move(evaluated_), /*best=*/true);
+  }
+  evaluated_ = Snapshot();
+}
+
+// For the one that runs, unless the user does not want to wait.
+void Trainer::AwaitEvaluation() {
+  while (evaluator_->busy() && !signals_.Stop().stop_requested()) {
+    evaluator_->WaitFor(absl::Milliseconds(20));
+    TakeEvaluation();
+  }
+}
+
+Snapshot Trainer::SnapshotNow() {
+  Snapshot now;
+  TakeSnapshot(Live(), progress_, &now);
+  return now;
+}
+
+void Trainer::MaybeSave() {
+  const int64_t every = config_.checkpoint().every_updates();
+  if (every == 0 || progress_.update % every != 0) return;
+  recorder_->Save(SnapshotNow(), /*best=*/false);
+}
+
+// From reduced values alone: all ranks stop at the same update.
+std::optional<Outcome> Trainer::Verdict(const Agreement& a) const {
+  if (a.Sum(Agreement::kInterruptVotes) > 0) return Outcome::kInterrupted;
+  if (a.Sum(Agreement::kPreemptVotes) > 0) return Outcome::kPreempted;
+  if (a.Sum(Agreement::kSolvedVotes) > 0) return Outcome::kSolved;
+  if (a.Sum(Agreement::kStopVotes) > 0) return Outcome::kStopped;
+  if (progress_.global_step >= config_.total_env_steps()) {
+    return Outcome::kCompleted;
+  }
+  return std::nullopt;
+}
+
+absl::Status Trainer::ExchangeDigests(std::vector<std::string>* digests) {
+  constexpr int kHexDigits = 64;
+  const int world = collective_->world_size();
+  std::vector<int64_t> letters(world * kHexDigits, 0);
+  const std::string mine = WeightsSha256(Live());
+  std::copy(mine.begin(), mine.end(),
+            letters.begin() + assignment_.rank() * kHexDigits);
+  RETURN_IF_ERROR(collective_->AllReduceSum(torch::from_blob(
+      letters.data(), {static_cast<int64_t>(letters.size())}, torch::kInt64)));
+  digests->resize(world);
+  for (size_t i = 0; i < letters.size(); ++i) {
+    (*digests)[i / kHexDigits].push_back(static_cast<char>(letters[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Finish(Outcome outcome) {
+  LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
+  Summary summary;
+  RETURN_IF_ERROR(ExchangeDigests(&summary.parameters_sha256));
+  ReportPhase(v1::FINISHED, "");
+  if (!writes()) {
+    // The heartbeat goes on until rank 0 has saved, so that nobody is missed.
+    const absl::Time patience = absl::Now() + absl::Minutes(10);
+    while (!coordinator_->Latest().closed() && absl::Now() < patience) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return absl::OkStatus();
+  }
+  ReportPhase(v1::SAVING, "");
+  recorder_->Save(SnapshotNow(), /*best=*/false);
+  if (outcome == Outcome::kCompleted &&
+      config_.evaluation().every_updates() > 0) {
+    AwaitEvaluation();
+    if (!evaluator_->busy() && (!evaluation_.has_value() ||
+                                evaluation_->update() != progress_.update)) {
+      evaluated_ = SnapshotNow();
+      evaluator_->Begin(algorithm_->Freeze(), normalizer_,
+                        ++progress_.evaluation_round, progress_.update,
+                        progress_.global_step);
+      AwaitEvaluation();
+    }
+    if (evaluation_.has_value() && evaluation_->stop()) {
+      outcome = Outcome::kSolved;
+    }
+  }
+  summary.status = OutcomeName(outcome);
+  summary.world_size = assignment_.world_size();
+  summary.stop_update = progress_.update;
+  summary.mean_return = mean_return_;
+  summary.steps_per_second =
+      (progress_.global_step - steps_before_) /
+      std::max(1e-9, progress_.wall_seconds - wall_before_);
+  summary.evaluation = evaluation_;
+  for (const v1::Member& member : assignment_.learner()) {
+    summary.learner_restarts += member.restarts();
+  }
+  const absl::Status saved = recorder_->FinishSaving();
+  if (!saved.ok()) summary.error = std::string(saved.message());
+  RETURN_IF_ERROR(recorder_->WriteSummary(progress_, summary));
+  coordinator_->CloseRun(summary.status).IgnoreError();
+  return saved;
+}
+
+void Trainer::ReportPhase(v1::Phase phase, const std::string& waits_for) {
+  heartbeat_.set_phase(phase);
+  heartbeat_.set_waits_for(waits_for);
+  heartbeat_.set_update(progress_.update);
+  heartbeat_.set_env_steps(progress_.global_step);
+  heartbeat_.set_episodes(progress_.episodes);
+  heartbeat_.set_mean_return(mean_return_);
+  if (began_ != Clock::time_point()) {
+    heartbeat_.set_steps_per_second((progress_.global_step - steps_before_) /
+                                    SecondsSince(began_) /
+                                    std::max(1, assignment_.world_size()));
+  }
+  if (pool_ != nullptr) {
+    heartbeat_.set_env_worker_restarts(pool_->restarts());
+    heartbeat_.clear_env_worker();
+    for (v1::EnvServerStatus& worker : pool_->Describe()) {
+      *heartbeat_.add_env_worker() = std::move(worker);
+    }
+  }
+  coordinator_->Report(heartbeat_);
+}
+
+}  // namespace
+
+std::string OutcomeName(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kSolved:
+      return "solved";
+    case Outcome::kCompleted:
+      return "completed";
+    case Outcome::kStopped:
+    case Outcome::kInterrupted:
+      return "stopped";
+    case Outcome::kPreempted:
+      return "preempted";
+  }
+  return "unknown";
+}
+
+absl::StatusOr<Outcome> Train(const TrainerOptions& options,
+                              CoordinatorClient* coordinator,
+                              const ShutdownSignals& signals) {
+  return Trainer(options, coordinator, signals).Run();
+}
+
+}  // namespace flotilla

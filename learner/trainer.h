@@ -1,0 +1,56 @@
+#ifndef FLOTILLA_LEARNER_TRAINER_H_
+#define FLOTILLA_LEARNER_TRAINER_H_
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "services/base/shutdown.h"
+#include "services/coordinator/coordinator_client.h"
+#include "services/rpc/credentials.h"
+
+namespace flotilla {
+
+struct TrainerOptions {
+  v1::RunConfig config;  // resolved
+  std::string run_folder;
+  std::string member_id;    // "learner/NODE/LOCAL"
+  int first_rank = 0;       // asked for; names its env workers and seeds
+  int64_t incarnation = 0;  // grows with each restart of this learner
+  std::string resume;       // a checkpoint's folder; "": a fresh run
+  RpcCredentials credentials;
+  int local_world_size = 1;
+  int local_rank = 0;
+};
+
+// How a rank's training ended.
+enum class Outcome {
+  kSolved,       // an evaluation reached evaluation.stop_return
+  kCompleted,    // total_env_steps
+  kStopped,      // flotilla stop
+  kPreempted,    // SIGTERM, SIGUSR1; saved
+  kInterrupted,  // SIGINT; saved
+};
+std::string OutcomeName(Outcome outcome);
+
+// Trains until the run is over. The loop, once a generation has formed:
+//
+//   collect a rollout -> algorithm.Update -> agree -> commit -> report, save,
+//   evaluate -> stop?
+//
+// A lost peer fences the generation; everyone still there goes back to its last
+// committed update, joins the next generation, takes the state that is
+// furthest, and goes on. Rank 0 writes the run's folder.
+//
+// Blocks until the end. Errors: kInvalidArgument or kFailedPrecondition for a
+// configuration or checkpoint that does not fit; kResourceExhausted for env
+// workers past their restart budget; kInternal for a loss that is not finite;
+// kDeadlineExceeded when no generation forms.
+absl::StatusOr<Outcome> Train(const TrainerOptions& options,
+                              CoordinatorClient* coordinator,
+                              const ShutdownSignals& signals);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_TRAINER_H_

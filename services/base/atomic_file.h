@@ -1,0 +1,21 @@
+#ifndef FLOTILLA_SERVICES_BASE_ATOMIC_FILE_H_
+#define FLOTILLA_SERVICES_BASE_ATOMIC_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace flotilla {
+
+// Makes `path` hold `content`, whole or not at all, whatever is killed when:
+// writes beside it, syncs, renames, syncs the folder. Readers see the old file
+// or the new one.
+//
+// Errors: what the system says (kNotFound, kPermissionDenied,
+// kResourceExhausted, ...), naming the path.
+absl::Status WriteFileAtomically(const std::string& path,
+                                 const std::string& content);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_ATOMIC_FILE_H_

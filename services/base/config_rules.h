@@ -1,0 +1,37 @@
+#ifndef FLOTILLA_SERVICES_BASE_CONFIG_RULES_H_
+#define FLOTILLA_SERVICES_BASE_CONFIG_RULES_H_
+
+#include <string>
+#include <vector>
+
+#include "flotilla/v1/config.pb.h"
+
+// What a RunConfig has to satisfy beyond its types. Free of files and flags:
+// config.h puts these together with both.
+
+namespace flotilla {
+
+// One thing wrong with a configuration.
+struct ConfigProblem {
+  std::string path;     // of the field to change: "env.num_envs"
+  std::string message;  // its value, what is wrong, and the remedy
+};
+
+// Everything wrong with `config`, in the order of its fields; empty if it can
+// run.
+std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
+
+// The field of EnvOptions that the environment `env_id` reads, beside
+// max_episode_steps: "atari", "sleep", "maze", "gym_kwargs", or "" for none.
+std::string EnvOptionsPart(const std::string& env_id);
+
+// The native environments that need nothing installed.
+const std::vector<std::string>& NativeEnvIds();
+
+// "" if `env_id` names an environment that could exist; else what is wrong with
+// it and the nearest that does.
+std::string EnvIdProblem(const std::string& env_id);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_CONFIG_RULES_H_

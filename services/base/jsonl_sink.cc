@@ -1,0 +1,111 @@
+#include "services/base/jsonl_sink.h"
+
+#include <fcntl.h>
+#include <glog/logging.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/atomic_file.h"
+#include "services/base/json.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+std::string FormatLine(int64_t global_step, int64_t update, double wall_seconds,
+                       std::span<const Metric> metrics) {
+  std::string line =
+      absl::StrCat("{\"global_step\":", global_step, ",\"update\":", update,
+                   ",\"wall_seconds\":", JsonNumber(wall_seconds));
+  for (const Metric& metric : metrics) {
+    absl::StrAppend(&line, ",", JsonString(metric.name), ":",
+                    JsonNumber(metric.value));
+  }
+  line.append("}\n");
+  return line;
+}
+
+// The update of a line that FormatLine wrote whole; false for anything else.
+bool ParseUpdate(const std::string& line, int64_t* update) {
+  constexpr std::string_view kKey = "\"update\":";
+  if (line.empty() || line.back() != '}') return false;
+  const size_t at = line.find(kKey);
+  if (at == std::string::npos) return false;
+  const char* begin = line.data() + at + kKey.size();
+  return std::from_chars(begin, line.data() + line.size(), *update).ec ==
+         std::errc();
+}
+
+std::string UnusedName(const std::string& stem) {
+  std::string name = stem;
+  for (int i = 2; std::filesystem::exists(name); ++i) {
+    name = absl::StrCat(stem, ".", i);
+  }
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(
+    const std::string& path) {
+  const int fd =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  }
+  return std::unique_ptr<JsonlSink>(new JsonlSink(path, fd));
+}
+
+JsonlSink::~JsonlSink() { ::close(fd_); }
+
+void JsonlSink::Write(int64_t global_step, int64_t update, double wall_seconds,
+                      std::span<const Metric> metrics) {
+  std::string line = FormatLine(global_step, update, wall_seconds, metrics);
+  MutexLock lock(&mu_);
+  if (cut_off_) line.insert(line.begin(), '\n');
+  const ssize_t written = ::write(fd_, line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size())) {
+    cut_off_ = false;
+    return;
+  }
+  if (written > 0) cut_off_ = true;
+  if (!failed_) {
+    LOG(WARNING) << "metrics are lost: cannot write " << path_ << ": "
+                 << (written < 0 ? std::strerror(errno) : "disk full");
+    failed_ = true;
+  }
+}
+
+absl::StatusOr<int64_t> SetAsideLinesAfter(const std::string& path,
+                                           int64_t update) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return 0;
+  std::string kept, moved;
+  int64_t lines_moved = 0;
+  for (std::string line; std::getline(in, line);) {
+    const bool has_end = !in.eof();
+    int64_t line_update = 0;
+    if (has_end && ParseUpdate(line, &line_update) && line_update <= update) {
+      absl::StrAppend(&kept, line, "\n");
+    } else {
+      absl::StrAppend(&moved, line, "\n");
+      ++lines_moved;
+    }
+  }
+  in.close();
+  if (lines_moved == 0) return 0;
+  // The copy comes first: a crash between the two loses nothing.
+  RETURN_IF_ERROR(WriteFileAtomically(
+      UnusedName(absl::StrCat(path, ".after_update_", update)), moved));
+  RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  return lines_moved;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,68 @@
+#ifndef FLOTILLA_SERVICES_BASE_SUBPROCESS_H_
+#define FLOTILLA_SERVICES_BASE_SUBPROCESS_H_
+
+#include <sys/types.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace flotilla {
+
+struct SubprocessOptions {
+  std::vector<std::string> argv = {};  // argv[0] is a path
+  std::vector<std::pair<std::string, std::string>> env = {};  // or replaced
+  std::string log_path = {};  // stdout and stderr are appended; "": inherited
+  bool new_process_group = true;
+};
+
+// A child process of ours that cannot outlive us: it holds the read end of a
+// lifeline pipe (FLOTILLA_LIFELINE_FD) and ends itself when the pipe breaks,
+// even after our kill -9; see services/base/lifeline.h for the child's half.
+//
+// Thread-safe.
+class Subprocess {
+ public:
+  // Starts the program. Safe in a process that runs gRPC and threads.
+  // Errors: kNotFound or kPermissionDenied naming the program.
+  static absl::StatusOr<std::unique_ptr<Subprocess>> Start(
+      const SubprocessOptions& options);
+
+  // Kills (SIGKILL, whole process group) and reaps what still runs.
+  ~Subprocess();
+
+  pid_t pid() const;
+
+  // How it ended, once it has: "exit 1", "signal 9 (Killed)"; nullopt while it
+  // runs. Never blocks.
+  struct Exit {
+    int code = 0;    // exit status, or 128 + signal
+    int signal = 0;  // 0 if it exited
+    std::string ToString() const;
+  };
+  std::optional<Exit> Poll();
+
+  // Blocks until it ends or `timeout` passes (nullopt).
+  std::optional<Exit> Wait(absl::Duration timeout);
+
+  // Sends `signal` to the process, or to its whole group. No-op once reaped.
+  void Signal(int signal, bool whole_group = false);
+
+ private:
+  struct Impl;
+  explicit Subprocess(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The folder of the running program, where its siblings are.
+std::string ProgramFolder();
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_SUBPROCESS_H_

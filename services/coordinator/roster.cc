@@ -1,0 +1,517 @@
+#include "services/coordinator/roster.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "services/base/status_macros.h"
+
+// Members, and what is said among them. Generations are in
+// roster_generations.cc, the status in roster_status.cc.
+
+namespace flotilla {
+namespace {
+
+constexpr size_t kMaxMembers = 100'000;
+constexpr size_t kMaxIdBytes = 256;
+constexpr size_t kMaxReasonBytes = 1024;
+
+// How long status still shows who died or left.
+constexpr absl::Duration kForgetAfter = absl::Minutes(1);
+
+std::string Shortened(const std::string& reason) {
+  return reason.substr(0, kMaxReasonBytes);
+}
+
+absl::Status Differs(const std::string& id, const char* what,
+                     const std::string& mine, const std::string& theirs,
+                     const std::string& their_id) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      id, " has ", what, " \"", mine, "\", but ", their_id, " has \"", theirs,
+      "\": all learners of a run need the same"));
+}
+
+}  // namespace
+
+Roster::Roster(const RosterOptions& options, absl::Time now)
+    : options_(options), started_(now), run_id_(options.run_id), now_(now) {}
+
+void Roster::Restore(const RosterState& state, absl::Time now) {
+  MutexLock lock(&mu_);
+  now_ = now;
+  if (run_id_.empty()) run_id_ = state.run.run_id();
+  const v1::Command& command = state.command;
+  assignment_ = state.world;
+  assignment_.set_epoch(options_.epoch);
+  generation_ = std::max(state.world.generation(), command.generation());
+  fenced_ = command.fenced_generation();
+  fence_reason_ = command.fence_reason();
+  stop_ = command.stop();
+  stop_reason_ = command.stop_reason();
+  closed_ = command.closed();
+  if (command.has_evaluation()) evaluation_ = command.evaluation();
+  if (closed_) {
+    state_ = v1::CLOSED;
+  } else if (command.state() == v1::ACTIVE) {
+    state_ = v1::ACTIVE;
+  } else if (generation_ > 0) {
+    state_ = v1::FENCED;
+    fenced_ = generation_;
+  }
+  for (int rank = 0; rank < assignment_.learner_size(); ++rank) {
+    const v1::Member& member = assignment_.learner(rank);
+    Seat& seat = seats_[member.id()];
+    Welcome(member, &seat);
+    seat.rank = rank;
+    seat.awaited = true;
+  }
+  recovering_until_ = now + 2 * options_.dead_after;
+  Changed();
+}
+
+absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
+                                                      absl::Time now) {
+  MutexLock lock(&mu_);
+  now_ = now;
+  RETURN_IF_ERROR(CheckFits(member));
+  if (run_id_.empty()) {
+    run_id_ = member.run_id().empty() ? absl::StrCat("run-", options_.epoch)
+                                      : member.run_id();
+    Changed();
+  }
+  Seat* seat = Find(member.id());
+  if (seat == nullptr) {
+    Welcome(member, &seats_[member.id()]);
+  } else if (member.incarnation() > seat->member.incarnation()) {
+    if (seat->health == Health::kAlive) {
+      Retire(seat, Health::kDead,
+             absl::StrCat("was replaced by its incarnation ",
+                          member.incarnation()));
+    }
+    if (seat->health != Health::kLeft) ++learner_restarts_[member.id()];
+    retired_env_restarts_ += seat->last.env_worker_restarts();
+    *seat = Seat();
+    Welcome(member, seat);
+  } else {
+    // The same process: again after a lost answer or a lost coordinator, or
+    // back from the dead.
+    const int rank = seat->rank;
+    const bool was_alive = seat->health == Health::kAlive;
+    Welcome(member, seat);
+    seat->rank = was_alive || generation_ == fenced_ ? rank : -1;
+  }
+  if (member.role() == v1::LEARNER) Advance();
+  ++status_version_;
+  return Response();
+}
+
+absl::Status Roster::CheckFits(const v1::Member& member) const {
+  const std::string& id = member.id();
+  if (id.empty() || id.size() > kMaxIdBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member.id has ", id.size(), " bytes, want 1 to ",
+                     kMaxIdBytes, " (\"learner/NODE/LOCAL\")"));
+  }
+  if (member.role() != v1::LEARNER && member.role() != v1::ENV_SERVER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member.role is ", member.role(),
+                     ", want LEARNER or ENV_SERVER"));
+  }
+  const Seat* seat = Find(id);
+  if (seat == nullptr && seats_.size() >= kMaxMembers) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("there are ", seats_.size(), " members already"));
+  }
+  if (seat != nullptr && member.incarnation() < seat->member.incarnation()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(id, " is registered with incarnation ",
+                     seat->member.incarnation(), "; this is incarnation ",
+                     member.incarnation(), " and has been replaced"));
+  }
+  if (!run_id_.empty() && !member.run_id().empty() &&
+      member.run_id() != run_id_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(id, " belongs to run \"", member.run_id(),
+                     "\", but this coordinator serves run \"", run_id_, "\""));
+  }
+  if (member.role() != v1::LEARNER) return absl::OkStatus();
+
+  if (closed_ && seat == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        id, " comes too late: the run is over (", close_status_, ")"));
+  }
+  RETURN_IF_ERROR(CheckRank(member));
+  // Any learner will do: each was compared with another. Before there is a
+  // generation, only those that are there count.
+  for (const auto& [other_id, other] : seats_) {
+    const bool counts =
+        generation_ > 0 || (other_id != id && other.health == Health::kAlive);
+    if (other.member.role() != v1::LEARNER || !counts) continue;
+    if (member.version() != other.member.version()) {
+      return Differs(id, "build", member.version(), other.member.version(),
+                     other_id);
+    }
+    if (member.config_digest() != other.member.config_digest()) {
+      return Differs(id, "configuration digest", member.config_digest(),
+                     other.member.config_digest(), other_id);
+    }
+    break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Roster::CheckRank(const v1::Member& member) const {
+  const int rank = member.requested_rank() - 1;
+  if (rank == -1) return absl::OkStatus();
+  if (rank < 0 || rank >= options_.max_learners) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(member.id(), " asks for rank ", rank,
+                     "; ranks go from 0 to ", options_.max_learners - 1,
+                     " in a run of up to ", options_.max_learners));
+  }
+  for (const auto& [id, seat] : seats_) {
+    if (id != member.id() && seat.health == Health::kAlive &&
+        seat.member.requested_rank() == member.requested_rank()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(member.id(), " asks for rank ", rank, ", which is ", id,
+                       "'s: were two processes started with the same RANK?"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Roster::Welcome(const v1::Member& member, Seat* seat) {
+  seat->member = member;
+  seat->health = Health::kAlive;
+  seat->suspect = false;
+  seat->awaited = false;
+  seat->last_beat = now_;
+  if (member.role() == v1::LEARNER) {
+    int64_t& restarts = learner_restarts_[member.id()];
+    restarts = std::max(restarts, member.restarts());
+  }
+}
+
+absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
+                                         absl::Time now) {
+  MutexLock lock(&mu_);
+  now_ = now;
+  Seat* seat = Find(heartbeat.member_id());
+  if (seat != nullptr && heartbeat.incarnation() < seat->member.incarnation()) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(heartbeat.member_id(), " was replaced by its incarnation ",
+                     seat->member.incarnation()));
+  }
+  if (seat == nullptr || seat->health == Health::kDead ||
+      heartbeat.incarnation() > seat->member.incarnation()) {
+    v1::Command command = MakeCommand();
+    command.set_register_again(true);
+    return command;
+  }
+  if (seat->health == Health::kLeft) return MakeCommand();
+
+  if (seat->suspect || seat->awaited) ++status_version_;
+  seat->suspect = false;
+  seat->awaited = false;
+  seat->last_beat = now;
+  TakeEnvWorkers(heartbeat, seat);
+  seat->last = heartbeat;
+  seat->last.clear_env_worker();
+  if (seat->member.role() == v1::LEARNER) {
+    Adopt(heartbeat.generation(), seat);
+  }
+  return MakeCommand();
+}
+
+void Roster::TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat) {
+  for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
+    seat->env_workers[worker.id()] = worker;
+    // Leases are not in the journal: after a restart they are what the
+    // learners say.
+    if (now_ >= recovering_until_) continue;
+    Seat* server = Find(worker.id());
+    if (server != nullptr && server->member.role() == v1::ENV_SERVER &&
+        server->lessee.empty()) {
+      server->lessee = seat->member.id();
+      ++status_version_;
+    }
+  }
+}
+
+void Roster::SessionBroken(const std::string& id, uint64_t incarnation) {
+  MutexLock lock(&mu_);
+  Seat* seat = Find(id);
+  if (seat == nullptr || seat->member.incarnation() != incarnation ||
+      seat->health != Health::kAlive) {
+    return;
+  }
+  seat->suspect = true;
+  ++status_version_;
+}
+
+absl::Status Roster::Leave(const v1::LeaveRequest& request, absl::Time now) {
+  MutexLock lock(&mu_);
+  now_ = now;
+  Seat* seat = Find(request.member_id());
+  if (seat == nullptr || seat->health != Health::kAlive ||
+      seat->member.incarnation() != request.incarnation()) {
+    return absl::OkStatus();
+  }
+  std::string how = "left";
+  if (!request.reason().empty()) {
+    absl::StrAppend(&how, ": ", Shortened(request.reason()));
+  }
+  Retire(seat, Health::kLeft, how);
+  Advance();
+  return absl::OkStatus();
+}
+
+void Roster::Retire(Seat* seat, Health health, const std::string& how) {
+  // Whoever has finished, or has nothing to do with the generation, ends
+  // nothing by going.
+  const bool matters = seat->member.role() == v1::LEARNER && seat->rank >= 0 &&
+                       seat->last.phase() != v1::FINISHED;
+  if (matters) Fence(absl::StrCat(NameOf(*seat), " ", how));
+  seat->health = health;
+  seat->gone_since = now_;
+  seat->awaited = false;
+  seat->wish.reset();
+  seat->lessee.clear();
+  if (seat->member.role() == v1::LEARNER) {
+    for (auto& [id, other] : seats_) {
+      if (other.lessee == seat->member.id()) other.lessee.clear();
+    }
+  }
+  ++status_version_;
+}
+
+void Roster::Tick(absl::Time now) {
+  MutexLock lock(&mu_);
+  now_ = now;
+  const bool recovering = Recovering();
+  if (recovering_ != recovering) Changed();
+  recovering_ = recovering;
+  if (!recovering) Expire();
+  Forget();
+  EndLapsedWishes();
+  Advance();
+}
+
+void Roster::Expire() {
+  for (auto& [id, seat] : seats_) {
+    const absl::Duration silence = now_ - seat.last_beat;
+    if (seat.health != Health::kAlive || silence < options_.dead_after) {
+      continue;
+    }
+    Retire(&seat, Health::kDead,
+           absl::StrFormat("sent no heartbeat for %.1f s",
+                           absl::ToDoubleSeconds(silence)));
+  }
+}
+
+void Roster::Forget() {
+  for (auto it = seats_.begin(); it != seats_.end();) {
+    const Seat& seat = it->second;
+    const bool gone =
+        seat.health != Health::kAlive && now_ - seat.gone_since >= kForgetAfter;
+    const bool has_place = seat.rank >= 0 && !closed_;
+    if (gone && !has_place) {
+      retired_env_restarts_ += seat.last.env_worker_restarts();
+      it = seats_.erase(it);
+      ++status_version_;
+    } else {
+      ++it;
+    }
+  }
+}
+
+absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
+    const v1::ReportEvaluationRequest& request) {
+  MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckLearner(request.member_id()));
+  const v1::Evaluation& evaluation = request.evaluation();
+  if (evaluation.round() < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "evaluation.round is ", evaluation.round(), ", want 1 or more"));
+  }
+  if (!evaluation_.has_value() || evaluation.round() > evaluation_->round()) {
+    evaluation_ = evaluation;
+    Changed();
+  }
+  return *evaluation_;
+}
+
+absl::Status Roster::ReportCollected(
+    const v1::ReportCollectedRequest& request) {
+  MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckCurrent(request.generation()));
+  const Seat* seat = Find(request.member_id());
+  if (seat == nullptr || seat->rank < 0) {
+    return absl::NotFoundError(absl::StrCat(
+        request.member_id(), " is not in generation ", request.generation()));
+  }
+  const double fraction = request.fraction();
+  if (!(fraction > 0 && fraction <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("fraction is ", fraction, ", want more than 0, up to 1"));
+  }
+  if (request.update() < collected_update_) return absl::OkStatus();
+  if (request.update() > collected_update_) collected_.clear();
+  collected_update_ = request.update();
+  collected_.insert(request.member_id());
+
+  const int world = assignment_.world_size();
+  if (world < 2 || preempt_update_ == collected_update_) {
+    return absl::OkStatus();
+  }
+  const int enough =
+      std::clamp(static_cast<int>(std::ceil(fraction * world)), 1, world - 1);
+  if (static_cast<int>(collected_.size()) >= enough) {
+    preempt_update_ = collected_update_;
+    Changed();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
+    const v1::LeaseEnvServersRequest& request) {
+  MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckLearner(request.member_id()));
+  if (request.count() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("count is ", request.count(), ", want 1 or more"));
+  }
+  std::vector<Seat*> free;
+  for (auto& [id, seat] : seats_) {
+    if (seat.member.role() == v1::ENV_SERVER && seat.health == Health::kAlive &&
+        !seat.suspect && seat.lessee.empty()) {
+      free.push_back(&seat);
+    }
+  }
+  // The learner's own host first.
+  const std::string& host = Find(request.member_id())->member.host();
+  std::stable_partition(free.begin(), free.end(), [&](const Seat* seat) {
+    return seat->member.host() == host;
+  });
+  if (free.size() > static_cast<size_t>(request.count())) {
+    free.resize(request.count());
+  }
+  std::vector<v1::Member> result;
+  for (Seat* seat : free) {
+    seat->lessee = request.member_id();
+    result.push_back(seat->member);
+  }
+  if (!result.empty()) ++status_version_;
+  return result;
+}
+
+absl::Status Roster::ReleaseEnvServers(
+    const v1::ReleaseEnvServersRequest& request) {
+  MutexLock lock(&mu_);
+  for (const std::string& id : request.env_server_id()) {
+    Seat* seat = Find(id);
+    if (seat == nullptr || seat->lessee != request.member_id()) continue;
+    seat->lessee.clear();
+    ++status_version_;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Roster::CloseRun(const v1::CloseRunRequest& request) {
+  MutexLock lock(&mu_);
+  if (closed_) return absl::OkStatus();
+  closed_ = true;
+  close_status_ = Shortened(request.status());
+  SetState(v1::CLOSED);
+  return absl::OkStatus();
+}
+
+v1::GenerationState Roster::Stop(const std::string& reason) {
+  MutexLock lock(&mu_);
+  if (!stop_) {
+    stop_ = true;
+    stop_reason_ = Shortened(reason);
+    Changed();
+  }
+  return state_;
+}
+
+v1::Command Roster::Command() const {
+  MutexLock lock(&mu_);
+  return MakeCommand();
+}
+
+v1::Command Roster::MakeCommand() const {
+  v1::Command command;
+  command.set_fenced_generation(fenced_);
+  command.set_fence_reason(fence_reason_);
+  command.set_stop(stop_);
+  command.set_stop_reason(stop_reason_);
+  if (evaluation_.has_value()) *command.mutable_evaluation() = *evaluation_;
+  if (preempt_update_ != 0) {
+    command.set_preempt_update(preempt_update_);
+    command.set_preempt_generation(generation_);
+  }
+  command.set_generation(generation_);
+  command.set_state(state_);
+  command.set_closed(closed_);
+  return command;
+}
+
+v1::RegisterResponse Roster::Response() const {
+  v1::RegisterResponse response;
+  response.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
+  response.set_dead_after_ms(absl::ToInt64Milliseconds(options_.dead_after));
+  response.set_epoch(options_.epoch);
+  response.set_run_id(run_id_);
+  return response;
+}
+
+RosterState Roster::State() const {
+  MutexLock lock(&mu_);
+  return {Response(), assignment_, MakeCommand()};
+}
+
+uint64_t Roster::command_version() const {
+  MutexLock lock(&mu_);
+  return command_version_;
+}
+
+uint64_t Roster::status_version() const {
+  MutexLock lock(&mu_);
+  return status_version_;
+}
+
+Roster::Seat* Roster::Find(const std::string& id) {
+  const auto found = seats_.find(id);
+  return found == seats_.end() ? nullptr : &found->second;
+}
+
+const Roster::Seat* Roster::Find(const std::string& id) const {
+  const auto found = seats_.find(id);
+  return found == seats_.end() ? nullptr : &found->second;
+}
+
+absl::Status Roster::CheckLearner(const std::string& id) const {
+  const Seat* seat = Find(id);
+  if (seat != nullptr && seat->member.role() == v1::LEARNER &&
+      seat->health == Health::kAlive) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(
+      absl::StrCat("\"", id, "\" is no registered learner"));
+}
+
+std::string Roster::NameOf(const Seat& seat) const {
+  const std::string& id = seat.member.id();
+  return seat.rank < 0 ? id : absl::StrCat("rank ", seat.rank, " (", id, ")");
+}
+
+void Roster::Changed() {
+  ++command_version_;
+  ++status_version_;
+}
+
+}  // namespace flotilla

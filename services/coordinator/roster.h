@@ -1,0 +1,260 @@
+#ifndef FLOTILLA_SERVICES_COORDINATOR_ROSTER_H_
+#define FLOTILLA_SERVICES_COORDINATOR_ROSTER_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "services/base/mutex.h"
+
+namespace flotilla {
+
+struct RosterOptions {
+  std::string epoch;   // random per coordinator start
+  std::string run_id;  // "": that of the first member that has one
+  int min_learners = 1;
+  int max_learners = 1;
+  absl::Duration heartbeat = absl::Seconds(1);
+  absl::Duration dead_after = absl::Seconds(5);
+  absl::Duration last_call = absl::Seconds(30);
+};
+
+// What outlives a coordinator, and lets the next one carry on.
+struct RosterState {
+  v1::RegisterResponse run;  // run_id
+  v1::Assignment world;      // the newest generation and its learners by rank
+  v1::Command command;       // fence, stop, evaluation, closed
+};
+
+// The coordinator's rules, with no network and no clock: who is alive, which
+// generation is current, what everyone has to be told. CoordinatorService is
+// this class behind gRPC; what the calls mean is in coordinator.proto.
+//
+//   a learner joins --> GATHERING --(min are there)--> FORMING --> ACTIVE
+//                           ^                     (max are there,    |
+//                           |                      or last call)     | fence
+//                           +----- members join again <--- FENCED <--+
+//
+// A new generation also forms without a last call when every living learner
+// has joined again; the very first one waits, for some may still be starting.
+//
+// Thread-safe. Times are the caller's and never go backwards. No call blocks or
+// takes longer than O(members).
+class Roster {
+ public:
+  Roster(const RosterOptions& options, absl::Time now);
+
+  // Takes over from an earlier coordinator. Until its generation's members are
+  // back, or twice `dead_after` has passed, nobody is declared dead and no
+  // smaller generation forms. Call it first.
+  void Restore(const RosterState& state, absl::Time now);
+
+  // Adds a member, or brings one back. Errors: see coordinator.proto.
+  absl::StatusOr<v1::RegisterResponse> Register(const v1::Member& member,
+                                                absl::Time now);
+
+  // Notes that a member is alive and what it does; returns what to tell it.
+  // Errors: kAlreadyExists if a newer incarnation has replaced it.
+  absl::StatusOr<v1::Command> Beat(const v1::Heartbeat& heartbeat,
+                                   absl::Time now);
+
+  // The member's stream broke: it is suspect until its next heartbeat.
+  void SessionBroken(const std::string& id, uint64_t incarnation);
+
+  absl::Status Leave(const v1::LeaveRequest& request, absl::Time now);
+
+  // Notes that a learner wants into the next generation. JoinResult says
+  // whether that has happened; GiveUpJoin takes the wish back.
+  // Errors: kNotFound if it is not registered; those of JoinResult.
+  absl::StatusOr<uint64_t> Join(const v1::JoinGenerationRequest& request,
+                                absl::Time now);
+
+  // Its place, in a generation that may have been fenced since; nullopt while
+  // it has to wait.
+  // Errors: kUnavailable if it does not wait (any more); kAborted if the run
+  // was stopped or is over; kResourceExhausted if the world is full;
+  // kAlreadyExists or kNotFound if it was replaced or died.
+  absl::StatusOr<std::optional<v1::Assignment>> JoinResult(
+      const v1::JoinGenerationRequest& request) const;
+
+  // Nobody waits for the answer to that Join any more: its wish ends at
+  // `lapses`. Who may ask again gets a moment, so that asking in short turns
+  // neither restarts a last call nor misses a generation.
+  void GiveUpJoin(const std::string& id, uint64_t ticket, absl::Time lapses,
+                  absl::Time now);
+
+  // Why no generation has formed: how many are there, how many are needed, who.
+  std::string WhyNotFormed() const;
+
+  absl::Status ReportFailure(const v1::ReportFailureRequest& request,
+                             absl::Time now);
+
+  // OK if `generation` is the current one and not fenced.
+  // Errors: kAborted if it is fenced; kFailedPrecondition if there is none yet;
+  // kUnavailable if it may be one of before this coordinator's restart.
+  absl::Status CheckGeneration(uint64_t generation) const;
+
+  // The newest one, after taking this one in.
+  absl::StatusOr<v1::Evaluation> ReportEvaluation(
+      const v1::ReportEvaluationRequest& request);
+
+  absl::Status ReportCollected(const v1::ReportCollectedRequest& request);
+
+  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
+      const v1::LeaseEnvServersRequest& request);
+  absl::Status ReleaseEnvServers(const v1::ReleaseEnvServersRequest& request);
+
+  // From anyone: a launcher closes the run of a learner that died.
+  absl::Status CloseRun(const v1::CloseRunRequest& request);
+  v1::GenerationState Stop(const std::string& reason);
+
+  // Does what time asks for: declares dead whoever is overdue, ends last calls,
+  // forgets who has long been gone. Call it every tenth of a second or so.
+  void Tick(absl::Time now);
+
+  // What everyone is told now.
+  v1::Command Command() const;
+
+  v1::Status GetStatus(absl::Time now) const;
+
+  // What a journal has to hold.
+  RosterState State() const;
+
+  // Grows when Command or State may have changed.
+  uint64_t command_version() const;
+  // Grows with that, and when members come, go or change state.
+  uint64_t status_version() const;
+
+ private:
+  enum class Health { kAlive, kDead, kLeft };
+
+  struct Wish {
+    uint64_t ticket = 0;
+    absl::Time since;
+    absl::Time lapses = absl::InfiniteFuture();
+    uint64_t last_committed_update = 0;
+    bool has_state = false;
+  };
+
+  // One registered process.
+  struct Seat {
+    v1::Member member;
+    int rank = -1;  // in the newest generation, fenced or not
+    Health health = Health::kAlive;
+    absl::Time gone_since;
+    bool suspect = false;  // its stream broke
+    v1::Heartbeat last;    // without env_worker
+    absl::Time last_beat;
+    std::map<std::string, v1::EnvServerStatus> env_workers;
+    std::optional<Wish> wish;  // learners
+    std::string lessee;        // env servers: who plays it
+    bool awaited = false;      // restored, and not heard of since
+  };
+
+  // Members: roster.cc.
+  absl::Status CheckFits(const v1::Member& member) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckRank(const v1::Member& member) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Welcome(const v1::Member& member, Seat* seat)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Seat* Find(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  const Seat* Find(const std::string& id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckLearner(const std::string& id) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Retire(Seat* seat, Health health, const std::string& how)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string NameOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::RegisterResponse Response() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  v1::Command MakeCommand() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Generations: roster_generations.cc.
+  absl::Status CheckCurrent(uint64_t generation) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<std::optional<v1::Assignment>> ResultOf(
+      const v1::JoinGenerationRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void SetState(v1::GenerationState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Fence(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeNumber(uint64_t generation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Adopt(uint64_t generation, Seat* seat)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndLapsedWishes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdmitJoiners() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Form() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ChooseSource(const std::vector<Seat*>& seats)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Recovering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int CountWishes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool AllLearnersWish() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string Missing() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Status: roster_status.cc.
+  v1::LearnerStatus StatusOf(const Seat& seat, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string WaitingFor(absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::string SlowestRank(absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddLearners(absl::Time now, v1::Status* status) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AddEnvServers(v1::Status* status) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  const RosterOptions options_;
+  const absl::Time started_;
+
+  mutable Mutex mu_;
+  std::map<std::string, Seat> seats_ ABSL_GUARDED_BY(mu_);  // by member id
+  std::string run_id_ ABSL_GUARDED_BY(mu_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t command_version_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t status_version_ ABSL_GUARDED_BY(mu_) = 1;
+
+  // The newest generation. Its learners, by rank, stay after a fence: survivors
+  // keep their order. `assignment_` lacks the rank.
+  v1::GenerationState state_ ABSL_GUARDED_BY(mu_) = v1::GATHERING;
+  uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::Assignment assignment_ ABSL_GUARDED_BY(mu_);
+  uint64_t fenced_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string fence_reason_ ABSL_GUARDED_BY(mu_);
+  std::optional<absl::Time> forming_since_ ABSL_GUARDED_BY(mu_);
+  bool formed_here_ ABSL_GUARDED_BY(mu_) = false;  // not only taken over
+  bool adopted_ ABSL_GUARDED_BY(mu_) = false;  // its members are what they say
+  bool recovering_ ABSL_GUARDED_BY(mu_) = false;  // at the last Tick
+  absl::Time recovering_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  absl::Time now_ ABSL_GUARDED_BY(mu_);  // the newest that was given
+
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::string stop_reason_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::string close_status_ ABSL_GUARDED_BY(mu_);
+  std::optional<v1::Evaluation> evaluation_ ABSL_GUARDED_BY(mu_);
+
+  int64_t collected_update_ ABSL_GUARDED_BY(mu_) = 0;
+  std::set<std::string> collected_ ABSL_GUARDED_BY(mu_);  // who has finished it
+  int64_t preempt_update_ ABSL_GUARDED_BY(mu_) = 0;
+
+  // Counts that survive whoever made them.
+  std::map<std::string, int64_t> learner_restarts_ ABSL_GUARDED_BY(mu_);
+  int64_t retired_env_restarts_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_COORDINATOR_ROSTER_H_

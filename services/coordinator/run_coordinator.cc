@@ -1,0 +1,95 @@
+#include "services/coordinator/run_coordinator.h"
+
+#include <glog/logging.h>
+
+#include <condition_variable>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "services/base/atomic_file.h"
+#include "services/base/mutex.h"
+#include "services/base/status_macros.h"
+#include "services/rpc/server.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kGrace = absl::Seconds(2);
+
+// Values are 1 MiB at most; a batch of keys fits as well.
+constexpr int kMaxMessageBytes = 4 << 20;
+
+absl::Status Check(const RosterOptions& roster) {
+  if (roster.min_learners < 1 || roster.max_learners < roster.min_learners) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--min_learners=", roster.min_learners,
+        " --max_learners=", roster.max_learners, ": want 1 <= min <= max"));
+  }
+  if (roster.heartbeat < absl::Milliseconds(10)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--heartbeat_seconds is ", absl::ToDoubleSeconds(roster.heartbeat),
+        ", want 0.01 or more"));
+  }
+  if (roster.dead_after < 2 * roster.heartbeat) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--dead_after_seconds is ", absl::ToDoubleSeconds(roster.dead_after),
+        ", want at least two heartbeats of ",
+        absl::ToDoubleSeconds(roster.heartbeat), " s"));
+  }
+  if (roster.last_call < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("--last_call_seconds is negative");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
+    const RunCoordinatorOptions& options, CoordinatorService* service) {
+  RpcServerOptions server;
+  server.credentials = options.credentials;
+  server.services = {{v1::CoordinatorService::service_full_name(), service}};
+  server.max_message_bytes = kMaxMessageBytes;
+  server.on_drain = [service] { service->Shutdown(); };
+  server.address =
+      options.listen.empty() ? kDefaultCoordinatorAddress : options.listen;
+  auto result = RpcServer::Start(server);
+  if (options.listen.empty() && absl::IsUnavailable(result.status())) {
+    LOG(INFO) << kDefaultCoordinatorAddress << " is taken; taking a free port";
+    server.address = "127.0.0.1:0";
+    return RpcServer::Start(server);
+  }
+  return result;
+}
+
+void WaitForStop(std::stop_token stop) {
+  Mutex mu;
+  std::condition_variable changed;
+  bool stopped = false;
+  std::stop_callback on_stop(stop, [&] {
+    MutexLock lock(&mu);
+    stopped = true;
+    changed.notify_all();
+  });
+  MutexLock lock(&mu);
+  while (!stopped) lock.Wait(&changed);
+}
+
+}  // namespace
+
+absl::Status RunCoordinator(const RunCoordinatorOptions& options,
+                            std::stop_token stop) {
+  RETURN_IF_ERROR(Check(options.service.roster));
+  ASSIGN_OR_RETURN(auto service, CoordinatorService::Make(options.service));
+  ASSIGN_OR_RETURN(auto server, Serve(options, service.get()));
+  RETURN_IF_ERROR(service->Start());
+  if (!options.address_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(options.address_file,
+                                        absl::StrCat(server->address(), "\n")));
+  }
+  LOG(INFO) << "coordinator listens on " << server->address();
+  WaitForStop(stop);
+  LOG(INFO) << "shutting down";
+  server->Shutdown(kGrace);
+  return absl::OkStatus();
+}
+
+}  // namespace flotilla

@@ -1,0 +1,33 @@
+#ifndef FLOTILLA_SERVICES_COORDINATOR_RUN_COORDINATOR_H_
+#define FLOTILLA_SERVICES_COORDINATOR_RUN_COORDINATOR_H_
+
+#include <stop_token>
+#include <string>
+
+#include "absl/status/status.h"
+#include "services/coordinator/coordinator_service.h"
+#include "services/rpc/credentials.h"
+
+namespace flotilla {
+
+inline constexpr char kDefaultCoordinatorAddress[] = "127.0.0.1:29400";
+
+struct RunCoordinatorOptions {
+  // "" is the default address, or any free port of its host if it is taken.
+  std::string listen;
+  std::string address_file;  // gets the bound address, atomically; "": none
+  CoordinatorServiceOptions service;
+  RpcCredentials credentials;
+};
+
+// The body of flotilla-coordinator: serves until `stop`, then lets everybody go
+// within two seconds. Blocks.
+//
+// Errors: kInvalidArgument if the options make no sense; what RpcServer::Start
+// and CoordinatorService::Make refuse with.
+absl::Status RunCoordinator(const RunCoordinatorOptions& options,
+                            std::stop_token stop);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_COORDINATOR_RUN_COORDINATOR_H_

@@ -1,0 +1,49 @@
+#ifndef FLOTILLA_SERVICES_ENV_GROUP_LAYOUT_H_
+#define FLOTILLA_SERVICES_ENV_GROUP_LAYOUT_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/env.pb.h"
+
+namespace flotilla {
+
+// How the arrays of one group of R rows lie in memory, from a specification
+// that may come from a stranger.
+struct GroupLayout {
+  int groups = 0;
+  int rows = 0;                           // R
+  std::vector<size_t> observation_bytes;  // per leaf, of one row
+  std::vector<size_t> action_bytes;       // per leaf, of one row
+  std::vector<size_t> slot_offset;        // per observation leaf, in a slot
+  size_t slot_bytes = 0;                  // of one shared slot
+};
+
+// Lays out `num_envs` rows in `num_groups` groups.
+// Errors: kInvalidArgument, naming the field, if a leaf has no known dtype, a
+// dimension below 1 or bounds that do not fit, paths are not sorted, there is
+// no leaf, or one group's step would not fit into a message.
+absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
+                                            int num_envs, int num_groups);
+
+// Checks everything in `hello` but env_id's existence and options, which only
+// the environment can judge. At most `max_num_envs` rows.
+// Errors: kInvalidArgument; kFailedPrecondition for the protocol version.
+absl::Status CheckHello(const v1::Hello& hello, int max_num_envs);
+
+// Checks sizes and values of actions for one group.
+// Errors: kInvalidArgument naming leaf, row, expectation and what came.
+absl::Status CheckActions(const v1::EnvSpec& spec, const GroupLayout& layout,
+                          const v1::ActionBatch& actions);
+
+// Checks every field of a step but group and seq. `shared`: observations lie in
+// shared slots.
+// Errors: kInternal naming field, expectation and what came.
+absl::Status CheckStep(const v1::EnvSpec& spec, const GroupLayout& layout,
+                       bool shared, const v1::StepBatch& step);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_ENV_GROUP_LAYOUT_H_

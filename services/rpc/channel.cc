@@ -1,0 +1,48 @@
+#include "services/rpc/channel.h"
+
+#include <grpcpp/create_channel.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include <utility>
+#include <vector>
+
+#include "services/base/status_macros.h"
+#include "services/rpc/grpc_log.h"
+#include "services/rpc/token_credentials.h"
+
+namespace flotilla {
+namespace {
+
+grpc::ChannelArguments Arguments() {
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  args.SetMaxSendMessageSize(kMaxMessageBytes);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return args;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
+    const std::string& address, const RpcCredentials& credentials) {
+  QuietGrpcLog();
+  ASSIGN_OR_RETURN(auto channel_credentials,
+                   MakeChannelCredentials(credentials, address));
+  ASSIGN_OR_RETURN(const std::string token, ReadToken(credentials));
+  std::vector<
+      std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>
+      interceptors;
+  if (!token.empty()) interceptors.push_back(TokenSender(token));
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      address, channel_credentials, Arguments(), std::move(interceptors));
+}
+
+}  // namespace flotilla

@@ -1,0 +1,70 @@
+#ifndef FLOTILLA_SERVICES_RPC_CREDENTIALS_H_
+#define FLOTILLA_SERVICES_RPC_CREDENTIALS_H_
+
+#include <grpcpp/security/credentials.h>
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace flotilla {
+
+// How this process proves who it is, and whom it believes. The same for all of
+// a run's services. Everything is a path: secrets are never on a command line.
+//
+// TLS is mutual: both sides show a certificate that `tls_ca` signed. It needs
+// all three files. It protects host:port addresses; a unix socket goes without,
+// for its folder's permissions do that.
+//
+// The token is a shared secret, sent with every call as the metadata
+// `authorization: Bearer TOKEN`, on any kind of address. Without TLS it crosses
+// the network in the clear.
+struct RpcCredentials {
+  std::string tls_cert;    // PEM: this process's certificate and its chain
+  std::string tls_key;     // PEM: its private key
+  std::string tls_ca;      // PEM: who signs everybody's certificates
+  std::string token_file;  // surrounding white space is ignored
+  bool insecure = false;   // serve other hosts with neither TLS nor token
+
+  bool uses_tls() const { return !tls_cert.empty(); }
+  bool uses_token() const { return !token_file.empty(); }
+};
+
+// Checks that the TLS files are all there or none, without reading them.
+// Errors: kInvalidArgument, naming the flag that is missing.
+absl::Status CheckCredentials(const RpcCredentials& credentials);
+
+// What a server at `address` demands from its clients: a certificate, a token,
+// both or neither. A call without the right token ends with UNAUTHENTICATED
+// before any handler sees it.
+// Errors: kInvalidArgument, kNotFound or kPermissionDenied, naming the file.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const RpcCredentials& credentials, const std::string& address);
+
+// The channel's half of TLS. Errors are those of MakeServerCredentials.
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>>
+MakeChannelCredentials(const RpcCredentials& credentials,
+                       const std::string& address);
+
+// The token in `token_file`; "" if none is named.
+// Errors: kNotFound or kPermissionDenied; kInvalidArgument if it is empty or
+// has white space inside.
+absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials);
+
+// Compares in a time that depends on the lengths only.
+bool EqualInConstantTime(absl::string_view a, absl::string_view b);
+
+// Whether `address` is a unix socket: "unix:path" or "unix-abstract:name".
+bool IsUnixAddress(const std::string& address);
+
+// Whether only this host can reach `address`: a unix socket, localhost, 127.*
+// or ::1. Names are not resolved.
+bool IsLocalAddress(const std::string& address);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_RPC_CREDENTIALS_H_

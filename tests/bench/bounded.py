@@ -1,0 +1,104 @@
+"""Runs one command, bounded in time, on a few cores, and says what the machine did meanwhile."""
+import ctypes
+import dataclasses
+import os
+import resource
+import signal
+import subprocess
+import tempfile
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+GRACE_S = 20
+
+
+@dataclasses.dataclass
+class Finished:
+    output: str
+    returncode: int
+    capped: bool  # ended by us: out of time, or `until` said so
+    other_cpu: float  # cores that everything else used meanwhile; well over 0: disturbed
+
+
+def busy_seconds():
+    with open("/proc/stat") as f:
+        v = [int(x) for x in f.readline().split()[1:]]
+    return (sum(v[:8]) - v[3] - v[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_quiet(seconds, cores=0.3):
+    """Waits until the machine has used under `cores` for 3 s; at most `seconds`."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        before = busy_seconds()
+        time.sleep(3)
+        if (busy_seconds() - before) / 3 < cores:
+            return
+
+
+def children_of(parent):
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as f:
+                    if int(f.read().rsplit(")", 1)[1].split()[1]) == parent:
+                        yield int(entry)
+            except OSError:  # gone
+                pass
+
+
+def end_orphans():
+    """Ends, by their ids, the descendants that a run left; they fall to us."""
+    for _ in range(50):
+        mine = list(children_of(os.getpid()))
+        if not mine:
+            return
+        for pid in mine:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+
+
+def own_seconds():
+    use = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return use.ru_utime + use.ru_stime
+
+
+def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
+    """Runs `command` in a folder of its own on the first `cores` cores.
+
+    After cap_s, or once `until(its process id)` is true, it is asked to end (SIGTERM), and killed
+    GRACE_S later.
+    """
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    with tempfile.TemporaryDirectory(prefix="bench.", ignore_cleanup_errors=True) as folder:
+        log = os.path.join(folder, "output.log")
+        busy, own, began = busy_seconds(), own_seconds(), time.monotonic()
+        with open(log, "wb") as out:
+            child = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdout=out,
+                                     stderr=subprocess.STDOUT, start_new_session=True,
+                                     preexec_fn=lambda: os.sched_setaffinity(0, allowed))
+        capped = False
+        while True:
+            try:
+                child.wait(poll_s)
+                break
+            except subprocess.TimeoutExpired:
+                capped = time.monotonic() - began > cap_s or until(child.pid)
+                if capped:
+                    break
+        if capped:
+            child.terminate()
+            try:
+                child.wait(GRACE_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        end_orphans()
+        wall = time.monotonic() - began
+        other = (busy_seconds() - busy - (own_seconds() - own)) / wall
+        with open(log, errors="replace") as f:
+            return Finished(f.read(), child.returncode, capped, max(0.0, other))

@@ -1,0 +1,144 @@
+"""The comparisons: what runs, with which settings, and what must come out."""
+import subprocess
+
+import memory
+import ours
+import report
+from contender import say
+from ours import step, train
+from peers import cleanrl, peer
+
+QUIET = dict(evaluation__every_updates=0, checkpoint__every_updates=0)  # training alone
+FAST_64X32 = ("--num-envs 64 --num-steps 32 --num-minibatches 4 --update-epochs 4 --gamma 0.98 --gae-lambda 0.9 "
+              "--learning-rate 2.5e-3 --ent-coef 0 --no-clip-vloss").split()
+
+
+def fastest(contenders, metric):
+    return max((who.median(metric) for who in contenders if who.median(metric)), default=None)
+
+
+def times(factor, value):
+    return value and factor * value
+
+
+def section(title, contenders, tables, verdicts, note=""):
+    return "\n\n".join(filter(None, [f"## {title}", note, *tables, "\n".join(verdicts), "Commands:",
+                                     report.commands(contenders)]))
+
+
+def cartpole(options, turns):
+    """CleanRL's ppo.py: 4 environments, 128 steps, 500,000 steps."""
+    limit = 6 if options.quick else 20
+    us = train("Flotilla", "cartpole_ppo", 1, limit, **QUIET)
+    clean = cleanrl("CleanRL", "ppo.py", "--total-timesteps", "500000", limit_s=limit)
+    others = [peer("Stable-Baselines3", "v_sb3", "sb3_cartpole.py", "4x128", limit_s=limit),
+              peer("PufferLib", "v_puffer", "puffer_cartpole.py", "4x128", limit_s=limit)]
+    everyone = [us, clean] + ([] if options.quick else others)
+    turns(everyone, options.rounds or (1 if options.quick else 3))
+    sps = "steps_per_second"
+    return section("CartPole PPO at CleanRL's settings (4 × 128)", everyone,
+                   [report.table(everyone, sps, "steps a second", us)],
+                   [report.verdict("at least 5 times CleanRL's steps a second", us.median(sps), times(5, clean.median(sps)))])
+
+
+def fast(options, turns):
+    """Solving CartPole in as little time as possible."""
+    limit = 15 if options.quick else 50
+    unstopped = dict(evaluation__every_updates=10 ** 6)
+    one = train("Flotilla, 1 learner", "cartpole_fast", 1, limit, **unstopped)
+    two = train("Flotilla, 2 learners", "cartpole_fast", 2, limit, **unstopped)
+    stops = [train(f"Flotilla, {n} learner{'s' * (n > 1)}, evaluating, stops when solved", "cartpole_fast", n, limit)
+             for n in (1, 2)]
+    sb3 = peer("Stable-Baselines3, 64 × 32", "v_sb3", "sb3_cartpole.py", "64x32", limit_s=limit)
+    own = peer("PufferLib, its own defaults, 64 × 64", "v_puffer", "puffer_cartpole.py", "own", limit_s=limit)
+    rest = [peer("PufferLib, 64 × 32", "v_puffer", "puffer_cartpole.py", "64x32", limit_s=limit),
+            cleanrl("CleanRL, 64 × 32", "ppo.py", "--total-timesteps", "500000", *FAST_64X32, limit_s=limit)]
+    theirs = [sb3, own] + ([] if options.quick else rest)
+    everyone = [two, sb3, one, own, *stops] + ([] if options.quick else rest)
+    turns(everyone, options.rounds or (1 if options.quick else 5))
+    sps, solved, evaluated = "steps_per_second", "seconds_to_475", "seconds_to_eval_475"
+    quickest = min((who.median(solved) for who in theirs if who.median(solved)), default=None)
+    training = [two, one, *theirs]
+    return section(
+        "cartpole_fast", everyone,
+        [report.table(training, sps, "steps a second", two),
+         report.table(training, solved, "seconds until 100 training episodes average 475", two),
+         report.table(stops, evaluated, "seconds until 100 evaluated episodes average 475", stops[1])],
+        [report.verdict(f"{who.name}: at least twice the fastest peer's steps a second", who.median(sps),
+                        times(2, fastest(theirs, sps))) for who in (two, one)] +
+        [report.verdict(f"{who.name}: 475 in at most half the quickest peer's time", who.median(solved),
+                        times(0.5, quickest), at_least=False, unit=" s") for who in (two, one)],
+        "Seconds count from the start of training, processes started; `-` is a run that did not get there.")
+
+
+def envservice(options, turns):
+    """Frames over the wire from a server in another process, without environments' work."""
+    seconds = 1 if options.quick else 3
+    cases = ["CartPole, 4 rows, ping-pong, shared", "CartPole, 128 rows, 2 groups",
+             "7056 bytes, 16 a message, 2 groups, shared", "7056 bytes, 16 a message, 2 groups, inline"]
+    everyone = [step(case, case, seconds) for case in cases]
+    turns(everyone, options.rounds or (1 if options.quick else 5))
+    sps = "steps_per_second"
+    return section("EnvService", everyone, [report.table(everyone, sps, "steps a second")],
+                   [report.verdict(f"at least 150,000 steps a second at 7 KB an observation ({how})",
+                                   who.median(sps), 150_000)
+                    for how, who in (("shared memory", everyone[2]), ("inline", everyone[3]))])
+
+
+def atari(options, turns):
+    """8 games of Pong, random actions."""
+    seconds = 3 if options.quick else 10
+    us = step("Flotilla, EnvService, lock-step", "ALE/Pong-v5, 8 rows, 1 group,", seconds)
+    us_async = step("Flotilla, EnvService, 2 groups", "ALE/Pong-v5, 8 rows, 2 groups,", seconds)
+    ale, ale_async, pool, pool_async = (
+        peer(f"{name}, {'lock-step' if mode == 'sync' else '4 of 8 a call'}", "v_envpool", "step_pong.py", library, mode,
+             "8", limit_s=seconds)
+        for library, name in (("ale", "ALE's vector interface"), ("envpool", "EnvPool")) for mode in ("sync", "async"))
+    everyone = [us, ale, us_async, ale_async, pool, pool_async]
+    turns(everyone, options.rounds or (1 if options.quick else 3))
+    sps = "steps_per_second"
+    return section("Native Atari: 8 games of Pong", everyone, [report.table(everyone, sps, "steps a second", us)],
+                   [report.verdict("lock-step: at least 90 % of the ALE's own vector interface", us.median(sps),
+                                   times(0.9, ale.median(sps))),
+                    report.verdict("in halves: at least 90 % of the ALE's own vector interface", us_async.median(sps),
+                                   times(0.9, ale_async.median(sps)))],
+                   "A step is 4 frames, 84 × 84 grey, 2 threads. Ours crosses a process boundary and carries the newest "
+                   "frame, which the learner stacks; theirs are in the caller's process and stack 4 frames.")
+
+
+def breakout(options, turns):
+    """CleanRL's ppo_atari.py: 8 games, 128 steps, on a CPU."""
+    limit = 15 if options.quick else 25
+    one = train("Flotilla, 1 learner, 2 threads", "breakout_ppo", 1, limit, **QUIET, runtime__torch_threads=2)
+    two = train("Flotilla, 2 learners of 4 games, 1 thread each", "breakout_ppo", 2, limit, **QUIET, env__num_envs=4,
+                runtime__torch_threads=1)
+    single = train("Flotilla, 1 learner, 1 thread", "breakout_ppo", 1, limit, **QUIET, runtime__torch_threads=1)
+    clean = [cleanrl(f"CleanRL, {n} thread{'s' * (n > 1)}", "ppo_atari.py", limit_s=limit, threads=n) for n in (2, 1)]
+    gloo = cleanrl("CleanRL, 2 Gloo ranks of 4 games", "ppo_atari_multigpu.py", "--local-num-envs", "4", "--backend",
+                   "gloo", limit_s=limit, ranks=2)
+    pool = cleanrl("CleanRL with EnvPool, 2 threads", "ppo_atari_envpool.py", limit_s=limit, threads=2)
+    everyone = [one, clean[0]] if options.quick else [one, clean[0], two, gloo, single, clean[1], pool]
+    turns(everyone, options.rounds or (1 if options.quick else 3))
+    sps = "steps_per_second"
+    best = fastest([*clean, gloo, pool], sps)
+    return section("breakout_ppo", everyone, [report.table(everyone, sps, "steps a second", one)],
+                   [report.verdict("one learner beats CleanRL's best (any variant)", one.median(sps), best),
+                    report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
+
+
+def memory_group(options, turns):
+    seconds = options.memory_seconds or (20 if options.quick else 600)
+    return memory.section(seconds, options.cores)
+
+
+def kernels(options, turns):
+    path, missing = ours.program("flotilla_mlp_kernels_bench", ours.BENCH_BIN)
+    if missing:
+        say(f"  {missing}")
+        return f"## CPU kernels\n\n{missing}"
+    done = subprocess.run([path], capture_output=True, text=True, timeout=120)
+    return f"## CPU kernels\n\n```\n{(done.stdout + done.stderr).strip()}\n```"
+
+
+ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
+       "memory": memory_group, "kernels": kernels}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# usage: setup.sh [cleanrl|sb3|puffer|envpool]...     (all by default)
+# Makes one virtual environment a peer under $PEERS_DIR from registry packages, about 5 GB each with
+# Torch. CleanRL is no registry package: here is what it needs to run, and CLEANRL_DIR names a
+# checkout of your own.
+set -euo pipefail
+PEERS_DIR=${PEERS_DIR:-${TMPDIR:-/tmp}/peers}
+TORCH=torch==2.11.0
+mkdir -p "$PEERS_DIR"
+cd "$PEERS_DIR"
+
+venv() { [ -x "$1/bin/python" ] || python3 -m venv "$1"; }
+
+for peer in ${*:-cleanrl sb3 puffer envpool}; do
+  case $peer in
+  cleanrl)
+    venv v_cleanrl
+    v_cleanrl/bin/pip install -q $TORCH 'numpy<2' gymnasium==0.29.1 gym==0.23.1 ale-py==0.10.1 \
+      'opencv-python-headless<4.12' tensorboard tyro 'rich<14' tenacity 'setuptools<81' packaging dm-env \
+      types-protobuf optree
+    # The last EnvPool that speaks the step of the old gym, which ppo_atari_envpool.py uses.
+    v_cleanrl/bin/pip install -q --no-deps envpool==0.8.4;;
+  sb3)
+    venv v_sb3
+    v_sb3/bin/pip install -q $TORCH stable-baselines3==2.9.2 gymnasium==1.4.0;;
+  puffer)
+    # Its C environments need raylib, which its build downloads; NO_OCEAN leaves them out, but its
+    # setup.py then reads a name that it never set, so the environment's Python sets that name.
+    venv v_puffer
+    v_puffer/bin/pip install -q 'setuptools<81' wheel 'numpy<2' Cython $TORCH
+    echo 'import builtins; builtins.c_extension_paths = []' >"$(echo v_puffer/lib/python3*/site-packages)/sitecustomize.py"
+    NO_OCEAN=1 v_puffer/bin/pip install -q --no-build-isolation pufferlib==3.0.0;;
+  envpool)  # and the ALE's own vector interface
+    venv v_envpool
+    v_envpool/bin/pip install -q envpool==1.2.5 gymnasium==1.4.0 ale-py==0.12.1 opencv-python-headless==5.0.0.93;;
+  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, envpool" >&2; exit 2;;
+  esac
+  echo "ready: $peer"
+done

@@ -1,0 +1,108 @@
+"""The results as Markdown."""
+import datetime
+import os
+import platform
+import re
+import shlex
+import subprocess
+
+import ours
+import peers
+
+
+def cpu_model():
+    with open("/proc/cpuinfo") as f:
+        names = re.findall(r"^(?:model name|Model)\s*:\s*(.*)$", f.read(), re.M)
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def first_line(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        return done.stdout.splitlines()[0] if done.returncode == 0 and done.stdout else "?"
+    except (OSError, subprocess.TimeoutExpired):
+        return "?"
+
+
+def cleanrl_version():
+    if not peers.CLEANRL_DIR:
+        return "CLEANRL_DIR is not set"
+    try:
+        with open(os.path.join(peers.CLEANRL_DIR, "pyproject.toml")) as f:
+            return "a checkout, " + re.search(r'^version = "(.*)"', f.read(), re.M)[1]
+    except (OSError, TypeError):
+        return "a checkout"
+
+
+def heading(options):
+    lines = [
+        f"# Benchmarks, {datetime.datetime.now():%Y-%m-%d %H:%M}",
+        "",
+        f"- machine: {cpu_model()}, {len(os.sched_getaffinity(0))} cores, of which each run got {options.cores}; "
+        f"Linux {platform.release()}, Python {platform.python_version()}",
+        f"- Flotilla: {first_line(os.path.join(ours.BIN, 'flotilla'), 'version')}, commit "
+        + first_line("git", "-C", ours.REPOSITORY, "rev-parse", "--short", "HEAD"),
+        f"- CleanRL: {cleanrl_version()}",
+        *(f"- {line}" for line in peers.versions()),
+        "- load average before: " + " ".join(f"{x:.2f}" for x in os.getloadavg()),
+    ]
+    if options.quick:
+        lines.append("- **--quick: one short round; shows that it works, not how fast it is**")
+    return "\n".join(lines)
+
+
+def number(x):
+    if x is None or x == float("inf"):
+        return "-"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.2f}"
+
+
+def ratio(a, b):
+    return f"{a / b:.2f}" if a and b and a != float("inf") and b != float("inf") else "-"
+
+
+def table(contenders, metric, title, reference=None):
+    """`reference`: the run of ours that each median is compared with."""
+    versus = f"{reference.name} / this" if reference else ""
+    rows = [f"| {title} | runs | median | min | max | {versus} | other CPU |",
+            "| --- | --: | --: | --: | --: | --: | --: |"]
+    for who in contenders:
+        runs = who.metrics.get(metric, [])
+        values = [v for v in runs if v is not None]
+        if who.missing or (who.failure and not values):
+            rows.append(f"| {who.name} | 0 | {who.missing or who.failure} | | | | |")
+        elif not values:
+            rows.append(f"| {who.name} | {len(runs)} | not reached | | | | |")
+        else:
+            rows.append(f"| {who.name} | {len(runs)} | {number(who.median(metric))} | {number(min(values))} | "
+                        f"{number(max(values)) if len(values) == len(runs) else 'not reached'} | "
+                        f"{ratio(reference and reference.median(metric), who.median(metric))} | "
+                        f"{max(who.other_cpu):.2f} |")
+    return "\n".join(rows)
+
+
+def shorten(text):
+    for path, name in ((ours.BENCH_BIN, "$FLOTILLA_BENCH_BIN"), (ours.BIN, "$FLOTILLA_BIN"),
+                       (ours.REPOSITORY + "/", ""), (peers.CLEANRL_DIR, "$CLEANRL_DIR"),
+                       (peers.PEERS_DIR, "$PEERS_DIR")):
+        if path:
+            text = text.replace(path, name)
+    return text
+
+
+def commands(contenders):
+    lines = []
+    for who in contenders:
+        env = " ".join(f"{k}={v}" for k, v in who.env.items() if k in ("OMP_NUM_THREADS", "LIMIT_S"))
+        words = [w.replace("{seed}", "SEED").replace("{run}", "RUN") for w in who.command]
+        command = shlex.join(words).replace(" --standalone --progress none", "")
+        lines.append(f"- {who.name}: `{(env + ' ' + shorten(command)).strip()}`")
+    return "\n".join(lines)
+
+
+def verdict(wanted, value, bound, at_least=True, unit=""):
+    if value is None or bound is None or value == float("inf"):
+        return f"- not measured: {wanted}"
+    met = value >= bound if at_least else value <= bound
+    sign = ("≥" if met else "<") if at_least else ("≤" if met else ">")
+    return f"- **{'met' if met else 'NOT MET'}**: {wanted}: {number(value)}{unit} {sign} {number(bound)}{unit}"

@@ -1,0 +1,91 @@
+"""kill -9 of learners and of the launcher."""
+
+import os
+import signal
+
+import pytest
+
+from harness import summary, training_lines
+
+UPDATE = 2 * 64 * 32
+
+
+@pytest.mark.parametrize("rank", [1, 0])
+def test_the_run_goes_on_with_a_replacement(sandbox, rank):
+    updates = 400
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", f"total_env_steps={updates * UPDATE}",
+        )  # fmt: skip
+    before = job.await_update(20)
+    killed = before.learner[rank].pid
+    os.kill(killed, signal.SIGKILL)
+    after = job.await_status(
+        lambda s: s.generation == 2 and s.world_size == 2 and s.update > before.update and len(s.learner) == 2,
+        "a second generation that trains",
+    )
+    assert killed not in [learner.pid for learner in after.learner]
+    assert after.learner_restarts == 1
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["world_size"] == 2
+    assert result["restarts"]["learner"] == 1
+    assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
+    # No update is counted twice and none is lost: the survivor's state went on.
+    assert result["updates"] == updates and result["global_steps"] == updates * UPDATE
+    recorded = [line["update"] for line in training_lines(job.run_dir)]
+    assert recorded == sorted(set(recorded))
+    if rank != 0:
+        assert recorded == list(range(1, updates + 1))
+    assert f"learner {rank} died" in job.output() and "SIGKILL" in job.output() or "signal 9" in job.output()
+
+
+def test_a_lost_learner_does_not_keep_the_run_from_being_solved(sandbox):
+    # The first evaluation comes seconds after the kill: the run cannot end before it.
+    job = sandbox.train(
+        "cartpole_fast", "--nproc-per-node", 2, "--set", "evaluation.every_updates=400",
+        "--set", "total_env_steps=4000000",
+    )  # fmt: skip
+    status = job.await_update(3)
+    os.kill(status.learner[1].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["status"] == "solved" and result["eval_mean_return"] >= 475
+    assert result["restarts"]["learner"] == 1
+    assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
+
+
+def test_a_learner_that_keeps_dying_fails_the_run_by_name(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--set", "total_env_steps=1000000000", "--max-restarts", 0,
+    )  # fmt: skip
+    status = job.await_update(3)
+    os.kill(status.learner[0].pid, signal.SIGKILL)
+    assert job.wait() == 1
+    assert "learner 0 died" in job.output() and "--max-restarts is 0" in job.output()
+
+
+def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--set", "total_env_steps=2048000", "--set", "checkpoint.every_updates=10",
+    )  # fmt: skip
+    status = job.await_update(25)
+    os.kill(status.learner[0].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["updates"] == 1000
+    assert result["restarts"]["learner"] == 1
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, 1001))
+
+
+def test_nothing_outlives_a_killed_launcher(sandbox):
+    job = sandbox.train("cartpole_ppo", "--nproc-per-node", 2, "--set", "total_env_steps=1000000000")
+    job.await_update(3)
+    commands = " ".join(sandbox.processes().values())
+    for program in ("flotilla-coordinator", "flotilla-learner", "flotilla-envserver"):
+        assert program in commands
+    job.process.send_signal(signal.SIGKILL)
+    assert job.wait() == -signal.SIGKILL
+    assert not (job.run_dir / "summary.json").exists()
+    # The folder is free again, and says how to go on.
+    again = sandbox.run("train", "cartpole_ppo", "--run-dir", job.run_dir)
+    assert again.returncode == 2 and "--resume" in again.stderr
+    again = sandbox.run("train", "cartpole_fast", "--resume", "--run-dir", job.run_dir)
+    assert again.returncode == 0, again.stderr
+    assert summary(job.run_dir)["status"] == "solved"

@@ -1,0 +1,492 @@
+#include "envserver/thread_vector_env.h"
+
+#include <glog/logging.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <latch>
+#include <limits>
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "envserver/registry.h"
+#include "services/base/random.h"
+#include "tests/testing/status_matchers.h"
+
+namespace flotilla {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Waits for groups, whichever thread completes them.
+class Completions final : public VectorEnv::Listener {
+ public:
+  void OnGroupDone(int group, absl::Duration delay) override {
+    MutexLock lock(&mu_);
+    done_.insert(group);
+    thread_ = std::this_thread::get_id();
+    delay_ = delay;
+    cv_.notify_all();
+  }
+
+  void Await(int group) {
+    MutexLock lock(&mu_);
+    while (!done_.contains(group)) {
+      ASSERT_TRUE(lock.WaitFor(&cv_, absl::Seconds(30))) << "group " << group;
+    }
+    done_.erase(group);
+  }
+
+  std::thread::id thread() {
+    MutexLock lock(&mu_);
+    return thread_;
+  }
+  absl::Duration delay() {
+    MutexLock lock(&mu_);
+    return delay_;
+  }
+
+ private:
+  Mutex mu_;
+  std::condition_variable cv_;
+  std::set<int> done_ ABSL_GUARDED_BY(mu_);
+  std::thread::id thread_ ABSL_GUARDED_BY(mu_);
+  absl::Duration delay_ ABSL_GUARDED_BY(mu_);
+};
+
+// What one fake environment does, by the number of its step.
+struct Plan {
+  int64_t limit = 0;
+  std::map<int, Outcome> outcome;
+  std::map<int, std::string> failure;  // "throw": throws
+  std::function<void()> on_step;
+  std::function<bool(v1::EpisodeEnd*)> game_over;
+  std::set<int> broken_makes;  // by the number of the call
+  std::set<int> broken_resets;
+
+  std::atomic<int> makes = 0;
+  std::atomic<int> resets = 0;
+};
+
+// Observes its seed and its steps since the reset.
+class FakeEnvironment final : public Environment {
+ public:
+  explicit FakeEnvironment(Plan* plan) : plan_(*plan) {
+    spec_.set_env_id("Fake");
+    v1::Leaf* leaf = spec_.add_observation();
+    leaf->set_path("seed");
+    leaf->set_dtype(v1::INT64);
+    leaf = spec_.add_observation();
+    leaf->set_path("step");
+    leaf->set_dtype(v1::UINT8);
+    leaf->add_shape(3);
+    leaf = spec_.add_action();
+    leaf->set_dtype(v1::INT64);
+    leaf->set_num_values(10);
+    spec_.set_max_episode_steps(plan->limit);
+  }
+
+  const v1::EnvSpec& spec() const override { return spec_; }
+
+  absl::Status Reset(uint64_t seed, Row observation) override {
+    const int reset = plan_.resets++;
+    if (plan_.broken_resets.contains(reset)) {
+      return absl::InternalError("no reset");
+    }
+    seed_ = seed;
+    step_ = 0;
+    Observe(observation);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override {
+    if (plan_.on_step) plan_.on_step();
+    ++step_;
+    if (const auto failure = plan_.failure.find(step_);
+        failure != plan_.failure.end()) {
+      if (failure->second == "throw") throw std::runtime_error("a\nthrow");
+      return absl::InternalError(failure->second);
+    }
+    Observe(observation);
+    const auto outcome = plan_.outcome.find(step_);
+    if (outcome != plan_.outcome.end()) return outcome->second;
+    return Outcome{.reward = static_cast<float>(ReadValue<int64_t>(action[0]))};
+  }
+
+  bool GameOver(v1::EpisodeEnd* end) override {
+    return plan_.game_over ? plan_.game_over(end) : true;
+  }
+
+ private:
+  void Observe(Row observation) {
+    WriteValue(observation[0], 0, static_cast<int64_t>(seed_));
+    std::memset(observation[1].data(), step_, 3);
+  }
+
+  Plan& plan_;
+  v1::EnvSpec spec_;
+  uint64_t seed_ = 0;
+  int step_ = 0;
+};
+
+// One vector env with memory for its groups.
+class Rig {
+ public:
+  Rig(Plan* plan, ThreadVectorEnv::Options options)
+      : Rig(options, [plan]() -> absl::StatusOr<std::unique_ptr<Environment>> {
+          if (plan->broken_makes.contains(plan->makes++)) {
+            return absl::InternalError("no make");
+          }
+          return std::make_unique<FakeEnvironment>(plan);
+        }) {}
+
+  Rig(ThreadVectorEnv::Options options, ThreadVectorEnv::MakeEnv make)
+      : rows_(options.num_envs / options.num_groups),
+        steps_(options.num_groups) {
+    auto made = ThreadVectorEnv::Make(options, std::move(make), &done_);
+    CHECK(made.ok()) << made.status();
+    env_ = *std::move(made);
+    for (int g = 0; g < options.num_groups; ++g) {
+      memory_.emplace_back();
+      for (const v1::Leaf& leaf : env_->spec().observation()) {
+        size_t bytes = leaf.dtype() == v1::INT64     ? 8
+                       : leaf.dtype() == v1::FLOAT32 ? 4
+                                                     : 1;
+        for (int64_t dim : leaf.shape()) bytes *= dim;
+        memory_.back().emplace_back(bytes * rows_);
+      }
+    }
+    for (auto& group : memory_) {
+      spans_.emplace_back(group.begin(), group.end());
+    }
+  }
+
+  v1::StepBatch& Reset(int group = 0) {
+    env_->Reset(group, spans_[group], &steps_[group]);
+    done_.Await(group);
+    return steps_[group];
+  }
+
+  // Every row takes `action`.
+  v1::StepBatch& Step(int64_t action = 0, int group = 0) {
+    Begin(action, group);
+    done_.Await(group);
+    return steps_[group];
+  }
+
+  void Begin(int64_t action, int group) {
+    v1::ActionBatch& actions = actions_[group];
+    actions.Clear();
+    std::string* column = actions.add_action();
+    for (int r = 0; r < rows_; ++r) {
+      column->append(reinterpret_cast<const char*>(&action), sizeof(action));
+    }
+    env_->Step(group, actions, spans_[group], &steps_[group]);
+  }
+
+  template <typename T>
+  T Observed(int leaf, int row, int group = 0) {
+    const auto& memory = memory_[group][leaf];
+    return ReadValue<T>(std::span(memory).subspan(row * memory.size() / rows_));
+  }
+
+  // Everything a learner would see of `group`.
+  std::string Snapshot(int group) {
+    std::string all = steps_[group].SerializeAsString();
+    for (const auto& leaf : memory_[group]) {
+      all.append(reinterpret_cast<const char*>(leaf.data()), leaf.size());
+    }
+    return all;
+  }
+
+  Completions& done() { return done_; }
+  ThreadVectorEnv& env() { return *env_; }
+  void Destroy() { env_.reset(); }
+
+ private:
+  const int rows_;
+  Completions done_;
+  std::vector<v1::StepBatch> steps_;
+  std::map<int, v1::ActionBatch> actions_;
+  std::vector<std::vector<std::vector<std::byte>>> memory_;
+  std::vector<std::vector<std::span<std::byte>>> spans_;
+  std::unique_ptr<ThreadVectorEnv> env_;
+};
+
+std::vector<float> Rewards(const v1::StepBatch& step) {
+  std::vector<float> rewards(step.reward().size() / 4);
+  std::memcpy(rewards.data(), step.reward().data(), step.reward().size());
+  return rewards;
+}
+
+std::vector<int> Flags(const std::string& flags) {
+  return std::vector<int>(flags.begin(), flags.end());
+}
+
+TEST(ThreadVectorEnvTest, RowsAreSeededByWorkerRowIncarnationAndEpisode) {
+  Plan plan;
+  plan.limit = 1;
+  Rig rig(&plan, {.num_envs = 4,
+                  .num_groups = 2,
+                  .seed = 5,
+                  .worker_id = 6,
+                  .incarnation = 7});
+  rig.Reset(0);
+  rig.Reset(1);
+  for (int row = 0; row < 4; ++row) {
+    EXPECT_EQ(rig.Observed<uint64_t>(0, row % 2, row / 2),
+              EpisodeSeed(5, 6, row, 7, 0));
+  }
+  rig.Step(0, 1);
+  EXPECT_EQ(rig.Observed<uint64_t>(0, 1, 1), EpisodeSeed(5, 6, 3, 7, 1));
+  EXPECT_EQ(rig.Observed<uint64_t>(0, 1, 0), EpisodeSeed(5, 6, 1, 7, 0));
+}
+
+TEST(ThreadVectorEnvTest, EveryRowGetsItsOwnAction) {
+  Plan plan;
+  Rig rig(&plan, {.num_envs = 3, .num_groups = 1});
+  rig.Reset();
+  EXPECT_THAT(Rewards(rig.Step(4)), ElementsAre(4, 4, 4));
+  EXPECT_EQ(rig.Observed<uint8_t>(1, 2), 1);
+}
+
+TEST(ThreadVectorEnvTest, StepLimitTruncatesAndResetsInTheSameStep) {
+  Plan plan;
+  plan.limit = 3;
+  Rig rig(&plan, {.num_envs = 2, .num_groups = 1});
+  rig.Reset();
+  rig.Step(1);
+  v1::StepBatch& step = rig.Step(2);
+  EXPECT_THAT(step.final_row(), IsEmpty());
+  EXPECT_THAT(step.episode_end(), IsEmpty());
+  rig.Step(3);
+  EXPECT_THAT(Flags(step.truncated()), ElementsAre(1, 1));
+  EXPECT_THAT(Flags(step.terminated()), ElementsAre(0, 0));
+  EXPECT_THAT(step.final_row(), ElementsAre(0, 1));
+  EXPECT_EQ(step.final_observation().leaf(1), std::string(6, '\3'));
+  EXPECT_EQ(rig.Observed<uint8_t>(1, 0), 0);  // the next episode's start
+  ASSERT_EQ(step.episode_end_size(), 2);
+  EXPECT_EQ(step.episode_end(1).row(), 1);
+  EXPECT_EQ(step.episode_end(1).raw_return(), 6);
+  EXPECT_EQ(step.episode_end(1).length(), 3);
+  rig.Step(1);
+  EXPECT_THAT(step.final_row(), IsEmpty());
+  EXPECT_EQ(step.final_observation().leaf_size(), 0);
+  EXPECT_THAT(step.episode_end(), IsEmpty());
+}
+
+TEST(ThreadVectorEnvTest, OptionsReplaceTheStepLimit) {
+  Plan plan;
+  plan.limit = 3;
+  Rig rig(&plan, {.max_episode_steps = 1});
+  EXPECT_EQ(rig.env().spec().max_episode_steps(), 1);
+  rig.Reset();
+  EXPECT_THAT(Flags(rig.Step().truncated()), ElementsAre(1));
+}
+
+TEST(ThreadVectorEnvTest, TerminationWinsOverTheStepLimit) {
+  Plan plan;
+  plan.limit = 1;
+  plan.outcome[1] = {.terminated = true, .truncated = true};
+  Rig rig(&plan, {});
+  rig.Reset();
+  const v1::StepBatch& step = rig.Step();
+  EXPECT_THAT(Flags(step.terminated()), ElementsAre(1));
+  EXPECT_THAT(Flags(step.truncated()), ElementsAre(0));
+}
+
+TEST(ThreadVectorEnvTest, GameMayOutliveEpisodes) {
+  Plan plan;
+  plan.outcome[2] = {.reward = 1, .terminated = true};
+  int ends = 0;
+  plan.game_over = [&](v1::EpisodeEnd* end) {
+    (*end->mutable_metric())["success"] = 0.5;
+    return ++ends == 2;
+  };
+  Rig rig(&plan, {});
+  rig.Reset();
+  rig.Step(3);
+  const v1::StepBatch& step = rig.Step(3);
+  EXPECT_THAT(Flags(step.terminated()), ElementsAre(1));
+  EXPECT_THAT(step.episode_end(), IsEmpty());
+  rig.Step(3);
+  rig.Step(3);
+  ASSERT_EQ(step.episode_end_size(), 1);
+  EXPECT_EQ(step.episode_end(0).length(), 4);
+  EXPECT_EQ(step.episode_end(0).raw_return(), 3 + 1 + 3 + 1);
+  EXPECT_EQ(step.episode_end(0).metric().at("success"), 0.5);
+}
+
+TEST(ThreadVectorEnvTest, FailedStepIsARowErrorAndTheRowStartsAnew) {
+  for (const std::string failure : {"out of memory", "throw"}) {
+    Plan plan;
+    plan.limit = 10;
+    plan.failure[2] = failure;
+    Rig rig(&plan, {.num_envs = 1, .seed = 3});
+    rig.Reset();
+    rig.Step(5);
+    v1::StepBatch& step = rig.Step(5);
+    ASSERT_EQ(step.error_size(), 1);
+    EXPECT_EQ(step.error(0).row(), 0);
+    EXPECT_THAT(step.error(0).message(),
+                HasSubstr(failure == "throw" ? "a throw" : failure));
+    EXPECT_THAT(step.error(0).message(), HasSubstr("env \"Fake\", row 0"));
+    EXPECT_THAT(Rewards(step), ElementsAre(0));
+    EXPECT_THAT(Flags(step.terminated()), ElementsAre(0));
+    EXPECT_THAT(step.final_row(), IsEmpty());
+    EXPECT_EQ(rig.Observed<uint8_t>(1, 0), 0);
+    EXPECT_EQ(rig.Observed<uint64_t>(0, 0), EpisodeSeed(3, 0, 0, 0, 1));
+    EXPECT_EQ(plan.makes, 2);
+    // What was lost is not in the next game's statistics.
+    plan.failure.clear();
+    rig.Step(1);
+    EXPECT_THAT(step.error(), IsEmpty());
+    plan.outcome[2] = {.terminated = true};
+    rig.Step(1);
+    ASSERT_EQ(step.episode_end_size(), 1);
+    EXPECT_EQ(step.episode_end(0).raw_return(), 1);
+    EXPECT_EQ(step.episode_end(0).length(), 2);
+  }
+}
+
+TEST(ThreadVectorEnvTest, RewardThatIsNoNumberIsARowError) {
+  Plan plan;
+  plan.outcome[1] = {.reward = std::numeric_limits<float>::quiet_NaN()};
+  Rig rig(&plan, {});
+  rig.Reset();
+  const v1::StepBatch& step = rig.Step();
+  ASSERT_EQ(step.error_size(), 1);
+  EXPECT_THAT(step.error(0).message(), HasSubstr("reward is nan"));
+  EXPECT_THAT(Rewards(step), ElementsAre(0));
+}
+
+TEST(ThreadVectorEnvTest, RowThatCannotBeMadeAnewIsTriedEveryStep) {
+  Plan plan;
+  plan.failure[1] = "first";
+  plan.broken_makes = {1, 2};
+  Rig rig(&plan, {});
+  rig.Reset();
+  v1::StepBatch& step = rig.Step();
+  EXPECT_THAT(step.error(0).message(), HasSubstr("first; then: no make"));
+  EXPECT_EQ(rig.Observed<uint64_t>(0, 0), 0u);
+  rig.Step();
+  EXPECT_THAT(step.error(0).message(), HasSubstr("no make"));
+  rig.Step();  // made; this transition is lost all the same
+  EXPECT_EQ(step.error_size(), 1);
+  plan.failure.clear();
+  rig.Step();
+  EXPECT_THAT(step.error(), IsEmpty());
+  EXPECT_EQ(rig.Observed<uint8_t>(1, 0), 1);
+}
+
+TEST(ThreadVectorEnvTest, FailedResetIsARowError) {
+  Plan plan;
+  plan.broken_resets = {0};
+  Rig rig(&plan, {});
+  const v1::StepBatch& step = rig.Reset();
+  ASSERT_EQ(step.error_size(), 1);
+  EXPECT_THAT(step.error(0).message(), HasSubstr("no reset"));
+  EXPECT_EQ(rig.Observed<uint64_t>(0, 0), EpisodeSeed(0, 0, 0, 0, 1));
+}
+
+TEST(ThreadVectorEnvTest, MakeFailsIfAnEnvironmentCannotBeMade) {
+  Completions done;
+  EXPECT_THAT(
+      ThreadVectorEnv::Make(
+          {}, [] { return absl::NotFoundError("no such thing"); }, &done),
+      StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST(ThreadVectorEnvTest, OneThreadStepsInsideTheCall) {
+  Plan plan;
+  Rig rig(&plan, {.num_envs = 2});
+  rig.Reset();
+  EXPECT_EQ(rig.done().thread(), std::this_thread::get_id());
+}
+
+TEST(ThreadVectorEnvTest, ThreadsStepRowsOfAllGroupsAtOnce) {
+  Plan plan;
+  // Nobody gets through before all four are there.
+  std::latch all(4);
+  plan.on_step = [&] { all.arrive_and_wait(); };
+  Rig rig(&plan, {.num_envs = 4, .num_groups = 2, .threads = 4});
+  rig.Reset(0);
+  rig.Reset(1);
+  rig.Begin(1, 0);
+  rig.Begin(1, 1);
+  rig.done().Await(0);
+  rig.done().Await(1);
+  EXPECT_NE(rig.done().thread(), std::this_thread::get_id());
+}
+
+TEST(ThreadVectorEnvTest, DelayIsTheSlowestRows) {
+  Plan plan;
+  std::atomic<int> made = 0;
+  Rig rig({.num_envs = 3},
+          [&]() -> absl::StatusOr<std::unique_ptr<Environment>> {
+            auto* own = new Plan;  // leaked: outlives the environment
+            own->outcome[1] = {.delay = absl::Milliseconds(++made * 10)};
+            return std::make_unique<FakeEnvironment>(own);
+          });
+  rig.Reset();
+  EXPECT_EQ(rig.done().delay(), absl::ZeroDuration());
+  rig.Step();
+  EXPECT_EQ(rig.done().delay(), absl::Milliseconds(30));
+}
+
+TEST(ThreadVectorEnvTest, DestructionWaitsForRunningRows) {
+  Plan plan;
+  std::latch running(2), go(1);
+  std::atomic<int> finished = 0;
+  plan.on_step = [&] {
+    running.count_down();
+    go.wait();
+    ++finished;
+  };
+  Rig rig(&plan, {.num_envs = 2, .threads = 2});
+  rig.Reset();
+  rig.Begin(0, 0);
+  running.wait();
+  std::thread destroyer([&] {
+    rig.Destroy();
+    EXPECT_EQ(finished, 2);
+  });
+  go.count_down();
+  destroyer.join();
+}
+
+TEST(ThreadVectorEnvTest, BatchesDoNotDependOnTheThreads) {
+  const auto play = [](int threads) {
+    ThreadVectorEnv::Options options = {.num_envs = 8,
+                                        .num_groups = 2,
+                                        .seed = 42,
+                                        .max_episode_steps = 20,
+                                        .threads = threads};
+    Rig rig(options,
+            [] { return MakeEnvironment("CartPole-v1", v1::EnvOptions(), 0); });
+    std::vector<std::string> seen;
+    for (int group : {0, 1}) {
+      rig.Reset(group);
+      seen.push_back(rig.Snapshot(group));
+    }
+    for (int i = 0; i < 200; ++i) {
+      rig.Step(i / 3 % 2, i % 2);
+      seen.push_back(rig.Snapshot(i % 2));
+    }
+    return seen;
+  };
+  const auto alone = play(1);
+  EXPECT_EQ(play(2), alone);
+  EXPECT_EQ(play(5), alone);
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,576 @@
+// The program `flotilla`, with the real coordinator and env server and learners
+// that fake training.
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <regex>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/config.h"
+#include "services/base/subprocess.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr absl::Duration kPatience = absl::Seconds(40);
+
+bool Eventually(const std::function<bool()>& ready) {
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!ready()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  return true;
+}
+
+bool IsGone(pid_t pid) {
+  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
+  const size_t name_end = stat.rfind(") ");
+  return name_end == std::string::npos || stat[name_end + 2] == 'Z';
+}
+
+// A free port of this host, held until the object goes.
+class TakenPort {
+ public:
+  TakenPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+    listen(fd_, 5);
+    socklen_t size = sizeof(address);
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~TakenPort() { close(fd_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
+
+struct Ended {
+  int code = -1;
+  std::string output;
+};
+
+class LauncherTest : public testing::Test {
+ protected:
+  LauncherTest() {
+    const std::string bin = std::getenv("FLOTILLA_BIN");
+    fs::create_directories(temp_ / "bin");
+    for (const char* name : {"flotilla-coordinator", "flotilla-envserver"}) {
+      fs::create_symlink(bin + "/" + name,
+                         temp_ / (std::string("bin/") + name));
+    }
+    fs::create_symlink(FAKE_LEARNER_PATH, temp_ / "bin/flotilla-learner");
+    flotilla_ = bin + "/flotilla";
+  }
+
+  // `flotilla train cartpole_fast --standalone --run-dir RUN ...`
+  std::unique_ptr<Subprocess> Train(const std::string& mode,
+                                    std::vector<std::string> more = {}) {
+    more.insert(more.begin(),
+                {"train", "cartpole_fast", "--standalone", "--run-dir", run()});
+    return Start(mode, more);
+  }
+
+  std::unique_ptr<Subprocess> Start(const std::string& mode,
+                                    std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), flotilla_);
+    auto program = Subprocess::Start(
+        {.argv = arguments,
+         .env = {{"FLOTILLA_PROGRAM_FOLDER", temp_ / "bin"},
+                 {"FLOTILLA_CONFIG_DIR",
+                  std::string(std::getenv("FLOTILLA_SOURCE")) +
+                      "/deploy/configs"},
+                 {"FAKE_LEARNER", mode}},
+         .log_path = output_path()});
+    EXPECT_TRUE(program.ok()) << program.status();
+    return *std::move(program);
+  }
+
+  Ended End(std::unique_ptr<Subprocess> program) {
+    const auto exit = program->Wait(kPatience);
+    EXPECT_TRUE(exit.has_value()) << "it did not end\n" << output();
+    return {exit ? exit->code : -1, output()};
+  }
+
+  Ended Run(const std::string& mode,
+            const std::vector<std::string>& arguments) {
+    fs::remove(output_path());
+    return End(Start(mode, arguments));
+  }
+
+  // Waits for `count` lines of RUN/events that begin with `word`.
+  bool AwaitEvents(const std::string& word, int count) {
+    return Eventually([&] { return CountEvents(word) >= count; });
+  }
+
+  int CountEvents(const std::string& word) const {
+    int found = 0;
+    for (const std::string& line : Events()) {
+      found += absl::StartsWith(line, word);
+    }
+    return found;
+  }
+
+  std::vector<std::string> Events() const {
+    return absl::StrSplit(ReadFile(run() + "/events"), '\n', absl::SkipEmpty());
+  }
+
+  bool StatusAnswers(const std::string& address) {
+    auto status = Subprocess::Start(
+        {.argv = {flotilla_, "status", "--coordinator", address},
+         .log_path = temp_ / "status"});
+    return status.ok() && (*status)->Wait(kPatience)->code == 0;
+  }
+
+  // Every process of the run: learners, their workers, the coordinator.
+  std::vector<pid_t> Processes(pid_t launcher) const {
+    std::vector<pid_t> pids = {launcher};
+    for (const std::string& line : Events()) {
+      const std::vector<std::string> words = absl::StrSplit(line, ' ');
+      if (words[0] == "start" || words[0] == "worker") {
+        pids.push_back(atoi(words.back().c_str()));
+      }
+    }
+    const std::string children = ReadFile(
+        absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
+    for (const auto& word :
+         absl::StrSplit(children, ' ', absl::SkipWhitespace())) {
+      pids.push_back(atoi(std::string(word).c_str()));
+    }
+    return pids;
+  }
+
+  static void ExpectAllGone(const std::vector<pid_t>& pids) {
+    for (const pid_t pid : pids) {
+      EXPECT_TRUE(Eventually([&] { return IsGone(pid); })) << pid;
+    }
+  }
+
+  std::string run() const { return temp_ / "run"; }
+  std::string output_path() const { return temp_ / "output"; }
+  std::string output() const { return ReadFile(output_path()); }
+
+  TempDir temp_;
+  std::string flotilla_;
+};
+
+// ---- A run from start to end
+
+TEST_F(LauncherTest, AFinishedRunIsZeroAndShowsItsResult) {
+  const Ended ended = End(Train("finish", {"--nproc-per-node", "2"}));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("run folder: " + run()),
+                                  HasSubstr("solved: ppo on CartPole-v1")));
+  EXPECT_EQ(CountEvents("start"), 2);
+  EXPECT_EQ(CountEvents("start 0 incarnation 0 resume -"), 1);
+  EXPECT_EQ(CountEvents("start 1 incarnation 0 resume -"), 1);
+  EXPECT_THAT(ReadFile(run() + "/coordinator.address"),
+              ContainsRegex("^127.0.0.1:[0-9]+\n$"));
+  EXPECT_TRUE(fs::exists(run() + "/logs/rank_1.log"));
+  EXPECT_TRUE(fs::exists(run() + "/logs/coordinator.log"));
+}
+
+TEST_F(LauncherTest, TheResolvedConfigurationIsWritten) {
+  EXPECT_EQ(
+      End(Train("finish", {"--set", "seed=77", "--backend", "gloo"})).code, 0);
+  const auto config = LoadRunConfig(run() + "/config.textproto", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->seed(), 77);
+  EXPECT_EQ(config->distributed().backend(), v1::GLOO);
+  EXPECT_TRUE(config->env().has_quorum());
+}
+
+TEST_F(LauncherTest, PlainProgressComesAsLines) {
+  auto program = Train("train", {"--progress", "plain", "--nproc-per-node=2"});
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), "0%  0 / 500,000 steps  waiting: ");
+  })) << output();
+  EXPECT_THAT(output(), Not(HasSubstr("\x1b[")));
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+}
+
+TEST_F(LauncherTest, StatusAndStopFindTheRunByItsFolder) {
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1));
+  auto status =
+      Subprocess::Start({.argv = {flotilla_, "status", "--run-dir", run()},
+                         .log_path = temp_ / "status"});
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ((*status)->Wait(kPatience)->code, 0);
+  EXPECT_THAT(ReadFile(temp_ / "status"), HasSubstr("run run  gathering"));
+  auto stop = Subprocess::Start(
+      {.argv = {flotilla_, "stop", run()}, .log_path = temp_ / "stop"});
+  ASSERT_TRUE(stop.ok());
+  EXPECT_EQ((*stop)->Wait(kPatience)->code, 0) << ReadFile(temp_ / "stop");
+  auto again = Subprocess::Start(
+      {.argv = {flotilla_, "status", "--json", "--run-dir", run()},
+       .log_path = temp_ / "json"});
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ((*again)->Wait(kPatience)->code, 0);
+  EXPECT_THAT(ReadFile(temp_ / "json"), HasSubstr("\"stop\":true"));
+  program->Signal(SIGTERM);
+  End(std::move(program));
+}
+
+TEST_F(LauncherTest, StopLeavesAnotherRunOnTheSamePortAlone) {
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  // A run that ended earlier had the port.
+  fs::create_directories(temp_ / "old");
+  fs::copy(run() + "/coordinator.address", temp_ / "old/coordinator.address");
+  WriteFile(temp_ / "old/config.textproto", "");
+  auto stop = Subprocess::Start(
+      {.argv = {flotilla_, "stop", temp_ / "old"}, .log_path = temp_ / "stop"});
+  ASSERT_TRUE(stop.ok());
+  EXPECT_EQ((*stop)->Wait(kPatience)->code, 1);
+  EXPECT_THAT(ReadFile(temp_ / "stop"),
+              AllOf(HasSubstr("old is over"), HasSubstr("of the run \"run\"")));
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+}
+
+// ---- Faults
+
+TEST_F(LauncherTest, ADeadLearnerIsReplacedAndTheOtherStays) {
+  const Ended ended = End(Train("crash_once", {"--nproc-per-node", "2"}));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(CountEvents("start 0"), 1);
+  EXPECT_EQ(CountEvents("start 1"), 2);
+  // Its peer has the state: it takes none from a checkpoint.
+  EXPECT_EQ(CountEvents("start 1 incarnation 1 resume -"), 1);
+  EXPECT_THAT(ended.output, HasSubstr("learner 1 died (signal 9 (Killed)); "
+                                      "starting it again in 1s (restart 1"));
+}
+
+TEST_F(LauncherTest, ACrashLoopEndsWithTheRootCause) {
+  const Ended ended = End(Train("crash", {"--max-restarts=1"}));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(CountEvents("start"), 2);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("the run failed"),
+                                  HasSubstr("learner 0: the sky fell"),
+                                  HasSubstr(run() + "/logs/rank_0.log")));
+}
+
+TEST_F(LauncherTest, WhenAllDiedTheNewestCheckpointIsTheStart) {
+  fs::create_directories(run() + "/checkpoints/step_5");
+  fs::create_symlink("step_5", run() + "/checkpoints/latest");
+  EXPECT_EQ(End(Train("crash", {"--max-restarts=1", "--resume"})).code, 1);
+  EXPECT_EQ(CountEvents("start 0 incarnation 1 resume latest"), 1);
+}
+
+TEST_F(LauncherTest, AnUnusableConfigurationIsTwoAtOnce) {
+  const Ended ended = End(Train("unusable", {"--nproc-per-node", "2"}));
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_LE(CountEvents("start"), 2);
+  EXPECT_THAT(ended.output, HasSubstr("the model does not fit"));
+}
+
+TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1));
+  std::string address = ReadFile(run() + "/coordinator.address");
+  address.pop_back();  // the line's end
+  for (const pid_t pid : Processes(program->pid())) {
+    const std::string name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
+    if (absl::StartsWith(name, "flotilla-coordi")) kill(pid, SIGKILL);
+  }
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), "the coordinator died (signal 9");
+  })) << output();
+  EXPECT_TRUE(Eventually([&] { return StatusAnswers(address); })) << output();
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+  EXPECT_EQ(CountEvents("start"), 1);  // the learner noticed nothing
+}
+
+// ---- Signals and orphans
+
+TEST_F(LauncherTest, SignalsAreForwardedAndGiveTheirCodes) {
+  const std::pair<int, int> expected[] = {
+      {SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGHUP, 75}};
+  for (const auto& [signal, code] : expected) {
+    fs::remove_all(run());
+    auto program = Train("train", {"--nproc-per-node", "2"});
+    ASSERT_TRUE(AwaitEvents("worker", 2)) << output();
+    const std::vector<pid_t> pids = Processes(program->pid());
+    program->Signal(signal);
+    EXPECT_EQ(End(std::move(program)).code, code) << output();
+    EXPECT_EQ(CountEvents("saved"), 2);
+    ExpectAllGone(pids);
+  }
+}
+
+TEST_F(LauncherTest, ASecondCtrlCEndsAtOnceAndLeavesNobody) {
+  auto program = Train("deaf", {"--nproc-per-node", "2"});
+  ASSERT_TRUE(AwaitEvents("worker", 2)) << output();
+  const std::vector<pid_t> pids = Processes(program->pid());
+  program->Signal(SIGINT);
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), "Ctrl-C again ends at once");
+  }));
+  EXPECT_FALSE(program->Poll().has_value());
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+  ExpectAllGone(pids);
+}
+
+TEST_F(LauncherTest, WhoeverDoesNotSaveInTimeIsKilled) {
+  auto program = Train("deaf", {"--set", "runtime.save_and_stop_seconds=0.5"});
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  const std::vector<pid_t> pids = Processes(program->pid());
+  program->Signal(SIGTERM);
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, HasSubstr("did not save and stop within 500ms"));
+  ExpectAllGone(pids);
+}
+
+TEST_F(LauncherTest, Kill9OfTheLauncherLeavesNobody) {
+  auto program = Train("deaf", {"--nproc-per-node", "2"});
+  ASSERT_TRUE(AwaitEvents("worker", 2)) << output();
+  const std::vector<pid_t> pids = Processes(program->pid());
+  // The launcher, a coordinator, two learners, each counted as the launcher's
+  // child and by its own word, and two workers.
+  ASSERT_GE(pids.size(), 6);
+  kill(program->pid(), SIGKILL);
+  ExpectAllGone(pids);
+}
+
+// ---- The run's folder
+
+TEST_F(LauncherTest, AFolderThatHoldsARunNeedsResume) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  const Ended refused =
+      Run("finish", {"train", "cartpole_fast", "--run-dir", run()});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("--resume"));
+  EXPECT_EQ(CountEvents("start"), 1);
+  // The run's own configuration is used; without a checkpoint it begins anew.
+  const Ended resumed =
+      Run("finish", {"train", "--resume", "--standalone", "--run-dir", run()});
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(CountEvents("start 0 incarnation 0 resume -"), 2);
+}
+
+TEST_F(LauncherTest, ResumeGoesOnFromTheNewestCheckpoint) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  fs::create_directories(run() + "/checkpoints/step_5");
+  fs::create_symlink("step_5", run() + "/checkpoints/latest");
+  WriteFile(run() + "/checkpoints/step_5/weights.safetensors", "");
+  EXPECT_EQ(Run("finish", {"train", "--standalone", "--resume", run()}).code,
+            0);
+  EXPECT_EQ(CountEvents("start 0 incarnation 0 resume latest"), 1);
+  const std::string checkpoint = run() + "/checkpoints/step_5";
+  EXPECT_EQ(
+      Run("finish", {"train", "--standalone", "--resume", checkpoint}).code, 0);
+  EXPECT_EQ(CountEvents("start 0 incarnation 0 resume " + checkpoint), 1);
+}
+
+TEST_F(LauncherTest, ResumingWithAnotherModelIsRefused) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  const Ended ended =
+      Run("finish", {"train", "--resume", run(), "--set", "model.hidden=[8]"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("cannot resume: model"));
+}
+
+TEST_F(LauncherTest, AFolderInUseIsRefused) {
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  const Ended second =
+      Run("finish", {"train", "--standalone", "--resume", run()});
+  EXPECT_EQ(second.code, 1);
+  EXPECT_THAT(second.output, HasSubstr("is in use by pid"));
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+}
+
+// ---- Several launchers
+
+TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {
+  std::string address;
+  {
+    const TakenPort port;  // free again below
+    address = port.address();
+  }
+  std::vector<std::unique_ptr<Subprocess>> nodes;
+  for (const char* node : {"1", "0"}) {
+    nodes.push_back(
+        Start("train", {"train", "cartpole_fast", "--run-dir", run(),
+                        "--nnodes", "2", "--node-rank", node,
+                        "--nproc-per-node", "2", "--coordinator", address}));
+  }
+  ASSERT_TRUE(AwaitEvents("worker", 4)) << output();
+  EXPECT_EQ(CountEvents("start 3 incarnation 0"), 1);  // the ranks of node 1
+  EXPECT_EQ(CountEvents("start 0 incarnation 0"), 1);
+  for (auto& node : nodes) node->Signal(SIGTERM);
+  for (auto& node : nodes) EXPECT_EQ(End(std::move(node)).code, 75);
+}
+
+TEST_F(LauncherTest, ARankFromTheEnvironmentIsOneLearner) {
+  setenv("RANK", "0", 1);
+  setenv("LOCAL_RANK", "0", 1);
+  setenv("WORLD_SIZE", "1", 1);
+  const Ended ended =
+      Run("finish", {"train", "cartpole_fast", "--run-dir", run()});
+  const Ended refused = Run("finish", {"train", "cartpole_fast", "--dry-run",
+                                       "--nproc-per-node", "2"});
+  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(CountEvents("start"), 1);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.output, HasSubstr("contradicts RANK=0"));
+}
+
+TEST_F(LauncherTest, SeveralLaunchersNeedANamedFolder) {
+  const Ended ended =
+      Run("finish", {"train", "cartpole_fast", "--nnodes", "2", "--node-rank",
+                     "0", "--coordinator", "127.0.0.1:1"});
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.output, HasSubstr("--run-dir"));
+}
+
+// ---- Before anything starts
+
+TEST_F(LauncherTest, ADryRunStartsNothing) {
+  const Ended ended = End(Train("finish", {"--nproc-per-node=2", "--dry-run"}));
+  EXPECT_EQ(ended.code, 0);
+  EXPECT_FALSE(fs::exists(run()));
+  EXPECT_THAT(ended.output,
+              AllOf(HasSubstr("total_env_steps: 500000"),
+                    HasSubstr("ranks here         0-1 of 2"),
+                    HasSubstr("environments       64           128"),
+                    HasSubstr("batch              2,048        4,096"),
+                    HasSubstr("run folder         " + run())));
+}
+
+struct Mistake {
+  std::vector<std::string> arguments;
+  std::string expected;
+};
+
+TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
+  const Mistake mistakes[] = {
+      {{}, "usage: flotilla COMMAND"},
+      {{"trian"}, "did you mean \"train\"?"},
+      {{"train"}, "name a configuration"},
+      {{"train", "cartpole"}, "there is no configuration \"cartpole\""},
+      {{"train", "cartpole_ppo", "--nprocs", "2"}, "--nproc-per-node"},
+      {{"train", "cartpole_ppo", "--set", "ppo.epoch=1"}, "ppo.epochs"},
+      {{"train", "cartpole_ppo", "--set", "env.id=Cartpole-v1"},
+       "did you mean \"CartPole-v1\"?"},
+      {{"train", "pong_ppo", "--standalone", "--set", "env.id=ALE/Nogame-v5"},
+       "ALE/Nogame-v5"},
+      {{"train", "cartpole_ppo", "--nnodes", "2"}, "--node-rank"},
+      {{"train", "cartpole_ppo", "--coordinator", "192.0.2.1:5"}, "--insecure"},
+      {{"train", "cartpole_ppo", "--tls-cert", "x"}, "--tls"},
+      {{"train", "cartpole_ppo", "--resume", "/no/where"}, "/no/where"},
+      {{"evaluate"}, "name a run's folder"},
+      {{"evaluate", "/no/where"}, "neither a run's folder nor a checkpoint"},
+      {{"status", "--run-dir", "/no/where"}, "holds no run"},
+      {{"serve-envs"}, "--listen"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const Ended ended = Run("finish", mistake.arguments);
+    EXPECT_EQ(ended.code, 2) << mistake.expected << "\n" << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr(mistake.expected));
+  }
+  EXPECT_FALSE(fs::exists("runs"));
+}
+
+TEST_F(LauncherTest, APortThatSomethingElseHasIsNamed) {
+  const TakenPort port;
+  const Ended ended = Run("finish", {"train", "cartpole_fast", "--run-dir",
+                                     run(), "--coordinator", port.address()});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, HasSubstr(port.address()));
+  EXPECT_EQ(CountEvents("start"), 0);
+}
+
+TEST_F(LauncherTest, AnUnreachableCoordinatorIsOneClearError) {
+  std::string address;
+  {
+    const TakenPort port;  // free again below
+    address = port.address();
+  }
+  const Ended ended = Run("finish", {"status", "--coordinator", address});
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_EQ(ended.output,
+            absl::StrCat("flotilla status: no coordinator answers at ", address,
+                         "; is the run still going, and is the address "
+                         "right?\n"));
+}
+
+// ---- The small commands
+
+TEST_F(LauncherTest, EvaluatePlaysTheLatestCheckpoint) {
+  fs::create_directories(run() + "/checkpoints/step_5");
+  fs::create_symlink("step_5", run() + "/checkpoints/latest");
+  const Ended text = Run("", {"evaluate", run(), "--episodes", "2"});
+  EXPECT_EQ(text.code, 0);
+  EXPECT_EQ(text.output,
+            "CartPole-v1  mean return 12.50 over 2 episodes (10.0 to 15.0)\n");
+  const Ended json = Run("", {"evaluate", run(), "--episodes=7", "--json"});
+  EXPECT_EQ(json.code, 0);
+  EXPECT_THAT(json.output, AllOf(HasSubstr("checkpoints/latest"),
+                                 HasSubstr("\"asked\": 7")));
+  EXPECT_EQ(Run("crash", {"evaluate", run()}).code, 1);
+}
+
+TEST_F(LauncherTest, EnvsConfigsVersionAndHelpAnswer) {
+  EXPECT_THAT(Run("", {"envs"}).output, HasSubstr("CartPole-v1\n"));
+  EXPECT_THAT(Run("", {"configs"}).output, HasSubstr("cartpole_ppo "));
+  EXPECT_THAT(Run("", {"configs", "cartpole_ppo"}).output, HasSubstr("ppo {"));
+  EXPECT_THAT(Run("", {"version"}).output,
+              ContainsRegex("^flotilla [0-9.]+\n$"));
+  EXPECT_THAT(Run("", {"--help"}).output, HasSubstr("serve-envs"));
+  EXPECT_THAT(Run("", {"help", "train"}).output, HasSubstr("--max-restarts"));
+  for (const char* command : {"train", "evaluate", "status", "stop", "envs",
+                              "configs", "doctor", "serve-envs"}) {
+    EXPECT_EQ(Run("", {command, "--help"}).code, 0) << command;
+  }
+}
+
+TEST_F(LauncherTest, DoctorExaminesThisMachine) {
+  const Ended ended = Run("", {"doctor", "--run-dir", run()});
+  EXPECT_THAT(ended.output,
+              AllOf(HasSubstr("GPUs"), HasSubstr("environments"),
+                    HasSubstr("flotilla-learner"), HasSubstr("run folder")));
+}
+
+TEST_F(LauncherTest, ServeEnvsServesUntilItIsStopped) {
+  auto program = Start("", {"serve-envs", "--listen",
+                            "unix:" + (temp_ / "socket"), "--workers", "2"});
+  EXPECT_TRUE(Eventually([&] {
+    return fs::exists(temp_ / "socket") && fs::exists(temp_ / "socket.1");
+  })) << output();
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 0);
+}
+
+}  // namespace
+}  // namespace flotilla

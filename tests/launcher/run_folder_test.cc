@@ -1,0 +1,144 @@
+#include "launcher/run_folder.h"
+
+#include <google/protobuf/text_format.h>
+
+#include <filesystem>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message());
+}
+
+TEST(RunFolderTest, ANewFolderHoldsNoRun) {
+  const TempDir temp;
+  const RunFolder folder(temp / "run");
+  EXPECT_FALSE(folder.HoldsRun());
+  ASSERT_TRUE(folder.Make().ok());
+  EXPECT_FALSE(folder.HoldsRun());  // logs alone are no run
+  EXPECT_TRUE(fs::is_directory(folder.logs()));
+}
+
+TEST(RunFolderTest, AConfigurationOrMetricsOrCheckpointsMakeARun) {
+  for (const char* name :
+       {"config.textproto", "metrics.jsonl", "checkpoints"}) {
+    const TempDir temp;
+    WriteFile(temp / name, "");
+    EXPECT_TRUE(RunFolder(temp.path()).HoldsRun()) << name;
+  }
+}
+
+TEST(RunFolderTest, TheNameIsTheLastPartOfThePath) {
+  EXPECT_EQ(RunFolder("runs/a").name(), "a");
+  EXPECT_EQ(RunFolder("/x/runs/a/").name(), "a");
+  EXPECT_EQ(RunFolder("/x/a/.").name(), "a");
+  EXPECT_EQ(RunFolder(".").name(), fs::current_path().filename());
+}
+
+TEST(RunFolderTest, LatestNamesACheckpointOnlyIfThatIsThere) {
+  const TempDir temp;
+  const RunFolder folder(temp.path());
+  fs::create_directories(temp / "checkpoints");
+  fs::create_symlink("step_5", folder.latest_checkpoint());
+  EXPECT_FALSE(folder.HasCheckpoint());  // it dangles
+  fs::create_directories(temp / "checkpoints/step_5");
+  EXPECT_TRUE(folder.HasCheckpoint());
+}
+
+TEST(RunFolderTest, AFolderThatCannotBeMadeIsNamed) {
+  const TempDir temp;
+  WriteFile(temp / "file", "");
+  EXPECT_THAT(Message(RunFolder(temp / "file/run").Make()),
+              HasSubstr("file/run"));
+}
+
+TEST(RunLockTest, OneLauncherHoldsAFolder) {
+  const TempDir temp;
+  const RunFolder folder(temp.path());
+  {
+    const auto first = RunLock::Take(folder);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = RunLock::Take(folder);
+    EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(Message(second.status()),
+                AllOf(HasSubstr("in use by pid "), HasSubstr(temp.path())));
+  }
+  EXPECT_TRUE(RunLock::Take(folder).ok());  // released
+}
+
+class RunPathTest : public testing::Test {
+ protected:
+  RunPathTest() : before_(fs::current_path()) {
+    fs::current_path(temp_.path());
+  }
+  ~RunPathTest() override { fs::current_path(before_); }
+
+  void MakeRun(const std::string& name, int age_seconds) {
+    fs::create_directories("runs/" + name);
+    const std::string config = "runs/" + name + "/config.textproto";
+    WriteFile(config, "");
+    fs::last_write_time(config, fs::file_time_type::clock::now() -
+                                    std::chrono::seconds(age_seconds));
+  }
+
+  TempDir temp_;
+  const fs::path before_;
+};
+
+TEST_F(RunPathTest, ANewPathIsNamedAfterConfigurationAndTime) {
+  const absl::Time now = absl::FromCivil(
+      absl::CivilSecond(2026, 1, 31, 23, 59, 58), absl::LocalTimeZone());
+  EXPECT_EQ(NewRunPath("ppo", now), "runs/ppo-20260131-235958");
+  fs::create_directories("runs/ppo-20260131-235958");
+  EXPECT_EQ(NewRunPath("ppo", now), "runs/ppo-20260131-235958-2");
+}
+
+TEST_F(RunPathTest, TheNewestRunIsOfThatConfiguration) {
+  EXPECT_EQ(NewestRunPath(""), "");
+  MakeRun("a-1", 30);
+  MakeRun("a-2", 20);
+  MakeRun("b-1", 10);
+  fs::create_directories("runs/a-3");  // empty
+  EXPECT_EQ(NewestRunPath("a"), "runs/a-2");
+  EXPECT_EQ(NewestRunPath(""), "runs/b-1");
+  EXPECT_EQ(NewestRunPath("c"), "");
+}
+
+v1::RunConfig Parse(const std::string& text) {
+  v1::RunConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return config;
+}
+
+TEST(CheckResumableTest, LearningRateAndLengthMayChange) {
+  EXPECT_TRUE(CheckResumable(Parse("ppo {}"),
+                             Parse("ppo { epochs: 9 } total_env_steps: 7 "
+                                   "optimizer { learning_rate: 1 }"))
+                  .ok());
+}
+
+TEST(CheckResumableTest, EnvironmentAlgorithmAndModelMayNot) {
+  const v1::RunConfig before = Parse("ppo {}");
+  EXPECT_THAT(Message(CheckResumable(before, Parse("dqn {}"))),
+              HasSubstr("the algorithm was ppo and would be dqn"));
+  EXPECT_THAT(
+      Message(CheckResumable(before, Parse("ppo {} env { id: \"Maze\" }"))),
+      HasSubstr("env.id was CartPole-v1 and would be Maze"));
+  EXPECT_THAT(
+      Message(CheckResumable(before, Parse("ppo {} model { hidden: 8 }"))),
+      HasSubstr("hidden: 8"));
+}
+
+}  // namespace
+}  // namespace flotilla

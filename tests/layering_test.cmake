@@ -1,0 +1,131 @@
+# The include rules: who may see whom. Run as
+#
+#   cmake -DROOT=<checkout> -P tests/layering_test.cmake
+#
+# It checks the checkout, then plants one violation of each rule in a scratch
+# tree and checks that it is found.
+
+cmake_minimum_required(VERSION 3.25)
+
+# What a folder may include of ours. The longest folder that holds a file says.
+set(may_services/base        services/base)
+set(may_services/rpc         services/base services/rpc)
+set(may_services/coordinator services/base services/rpc services/coordinator)
+set(may_services/env         services/base services/rpc services/env)
+set(may_services             )
+set(may_envserver            services envserver)
+set(may_learner/kernels      learner/kernels)
+set(may_learner              services learner)
+set(may_launcher             services launcher)
+set(may_tests                services envserver learner launcher tests)
+set(folders services/base services/rpc services/coordinator services/env services
+  envserver learner/kernels learner launcher tests)
+
+# Others' headers that only some folders may include.
+set(torch_headers "^(torch|ATen|c10|caffe2)/")
+set(torch_folders "^(learner/|tests/(learner|bench|e2e|testing)/)")
+set(torch_exceptions "^learner/kernels/")
+set(cuda_headers "^(cuda|cub/|cooperative_groups|thrust/|nccl|nvml|cudnn|cublas)")
+set(cuda_folders "^(learner|tests)/")
+set(ale_headers "^ale/")
+set(ale_folders "^(envserver|tests/envserver)/")
+set(gtest_headers "^(gtest|gmock)/")
+set(gtest_folders "^tests/")
+set(rules torch cuda ale gtest)
+
+# One file alone brings Torch's own umbrella in, for it swaps the loggers back.
+set(umbrella "torch/torch.h")
+set(umbrella_file "learner/torch.h")
+
+# check(root found): lists in `found` what breaks a rule under `root`.
+function(check root found)
+  set(bad "")
+  file(GLOB_RECURSE files RELATIVE "${root}"
+    "${root}/services/*" "${root}/envserver/*" "${root}/learner/*"
+    "${root}/launcher/*" "${root}/tests/*")
+  list(FILTER files INCLUDE REGEX "\\.(h|cc|cu|cuh)$")
+  foreach(file IN LISTS files)
+    set(allowed "")
+    foreach(folder IN LISTS folders)
+      if(file MATCHES "^${folder}/")
+        set(allowed ${may_${folder}})
+        break()
+      endif()
+    endforeach()
+    file(STRINGS "${root}/${file}" lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^[^<\"]*[<\"]([^>\"]*).*" "\\1" header "${line}")
+      if(line MATCHES "\"" AND NOT header MATCHES "/")
+        list(APPEND bad "${file}: \"${header}\": write the path from the root")
+      endif()
+      if(header MATCHES "^\\.\\.?/|/\\.\\./")
+        list(APPEND bad "${file}: \"${header}\": write the path from the root")
+      endif()
+      if(header MATCHES "^(services|envserver|learner|launcher|tests)/")
+        set(ok FALSE)
+        foreach(folder IN LISTS allowed)
+          if(header MATCHES "^${folder}/")
+            set(ok TRUE)
+          endif()
+        endforeach()
+        if(NOT ok)
+          string(JOIN ", " may ${allowed})
+          list(APPEND bad "${file}: ${header}: its folder may include ${may}")
+        endif()
+      endif()
+      foreach(rule IN LISTS rules)
+        if(header MATCHES "${${rule}_headers}" AND
+            (NOT file MATCHES "${${rule}_folders}" OR
+             (${rule}_exceptions AND file MATCHES "${${rule}_exceptions}")))
+          list(APPEND bad "${file}: ${header}: only files in ${${rule}_folders} may")
+        endif()
+      endforeach()
+      if(header STREQUAL umbrella AND NOT file STREQUAL umbrella_file)
+        list(APPEND bad "${file}: ${header}: include \"${umbrella_file}\" instead")
+      endif()
+    endforeach()
+  endforeach()
+  set(${found} "${bad}" PARENT_SCOPE)
+endfunction()
+
+check("${ROOT}" violations)
+list(LENGTH violations count)
+foreach(violation IN LISTS violations)
+  message("${violation}")
+endforeach()
+
+# plant(file line): a tree with nothing but `line` in `file` must be refused.
+function(plant file line)
+  set(scratch "${CMAKE_CURRENT_BINARY_DIR}/layering_test.tmp")
+  file(REMOVE_RECURSE "${scratch}")
+  file(WRITE "${scratch}/${file}" "${line}\n")
+  check("${scratch}" violations)
+  file(REMOVE_RECURSE "${scratch}")
+  if(NOT violations)
+    message(FATAL_ERROR "not found: ${line} in ${file}")
+  endif()
+endfunction()
+
+plant(services/base/planted.h "#include \"services/rpc/server.h\"")
+plant(services/rpc/planted.h "#include \"services/env/wire.h\"")
+plant(services/coordinator/planted.cc "#include \"services/env/wire.h\"")
+plant(services/env/planted.cc "#include \"envserver/environment.h\"")
+plant(services/base/planted.cc "#include <torch/torch.h>")
+plant(envserver/envs/planted.cc "#include \"learner/torch.h\"")
+plant(envserver/planted.cc "#include \"launcher/topology.h\"")
+plant(envserver/planted.h "#  include <cuda_runtime.h>")
+plant(learner/actor/planted.cc "#include \"envserver/registry.h\"")
+plant(learner/nn/planted.cc "#include <torch/torch.h>")
+plant(learner/kernels/planted.cc "#include <ATen/ATen.h>")
+plant(learner/kernels/planted.h "#include \"services/base/mutex.h\"")
+plant(learner/planted.cc "#include <ale/ale_interface.hpp>")
+plant(launcher/commands/planted.cc "#include \"learner/trainer.h\"")
+plant(launcher/planted.cc "#include <c10/util/Logging.h>")
+plant(services/base/planted.cc "#include \"tests/testing/fake_clock.h\"")
+plant(services/rpc/planted.cc "#include <gtest/gtest.h>")
+plant(services/rpc/planted.cc "#include \"server.h\"")
+plant(services/rpc/planted.cc "#include \"services/rpc/../base/mutex.h\"")
+
+if(count GREATER 0)
+  message(FATAL_ERROR "${count} includes break the rules")
+endif()

@@ -1,0 +1,148 @@
+#include "learner/actor/env_pool.h"
+
+#include <signal.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+EnvWorkerOptions CartPole(int num_envs, int workers, int groups) {
+  EnvWorkerOptions options;
+  options.env.set_id("CartPole-v1");
+  options.env.set_num_envs(num_envs);
+  options.env.set_num_workers(workers);
+  options.env.set_groups(groups);
+  options.learner_id = "learner/0/0";
+  options.name = "test";
+  return options;
+}
+
+std::unique_ptr<EnvPool> Start(const EnvWorkerOptions& options) {
+  auto pool = EnvPool::Start(options, /*first_worker_id=*/0, /*incarnation=*/1);
+  EXPECT_TRUE(pool.ok()) << pool.status();
+  return std::move(pool).value();
+}
+
+void Act(EnvPool* pool, int slot) {
+  const std::vector<int64_t> actions(pool->rows_per_slot(), 1);
+  pool->Send(slot, actions.data(), actions.size() * sizeof(int64_t));
+}
+
+pid_t PidOf(const EnvPool& pool, int worker) {
+  return static_cast<pid_t>(pool.Describe()[worker].pid());
+}
+
+// A signal arrives when the kernel gets to it: until then the worker answers.
+void AwaitStopped(pid_t pid) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  std::string state;
+  while (state != "T" && absl::Now() < deadline) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    std::string ignored;
+    stat >> ignored >> ignored >> state;
+  }
+  ASSERT_EQ(state, "T");
+}
+
+TEST(EnvPoolTest, SlotsCoverTheRowsAndStartWithResets) {
+  auto pool = Start(CartPole(12, /*workers=*/2, /*groups=*/3));
+  EXPECT_EQ(pool->num_slots(), 6);
+  EXPECT_EQ(pool->rows_per_slot(), 2);
+  EXPECT_EQ(pool->first_row(5), 10);
+  for (int slot = 0; slot < 6; ++slot) {
+    EXPECT_EQ(pool->Receive(slot, {}).value(), EnvPool::Event::kReset);
+    EXPECT_EQ(pool->Observation(slot, 0).size(), 2 * 4 * sizeof(float));
+    Act(pool.get(), slot);
+  }
+  // In any order: a batch that came early waits for its slot.
+  for (int slot : {2, 0, 1, 5, 4, 3}) {
+    EXPECT_EQ(pool->Receive(slot, {}).value(), EnvPool::Event::kStep);
+  }
+}
+
+TEST(EnvPoolTest, AKilledWorkerIsReplacedAndCounted) {
+  auto pool = Start(CartPole(4, /*workers=*/1, /*groups=*/1));
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  for (int kills = 1; kills <= 3; ++kills) {
+    kill(PidOf(*pool, 0), SIGKILL);
+    Act(pool.get(), 0);
+    // It answers until the kernel has got to the signal.
+    auto event = pool->Receive(0, {}).value();
+    while (event == EnvPool::Event::kStep) {
+      Act(pool.get(), 0);
+      event = pool->Receive(0, {}).value();
+    }
+    EXPECT_EQ(event, EnvPool::Event::kReset);
+    EXPECT_EQ(pool->batch(0).seq(), 0u);
+    EXPECT_EQ(pool->restarts(), kills);
+  }
+  EXPECT_EQ(pool->last_incarnation(), 4u);
+}
+
+TEST(EnvPoolTest, OthersGoOnWhileOneIsAbsent) {
+  EnvWorkerOptions options = CartPole(4, /*workers=*/2, /*groups=*/1);
+  auto pool = Start(options);
+  for (int slot : {0, 1}) pool->Receive(slot, {}).value();
+  kill(PidOf(*pool, 1), SIGKILL);
+  int absent = 0, steps = 0;
+  bool back = false;
+  while (!back) {
+    Act(pool.get(), 0);
+    ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+    Act(pool.get(), 1);
+    const auto event = pool->Receive(1, {}).value();
+    absent += event == EnvPool::Event::kAbsent;
+    back = event == EnvPool::Event::kReset;
+    ++steps;
+  }
+  EXPECT_GT(absent, 0) << "the other worker waited " << steps << " steps";
+  EXPECT_EQ(pool->restarts(), 1);
+}
+
+TEST(EnvPoolTest, AStoppedWorkerIsReplacedAfterItsStepTimeout) {
+  EnvWorkerOptions options = CartPole(2, /*workers=*/1, /*groups=*/1);
+  options.env.set_step_timeout_seconds(0.3);
+  auto pool = Start(options);
+  pool->Receive(0, {}).value();
+  kill(PidOf(*pool, 0), SIGSTOP);
+  AwaitStopped(PidOf(*pool, 0));
+  Act(pool.get(), 0);
+  EXPECT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  EXPECT_EQ(pool->restarts(), 1);
+}
+
+TEST(EnvPoolTest, TheRestartBudgetIsAnErrorThatNamesWorkerAndBudget) {
+  EnvWorkerOptions options = CartPole(2, /*workers=*/1, /*groups=*/1);
+  options.env.set_max_worker_restarts(1);
+  auto pool = Start(options);
+  absl::Status status;
+  while (status.ok()) {
+    const auto event = pool->Receive(0, {});
+    status = event.status();
+    if (!status.ok()) break;
+    kill(PidOf(*pool, 0), SIGKILL);
+    Act(pool.get(), 0);
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("env worker 0"),
+                             testing::HasSubstr("max_worker_restarts is 1")));
+}
+
+TEST(EnvPoolTest, AnUnknownEnvironmentIsTheServersError) {
+  EnvWorkerOptions options = CartPole(2, 1, 1);
+  options.env.set_id("CartPole-v7");
+  const auto pool = EnvPool::Start(options, 0, 1);
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(pool.status().message()),
+              testing::HasSubstr("CartPole-v7"));
+}
+
+}  // namespace
+}  // namespace flotilla

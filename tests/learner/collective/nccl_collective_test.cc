@@ -1,0 +1,374 @@
+// NcclCollective over an NCCL of our own making, whose GPU is this host: its
+// ranks are threads, its streams are one, and its faults are to order.
+
+#include "learner/collective/nccl_collective.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "tests/learner/collective/ranks.h"
+
+namespace flotilla {
+
+struct NcclComm {
+  std::string id;
+  int rank = 0;
+  int world_size = 0;
+  int64_t calls = 0;
+  int busy = 0;  // how often `state` is still in progress
+};
+
+struct NcclEvent {
+  std::string id;
+  int64_t call = 0;
+};
+
+namespace {
+
+constexpr int kFakeError = 3;
+
+// One queued call of all ranks.
+struct Round {
+  std::map<int, float*> data;  // by rank
+  size_t count = 0;
+  int root = -1;  // -1: all-reduce
+  bool done = false;
+};
+
+struct Fake {
+  std::mutex mu;
+  std::map<std::string, std::map<int64_t, Round>> rounds;
+  int ids = 0;
+
+  std::atomic<int> aborts = 0;
+  std::atomic<int> destroys = 0;
+  std::atomic<int> init_busy = 2;
+  std::atomic<int> call_busy = 0;
+  std::atomic<int> async_error = 0;
+  std::atomic<bool> abort_hangs = false;
+};
+Fake* fake = nullptr;  // of the test that runs
+
+int Queue(NcclComm* comm, void* data, size_t count, int root) {
+  std::lock_guard lock(fake->mu);
+  Round& round = fake->rounds[comm->id][++comm->calls];
+  round.data[comm->rank] = static_cast<float*>(data);
+  round.count = count;
+  round.root = root;
+  comm->busy = fake->call_busy;
+  if (static_cast<int>(round.data.size()) == comm->world_size) {
+    for (size_t i = 0; i < count; ++i) {
+      float value = 0;
+      for (const auto& [rank, theirs] : round.data) {
+        if (root < 0 || rank == root) value += theirs[i];
+      }
+      for (const auto& [rank, theirs] : round.data) theirs[i] = value;
+    }
+    round.done = true;
+  }
+  return comm->busy > 0 ? kNcclInProgress : kNcclOk;
+}
+
+NcclApi MakeApi() {
+  NcclApi api{};
+  api.abort_patience_ms = 200;
+  api.make_id = [](char id[kNcclIdBytes]) {
+    std::lock_guard lock(fake->mu);
+    std::memset(id, 'a' + ++fake->ids, kNcclIdBytes);
+    return kNcclOk;
+  };
+  api.init = [](NcclComm** comm, int world_size, const char id[kNcclIdBytes],
+                int rank, int) {
+    *comm = new NcclComm{std::string(id, kNcclIdBytes), rank, world_size, 0,
+                         fake->init_busy};
+    return (*comm)->busy > 0 ? kNcclInProgress : kNcclOk;
+  };
+  api.state = [](NcclComm* comm) -> int {
+    if (fake->async_error != 0) return fake->async_error;
+    if (comm->busy == 0) return kNcclOk;
+    --comm->busy;
+    return kNcclInProgress;
+  };
+  api.all_reduce_sum = [](NcclComm* comm, void* data, size_t count, NcclElement,
+                          void*) { return Queue(comm, data, count, -1); };
+  api.broadcast = [](NcclComm* comm, void* data, size_t bytes, int root,
+                     void*) { return Queue(comm, data, bytes / 4, root); };
+  api.finalize = [](NcclComm*) { return kNcclOk; };
+  api.destroy = [](NcclComm* comm) {
+    ++fake->destroys;
+    delete comm;
+    return kNcclOk;
+  };
+  api.abort = [](NcclComm* comm) {
+    ++fake->aborts;
+    while (fake->abort_hangs) absl::SleepFor(absl::Milliseconds(10));
+    delete comm;
+    return kNcclOk;
+  };
+  api.describe = [](NcclComm*, int) { return "the fake says so"; };
+  api.record = [](NcclComm* comm, void*, NcclEvent** event) {
+    *event = new NcclEvent{comm->id, comm->calls};
+    return kNcclOk;
+  };
+  api.query = [](NcclEvent* event) {
+    std::lock_guard lock(fake->mu);
+    return fake->rounds[event->id][event->call].done ? kNcclOk
+                                                     : kNcclInProgress;
+  };
+  api.release = [](NcclEvent* event) { delete event; };
+  return api;
+}
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+// A device that host tensors are not on, so that they take the detour.
+const torch::Device kElsewhere(torch::kCPU, 0);
+
+class NcclCollectiveTest : public ::testing::Test {
+ protected:
+  NcclCollectiveTest() { fake = &fake_; }
+
+  absl::StatusOr<std::unique_ptr<Collective>> Make(
+      const v1::Assignment& assignment, CoordinatorClient* coordinator,
+      absl::Duration timeout = kPatience, torch::Device device = torch::kCPU) {
+    return MakeNcclCollective(&api_, assignment, coordinator, timeout, device);
+  }
+
+  // A call that is queued and lost: its rank 1 never makes it.
+  void QueueInVain(Collective* collective) {
+    static torch::Tensor tensor = torch::ones({4});
+    const absl::Status status = collective->AllReduceSum(tensor);
+    ASSERT_TRUE(status.ok()) << status;  // queued, and that was all
+  }
+
+  absl::Status FirstErrorOf(Collective* collective) {
+    absl::Status status;
+    const absl::Time until = absl::Now() + kPatience;
+    while (status.ok() && absl::Now() < until) {
+      absl::SleepFor(absl::Milliseconds(5));
+      status = collective->AllReduceSum(torch::ones({1}));
+    }
+    return status;
+  }
+
+  // Two ranks; rank 1 comes to the rendezvous and does nothing more.
+  void RunRankZero(
+      const std::function<void(Collective*, FakeCoordinatorClient*)>& body,
+      absl::Duration timeout = kPatience) {
+    std::atomic<bool> over = false;
+    std::atomic<int> there = 0;
+    RunRanks(2, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      auto made = Make(assignment, coordinator, timeout);
+      ++there;
+      if (!made.ok()) over = true;
+      ASSERT_TRUE(made.ok()) << made.status();
+      // What the body makes the fake do must not meet a rank on its way in.
+      while (there < 2 && !over) absl::SleepFor(absl::Milliseconds(1));
+      if (assignment.rank() == 0) {
+        body(made->get(), coordinator);
+        over = true;
+      }
+      while (!over) absl::SleepFor(absl::Milliseconds(1));
+    });
+  }
+
+  Fake fake_;
+  const NcclApi api_ = MakeApi();
+};
+
+TEST_F(NcclCollectiveTest, HostTensorsComeBackSummed) {
+  fake_.call_busy = 3;
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto made = Make(assignment, coordinator, kPatience, kElsewhere);
+    ASSERT_TRUE(made.ok()) << made.status();
+    for (int call = 0; call < 20; ++call) {
+      torch::Tensor tensor =
+          torch::full({5}, static_cast<float>(assignment.rank() + call));
+      const absl::Status status = (*made)->AllReduceSum(tensor);
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(tensor[4].item<float>(), 3 * call + 3);
+      tensor.fill_(assignment.rank());
+      ASSERT_TRUE((*made)->Broadcast(tensor, call % 3).ok());
+      ASSERT_EQ(tensor[0].item<float>(), call % 3);
+    }
+  });
+  EXPECT_EQ(fake_.destroys, 3);
+  EXPECT_EQ(fake_.aborts, 0);
+}
+
+TEST_F(NcclCollectiveTest, DeviceTensorsAreOnlyQueued) {
+  RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+    const absl::Time start = absl::Now();
+    QueueInVain(collective);
+    QueueInVain(collective);
+    EXPECT_LT(absl::Now() - start, kPatience / 2);
+  });
+}
+
+TEST_F(NcclCollectiveTest, PastTheDeadlineTheCommunicatorIsAborted) {
+  RunRankZero(
+      [&](Collective* collective, FakeCoordinatorClient*) {
+        QueueInVain(collective);
+        const absl::Status status = FirstErrorOf(collective);
+        EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+        EXPECT_NE(status.message().find("call 1"), absl::string_view::npos)
+            << status;
+        while (fake_.aborts == 0) absl::SleepFor(absl::Milliseconds(1));
+        EXPECT_EQ(collective->Broadcast(torch::ones({1}), 0), status);
+      },
+      absl::Milliseconds(500));
+}
+
+TEST_F(NcclCollectiveTest, AFenceAbortsTheCommunicator) {
+  RunRankZero([&](Collective* collective, FakeCoordinatorClient* coordinator) {
+    QueueInVain(collective);
+    ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
+    const absl::Time start = absl::Now();
+    while (fake_.aborts == 0) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+    EXPECT_TRUE(absl::IsAborted(collective->AllReduceSum(torch::ones({1}))));
+  });
+}
+
+TEST_F(NcclCollectiveTest, AbortEndsACallThatWaits) {
+  std::atomic<bool> over = false;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto made = Make(assignment, coordinator, kPatience, kElsewhere);
+    ASSERT_TRUE(made.ok()) << made.status();
+    if (assignment.rank() == 1) {
+      while (!over) absl::SleepFor(absl::Milliseconds(1));
+      return;
+    }
+    std::thread aborter([&] {
+      absl::SleepFor(absl::Milliseconds(30));
+      (*made)->Abort();
+    });
+    const absl::Time start = absl::Now();
+    const absl::Status status = (*made)->AllReduceSum(torch::ones({4}));
+    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+    EXPECT_TRUE(absl::IsAborted(status)) << status;
+    aborter.join();
+    over = true;
+  });
+  EXPECT_GE(fake_.aborts, 1);
+}
+
+TEST_F(NcclCollectiveTest, WhatNcclReportsIsUnavailable) {
+  RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+    QueueInVain(collective);
+    fake_.async_error = kFakeError;
+    const absl::Status status = FirstErrorOf(collective);
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_NE(status.message().find("the fake says so"),
+              absl::string_view::npos)
+        << status;
+  });
+}
+
+TEST_F(NcclCollectiveTest, ACallThatIsNeverQueuedHasADeadline) {
+  RunRankZero(
+      [&](Collective* collective, FakeCoordinatorClient*) {
+        fake_.call_busy = 1 << 30;
+        const absl::Status status = collective->AllReduceSum(torch::ones({4}));
+        EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+      },
+      absl::Milliseconds(500));
+}
+
+TEST_F(NcclCollectiveTest, RefusesOtherDtypesAndLayoutsAndStaysUsable) {
+  RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        collective->AllReduceSum(torch::ones({2}, torch::kBFloat16))));
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        collective->AllReduceSum(torch::ones({2, 3}).t())));
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(collective->Broadcast(torch::ones({1}), 2)));
+    EXPECT_TRUE(collective->AllReduceSum(torch::ones({0})).ok());
+  });
+}
+
+TEST_F(NcclCollectiveTest, ThoseThatDoNotComeAreNamed) {
+  TempDir folder;
+  FakeCoordinatorClient coordinator(folder.path());
+  const auto made =
+      Make(MakeAssignment(0, 2), &coordinator, absl::Milliseconds(50));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
+  EXPECT_NE(made.status().message().find("learner/0/1"),
+            absl::string_view::npos);
+}
+
+TEST_F(NcclCollectiveTest, AConnectionThatHangsHasADeadlineAndIsAborted) {
+  fake_.init_busy = 1 << 30;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const auto made = Make(assignment, coordinator, absl::Milliseconds(500));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
+  });
+  EXPECT_EQ(fake_.aborts, 2);
+}
+
+TEST_F(NcclCollectiveTest, AFenceEndsAConnectionThatHangs) {
+  fake_.init_busy = 1 << 30;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    std::thread fencer([&] {
+      absl::SleepFor(absl::Milliseconds(100));
+      ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
+    });
+    const absl::Time start = absl::Now();
+    const auto made = Make(assignment, coordinator);
+    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+    EXPECT_TRUE(absl::IsAborted(made.status())) << made.status();
+    fencer.join();
+  });
+}
+
+TEST_F(NcclCollectiveTest, NcclTimeoutReplacesTheConfiguredOne) {
+  ::setenv("NCCL_TIMEOUT", "0.05", 1);
+  TempDir folder;
+  FakeCoordinatorClient coordinator(folder.path());
+  const absl::Time start = absl::Now();
+  const auto made = Make(MakeAssignment(0, 2), &coordinator);
+  ::unsetenv("NCCL_TIMEOUT");
+  EXPECT_LT(absl::Now() - start, kPatience / 2);
+  EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
+}
+
+TEST_F(NcclCollectiveTest, AnAbortThatHangsEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        fake_.abort_hangs = true;
+        RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+          QueueInVain(collective);
+          collective->Abort();
+          absl::SleepFor(kPatience);
+        });
+      },
+      ::testing::ExitedWithCode(1), "did not abort");
+}
+
+TEST(LoadNcclApiTest, WithoutTheLibraryTheRemedyIsNamed) {
+  const auto api = LoadNcclApi();
+  if (api.ok()) GTEST_SKIP() << "this build has NCCL " << (*api)->version;
+  EXPECT_TRUE(absl::IsFailedPrecondition(api.status())) << api.status();
+  const std::string message(api.status().message());
+  EXPECT_NE(message.find("libflotilla_nccl.so"), std::string::npos) << message;
+  EXPECT_NE(message.find("FLOTILLA_CUDA=ON"), std::string::npos) << message;
+  EXPECT_NE(message.find("--backend gloo"), std::string::npos) << message;
+}
+
+}  // namespace
+}  // namespace flotilla

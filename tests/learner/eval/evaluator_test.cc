@@ -1,0 +1,100 @@
+#include "learner/eval/evaluator.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+// Pushes the cart one way: episodes of about ten steps, the same each time.
+class OneWay : public Policy {
+ public:
+  void Decide(const Observations& seen, bool greedy, Random*,
+              const DecisionOutput& out) override {
+    asked_greedy = greedy;
+    for (int64_t r = 0; r < seen.rows; ++r) {
+      out.discrete[r] = 1;
+      out.log_prob[r] = out.value[r] = 0;
+    }
+  }
+  void Value(const Observations& seen, float* value) override {
+    std::fill_n(value, seen.rows, 0.0f);
+  }
+  bool asked_greedy = false;
+};
+
+EnvWorkerOptions CartPole(int rows) {
+  EnvWorkerOptions options;
+  options.env.set_id("CartPole-v1");
+  options.env.set_num_envs(rows);
+  options.learner_id = "learner/0/0";
+  options.name = "evaluation";
+  return options;
+}
+
+Spaces CartPoleSpaces() {
+  Spaces s;
+  s.features = 4;
+  s.actions = 2;
+  return s;
+}
+
+TEST(EvaluatorTest, PlaysExactlyTheEpisodesAskedForAndGreedily) {
+  OneWay policy;
+  for (int episodes : {1, 5, 20}) {
+    const auto played =
+        Evaluate(CartPole(/*rows=*/8), CartPoleSpaces(), &policy, Normalizer(),
+                 episodes, /*greedy=*/true, /*round=*/1, {});
+    ASSERT_TRUE(played.ok()) << played.status();
+    EXPECT_EQ(static_cast<int>(played->size()), episodes);
+    for (const EvaluatedEpisode& e : *played) {
+      EXPECT_EQ(e.raw_return, e.length);
+      EXPECT_GE(e.length, 8);
+      EXPECT_LE(e.length, 11);
+    }
+    EXPECT_TRUE(policy.asked_greedy);
+  }
+}
+
+TEST(EvaluatorTest, RoundsPlayDifferentEpisodesAndARoundTheSame) {
+  // Lengths alone hardly differ, so compare the sequence over many episodes.
+  OneWay policy;
+  auto lengths = [&](uint64_t round) {
+    std::vector<int64_t> all;
+    const auto played = Evaluate(CartPole(8), CartPoleSpaces(), &policy,
+                                 Normalizer(), 64, true, round, {});
+    for (const EvaluatedEpisode& e : played.value()) all.push_back(e.length);
+    return all;
+  };
+  EXPECT_EQ(lengths(1), lengths(1));
+  EXPECT_NE(lengths(1), lengths(2));
+}
+
+TEST(EvaluatorTest, StopsWhenTold) {
+  OneWay policy;
+  std::stop_source stop;
+  stop.request_stop();
+  const auto played =
+      Evaluate(CartPole(4), CartPoleSpaces(), &policy, Normalizer(), 1000000,
+               true, 1, stop.get_token());
+  EXPECT_EQ(played.status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(EvaluatorTest, TheSummaryIsOfAllEpisodes) {
+  const v1::Evaluation e = Summarize({{1.0, 10}, {-3.0, 20}, {8.0, 30}});
+  EXPECT_EQ(e.episodes(), 3);
+  EXPECT_DOUBLE_EQ(e.mean_return(), 2.0);
+  EXPECT_DOUBLE_EQ(e.min_return(), -3.0);
+  EXPECT_DOUBLE_EQ(e.max_return(), 8.0);
+  EXPECT_DOUBLE_EQ(e.mean_length(), 20.0);
+}
+
+TEST(EvaluatorTest, AtariIsEvaluatedOnWholeGames) {
+  v1::RunConfig config;
+  config.mutable_env()->set_id("ALE/Breakout-v5");
+  EXPECT_FALSE(EvaluationWorkers(config).env.options().atari().episodic_life());
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,237 @@
+#include "tests/learner/kernels/reference_mlp.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numbers>
+#include <utility>
+
+namespace flotilla {
+
+ReferenceMlp::ReferenceMlp(const MlpShape& shape,
+                           std::vector<double> parameters)
+    : shape_(shape),
+      layout_(ParameterLayout(shape)),
+      parameters_(std::move(parameters)) {}
+
+int64_t ReferenceMlp::At(const std::string& name) const {
+  for (const ParameterBlock& block : layout_) {
+    if (block.name == name) return block.offset;
+  }
+  std::abort();
+}
+
+double ReferenceMlp::Activate(double x) const {
+  return shape_.activation == Activation::kTanh ? std::tanh(x)
+                                                : std::max(x, 0.0);
+}
+
+std::vector<double> ReferenceMlp::Linear(const std::string& name, int out,
+                                         const std::vector<double>& in) const {
+  const int64_t weight = At(name + ".weight");
+  const int64_t bias = At(name + ".bias");
+  std::vector<double> result(out);
+  for (int o = 0; o < out; ++o) {
+    double sum = parameters_[bias + o];
+    for (size_t i = 0; i < in.size(); ++i) {
+      sum += parameters_[weight + o * in.size() + i] * in[i];
+    }
+    result[o] = sum;
+  }
+  return result;
+}
+
+std::string ReferenceMlp::Stack(bool policy) const {
+  if (shape_.share_trunk) return "trunk";
+  if (!policy) return "critic";
+  return shape_.continuous ? "actor_mean" : "actor";
+}
+
+std::string ReferenceMlp::Head(bool policy) const {
+  if (shape_.share_trunk) return policy ? "policy" : "value";
+  return Stack(policy) + "." + std::to_string(2 * shape_.hidden.size());
+}
+
+double ReferenceMlp::LogStd(int action) const {
+  return parameters_[At("actor_logstd") + action];
+}
+
+// The observation, then the output of each hidden layer.
+ReferenceMlp::Activations ReferenceMlp::Hidden(const std::string& stack,
+                                               const float* observation) const {
+  Activations all = {
+      std::vector<double>(observation, observation + shape_.observations)};
+  for (size_t i = 0; i < shape_.hidden.size(); ++i) {
+    std::vector<double> x = Linear(stack + "." + std::to_string(2 * i),
+                                   shape_.hidden[i], all.back());
+    for (double& value : x) value = Activate(value);
+    all.push_back(std::move(x));
+  }
+  return all;
+}
+
+ReferenceMlp::Output ReferenceMlp::Forward(const float* observation) const {
+  return {Linear(Head(true), shape_.actions,
+                 Hidden(Stack(true), observation).back()),
+          Linear(Head(false), 1, Hidden(Stack(false), observation).back())[0]};
+}
+
+std::vector<double> ReferenceMlp::LogProbs(const Output& output) const {
+  const double largest =
+      *std::max_element(output.policy.begin(), output.policy.end());
+  double sum = 0;
+  for (const double logit : output.policy) sum += std::exp(logit - largest);
+  std::vector<double> log_probs = output.policy;
+  for (double& x : log_probs) x -= largest + std::log(sum);
+  return log_probs;
+}
+
+double ReferenceMlp::LogProb(const Output& output, const double* action) const {
+  if (!shape_.continuous) {
+    return LogProbs(output)[static_cast<size_t>(action[0])];
+  }
+  double log_prob = 0;
+  for (int a = 0; a < shape_.actions; ++a) {
+    const double std = std::exp(LogStd(a));
+    const double z = (action[a] - output.policy[a]) / std;
+    log_prob +=
+        -0.5 * z * z - std::log(std) - 0.5 * std::log(2 * std::numbers::pi);
+  }
+  return log_prob;
+}
+
+double ReferenceMlp::Entropy(const Output& output) const {
+  double entropy = 0;
+  if (shape_.continuous) {
+    for (int a = 0; a < shape_.actions; ++a) {
+      entropy += 0.5 + 0.5 * std::log(2 * std::numbers::pi) + LogStd(a);
+    }
+  } else {
+    for (const double x : LogProbs(output)) entropy -= std::exp(x) * x;
+  }
+  return entropy;
+}
+
+void ReferenceMlp::Backward(bool policy, const float* observation,
+                            const std::vector<double>& d_out,
+                            std::vector<double>* gradient) const {
+  const Activations hidden = Hidden(Stack(policy), observation);
+  std::vector<double> d = d_out;
+  for (size_t layer = hidden.size(); layer-- > 0;) {
+    const std::vector<double>& in = hidden[layer];
+    const std::string name =
+        layer + 1 == hidden.size()
+            ? Head(policy)
+            : Stack(policy) + "." + std::to_string(2 * layer);
+    const int64_t weight = At(name + ".weight");
+    const int64_t bias = At(name + ".bias");
+    std::vector<double> d_in(in.size());
+    for (size_t o = 0; o < d.size(); ++o) {
+      (*gradient)[bias + o] += d[o];
+      for (size_t i = 0; i < in.size(); ++i) {
+        (*gradient)[weight + o * in.size() + i] += d[o] * in[i];
+        d_in[i] += d[o] * parameters_[weight + o * in.size() + i];
+      }
+    }
+    if (layer == 0) return;
+    for (size_t i = 0; i < in.size(); ++i) {
+      d_in[i] *= shape_.activation == Activation::kTanh ? 1 - in[i] * in[i]
+                 : in[i] > 0                            ? 1
+                                                        : 0;
+    }
+    d = std::move(d_in);
+  }
+}
+
+double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
+                               const PpoLoss& loss, PpoSums* sums,
+                               std::vector<double>* gradient) const {
+  const float* observation =
+      samples.observations + int64_t{row} * shape_.observations;
+  const Output output = Forward(observation);
+  std::vector<double> action;
+  if (shape_.continuous) {
+    const float* from =
+        samples.continuous_actions + int64_t{row} * shape_.actions;
+    action.assign(from, from + shape_.actions);
+  } else {
+    action = {static_cast<double>(samples.discrete_actions[row])};
+  }
+
+  const double log_ratio =
+      LogProb(output, action.data()) - samples.log_prob[row];
+  const double ratio = std::exp(log_ratio);
+  const double advantage =
+      (samples.advantage[row] - static_cast<double>(loss.advantage.mean)) *
+      loss.advantage.scale;
+  const double clip = loss.clip_ratio;
+  const double limited = std::clamp(ratio, 1 - clip, 1 + clip);
+  const double policy_loss = std::max(-advantage * ratio, -advantage * limited);
+
+  const double target = samples.returns[row];
+  const double old_value = samples.value[row];
+  double value_loss = 0.5 * std::pow(output.value - target, 2);
+  double d_value = output.value - target;
+  if (loss.value_clip > 0) {
+    const double change = output.value - old_value;
+    const double bounded =
+        std::clamp<double>(change, -loss.value_clip, loss.value_clip);
+    const double other = 0.5 * std::pow(old_value + bounded - target, 2);
+    if (other > value_loss) {
+      d_value = bounded == change ? old_value + bounded - target : 0;
+      value_loss = other;
+    }
+  }
+
+  const double entropy = Entropy(output);
+  if (sums != nullptr) {
+    *sums += {1,
+              policy_loss,
+              value_loss,
+              entropy,
+              -log_ratio,
+              (ratio - 1) - log_ratio,
+              std::abs(ratio - 1) > clip ? 1.0 : 0.0};
+  }
+  if (gradient != nullptr) {
+    const double d_log_prob =
+        -advantage * ratio >= -advantage * limited ? -advantage * ratio : 0;
+    std::vector<double> d_policy(shape_.actions);
+    const std::vector<double> log_probs =
+        shape_.continuous ? std::vector<double>() : LogProbs(output);
+    for (int a = 0; a < shape_.actions; ++a) {
+      if (shape_.continuous) {
+        const double variance = std::exp(2 * LogStd(a));
+        const double off = action[a] - output.policy[a];
+        d_policy[a] = d_log_prob * off / variance / loss.divisor;
+        (*gradient)[At("actor_logstd") + a] +=
+            (d_log_prob * (off * off / variance - 1) - loss.entropy_cost) /
+            loss.divisor;
+      } else {
+        const double p = std::exp(log_probs[a]);
+        const double d_entropy = -p * (log_probs[a] + entropy);
+        d_policy[a] = (d_log_prob * ((a == action[0] ? 1 : 0) - p) -
+                       loss.entropy_cost * d_entropy) /
+                      loss.divisor;
+      }
+    }
+    Backward(true, observation, d_policy, gradient);
+    Backward(false, observation, {loss.value_cost * d_value / loss.divisor},
+             gradient);
+  }
+  return policy_loss - loss.entropy_cost * entropy +
+         loss.value_cost * value_loss;
+}
+
+double ReferenceMlp::Ppo(const PpoSamples& samples,
+                         std::span<const int32_t> rows, const PpoLoss& loss,
+                         PpoSums* sums, std::vector<double>* gradient) const {
+  double total = 0;
+  for (const int32_t row : rows) {
+    if (samples.valid != nullptr && samples.valid[row] == 0) continue;
+    total += PpoSample(samples, row, loss, sums, gradient);
+  }
+  return total / loss.divisor;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,122 @@
+#include "learner/nn/policies.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "learner/nn/sampling.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+ActorCritic MakeNet(bool continuous) {
+  Spaces spaces = VectorSpaces(4, 3);
+  spaces.continuous = continuous;
+  ActorCritic net =
+      ActorCritic::Make(spaces, v1::ModelConfig(), torch::kCPU).value();
+  net.Initialize(5);
+  // Off the nearly uniform policy that initialisation gives.
+  torch::manual_seed(9);
+  net.parameters().add_(0.1 * torch::randn_like(net.parameters()));
+  return net;
+}
+
+TEST(PoliciesTest, KernelDecisionsHaveTorchsProbabilitiesAndValues) {
+  const ActorCritic net = MakeNet(/*continuous=*/false);
+  const int64_t N = 33;
+  torch::Tensor observation = torch::randn({N, 4});
+  const auto policy = MakeNetworkPolicy(&net);
+  std::vector<int64_t> action(N);
+  std::vector<float> log_prob(N), value(N);
+  Random rng(1);
+  policy->Decide({.vector = observation.data_ptr<float>(), .rows = N}, false,
+                 &rng,
+                 {.discrete = action.data(),
+                  .log_prob = log_prob.data(),
+                  .value = value.data()});
+  torch::NoGradGuard no_grad;
+  const auto want = net.Forward(observation);
+  const torch::Tensor log_softmax = torch::log_softmax(want.policy, 1);
+  for (int64_t i = 0; i < N; ++i) {
+    EXPECT_NEAR(log_prob[i], log_softmax[i][action[i]].item<float>(), 1e-5);
+    EXPECT_NEAR(value[i], want.value[i].item<float>(), 1e-5);
+  }
+}
+
+TEST(PoliciesTest, GreedyTakesTheLargestLogit) {
+  const ActorCritic net = MakeNet(/*continuous=*/false);
+  torch::Tensor observation = torch::randn({16, 4});
+  const auto policy = MakeFrozenPolicy(net);
+  std::vector<int64_t> action(16);
+  std::vector<float> log_prob(16), value(16);
+  Random rng(1);
+  policy->Decide({.vector = observation.data_ptr<float>(), .rows = 16}, true,
+                 &rng,
+                 {.discrete = action.data(),
+                  .log_prob = log_prob.data(),
+                  .value = value.data()});
+  torch::NoGradGuard no_grad;
+  const torch::Tensor want = net.Forward(observation).policy.argmax(1);
+  for (int i = 0; i < 16; ++i) EXPECT_EQ(action[i], want[i].item<int64_t>());
+}
+
+TEST(PoliciesTest, AFrozenPolicyDoesNotSeeLaterWeights) {
+  const ActorCritic net = MakeNet(/*continuous=*/false);
+  const auto frozen = MakeFrozenPolicy(net);
+  const torch::Tensor observation = torch::ones({1, 4});
+  float before = 0, after = 0;
+  const Observations seen{.vector = observation.data_ptr<float>(), .rows = 1};
+  frozen->Value(seen, &before);
+  net.parameters().add_(1);
+  frozen->Value(seen, &after);
+  EXPECT_EQ(before, after);
+}
+
+TEST(PoliciesTest, ContinuousLogProbabilitiesAreTheDensitys) {
+  const ActorCritic net = MakeNet(/*continuous=*/true);
+  const int64_t N = 20, A = 3;
+  torch::Tensor observation = torch::randn({N, 4});
+  const auto policy = MakeNetworkPolicy(&net);
+  std::vector<float> action(N * A), log_prob(N), value(N);
+  Random rng(1);
+  policy->Decide({.vector = observation.data_ptr<float>(), .rows = N}, false,
+                 &rng,
+                 {.continuous = action.data(),
+                  .log_prob = log_prob.data(),
+                  .value = value.data()});
+  torch::NoGradGuard no_grad;
+  const torch::Tensor mean = net.Forward(observation).policy;
+  const torch::Tensor std = net.log_std().exp();
+  for (int64_t i = 0; i < N; ++i) {
+    double want = 0;
+    for (int64_t a = 0; a < A; ++a) {
+      const double s = std[a].item<double>();
+      const double z = (action[i * A + a] - mean[i][a].item<double>()) / s;
+      want += -0.5 * z * z - std::log(s) - 0.5 * std::log(2 * M_PI);
+    }
+    EXPECT_NEAR(log_prob[i], want, 1e-4);
+  }
+}
+
+TEST(SamplingTest, FrequenciesFollowTheLogits) {
+  const std::vector<float> logits = {0.0f, 1.0f, -1.0f};
+  const int kDraws = 30000;
+  std::vector<int> count(3);
+  Random rng(3);
+  int64_t action;
+  float log_prob;
+  for (int i = 0; i < kDraws; ++i) {
+    SampleCategorical(logits.data(), 1, 3, false, &rng, &action, &log_prob);
+    ++count[action];
+  }
+  const double total = std::exp(0.0) + std::exp(1.0) + std::exp(-1.0);
+  for (int a = 0; a < 3; ++a) {
+    const double p = std::exp(logits[a]) / total;
+    EXPECT_NEAR(count[a] / static_cast<double>(kDraws), p,
+                5 * std::sqrt(p * (1 - p) / kDraws));
+  }
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,116 @@
+#include "learner/rollout/normalizer.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/random.h"
+
+namespace flotilla {
+namespace {
+
+v1::ModelConfig Both() {
+  v1::ModelConfig config;
+  config.set_normalize_observations(true);
+  config.set_normalize_rewards(true);
+  return config;
+}
+
+TEST(NormalizerTest, ScalesByTheMeanAndDeviationOfAllThatWasAdded) {
+  Normalizer n(Both(), 0.9, /*features=*/2, /*rows=*/1);
+  Random rng(1);
+  std::vector<double> all[2];
+  for (int rollout = 0; rollout < 3; ++rollout) {
+    for (int i = 0; i < 50; ++i) {
+      float x[2] = {static_cast<float>(3 + 2 * rng.Normal()),
+                    static_cast<float>(-1 + 0.1 * rng.Normal())};
+      all[0].push_back(x[0]);
+      all[1].push_back(x[1]);
+      n.Observe(x, 1);
+    }
+    n.Add(n.Take());
+  }
+  float x[2] = {4.0f, -1.05f};
+  n.Scale(x, 1);
+  const float raw[2] = {4.0f, -1.05f};
+  for (int d = 0; d < 2; ++d) {
+    double mean = 0, variance = 0;
+    for (double v : all[d]) mean += v / all[d].size();
+    for (double v : all[d]) variance += (v - mean) * (v - mean) / all[d].size();
+    EXPECT_NEAR(x[d], (raw[d] - mean) / std::sqrt(variance + 1e-8), 1e-4);
+  }
+}
+
+TEST(NormalizerTest, RewardsAreScaledByTheDiscountedReturnsDeviation) {
+  const double discount = 0.9;
+  Normalizer n(Both(), discount, 1, /*rows=*/1);
+  Random rng(2);
+  double running = 0;
+  std::vector<double> returns;
+  for (int i = 0; i < 200; ++i) {
+    float reward = static_cast<float>(rng.Normal());
+    const uint8_t ended = i % 17 == 16;
+    running = running * discount + reward;
+    returns.push_back(running);
+    if (ended) running = 0;
+    const float before = reward;
+    n.Reward(0, 1, &ended, &reward);
+    EXPECT_EQ(reward, before);  // nothing was added yet
+  }
+  n.Add(n.Take());
+  double mean = 0, variance = 0;
+  for (double v : returns) mean += v / returns.size();
+  for (double v : returns) variance += (v - mean) * (v - mean) / returns.size();
+  float reward = 0.5f;
+  const uint8_t ended = 0;
+  n.Reward(0, 1, &ended, &reward);
+  EXPECT_NEAR(reward, 0.5 / std::sqrt(variance + 1e-8), 1e-4);
+}
+
+TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
+  Normalizer a(Both(), 0.9, 1, 1), b(Both(), 0.9, 1, 1);
+  for (int i = 0; i < 10; ++i) {
+    float x = static_cast<float>(i), y = static_cast<float>(-3 * i);
+    a.Observe(&x, 1);
+    b.Observe(&y, 1);
+  }
+  std::vector<double> sum = a.Take();
+  const std::vector<double> other = b.Take();
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += other[i];
+  a.Add(sum);
+  b.Add(sum);
+  EXPECT_TRUE(torch::equal(a.observation_sums(), b.observation_sums()));
+  float x = 2, y = 2;
+  a.Scale(&x, 1);
+  b.Scale(&y, 1);
+  EXPECT_EQ(x, y);
+}
+
+TEST(NormalizerTest, EvaluationScalesObservationsOnlyAndAnyNumberOfRows) {
+  Normalizer n(Both(), 0.9, 1, /*rows=*/1);
+  for (float x : {1.0f, 3.0f}) n.Observe(&x, 1);
+  n.Add(n.Take());
+  Normalizer frozen = n.ForEvaluation();
+  std::vector<float> reward(1000, 7.0f);
+  const std::vector<uint8_t> ended(1000, 0);
+  frozen.Reward(0, 1000, ended.data(), reward.data());
+  EXPECT_EQ(reward.front(), 7.0f);
+  for (float x : {100.0f, 300.0f}) n.Observe(&x, 1);
+  n.Add(n.Take());
+  float x = 3;
+  frozen.Scale(&x, 1);
+  EXPECT_NEAR(x, 1, 1e-6);
+}
+
+TEST(NormalizerTest, OffChangesNothing) {
+  Normalizer n;
+  float x[2] = {100, -100};
+  const uint8_t ended[2] = {0, 0};
+  n.Observe(x, 1);
+  n.Reward(0, 2, ended, x);
+  EXPECT_EQ(x[0], 100);
+  EXPECT_TRUE(n.Take().empty());
+}
+
+}  // namespace
+}  // namespace flotilla

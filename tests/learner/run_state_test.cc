@@ -1,0 +1,138 @@
+#include "learner/run_state.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "learner/collective/solo_collective.h"
+#include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/testing/spaces.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+v1::RunConfig Config() {
+  v1::RunConfig config;
+  config.mutable_ppo();
+  config.mutable_env()->set_num_envs(4);
+  config.mutable_rollout()->set_length(8);
+  config.mutable_model()->set_normalize_observations(true);
+  config.mutable_model()->set_normalize_rewards(true);
+  return config;
+}
+
+// A learner that has done something: weights, moments and sums are not zero.
+struct Learner {
+  explicit Learner(uint64_t seed) {
+    v1::RunConfig config = Config();
+    config.set_seed(seed);
+    algorithm = MakeAlgorithm(config, VectorSpaces(4, 2), torch::kCPU).value();
+    normalizer = Normalizer(config.model(), 0.99, 4, 4);
+    torch::manual_seed(seed);
+    torch::Tensor seen = torch::randn({4, 4});
+    normalizer.Observe(seen.data_ptr<float>(), 4);
+    normalizer.Add(normalizer.Take());
+    Step();
+  }
+  void Step() {
+    SoloCollective alone;
+    torch::manual_seed(99);
+    ASSERT_TRUE(algorithm
+                    ->Update(RandomRollout(VectorSpaces(4, 2), 8, 4),
+                             {progress.update++, 0, &alone})
+                    .ok());
+  }
+  LiveState live() { return LiveState(algorithm.get(), &normalizer); }
+
+  std::unique_ptr<Algorithm> algorithm;
+  Normalizer normalizer;
+  Progress progress;
+};
+
+void ExpectSameBits(Learner* a, Learner* b) {
+  for (bool weights : {true, false}) {
+    const auto x = weights ? a->live().Weights() : a->live().State();
+    const auto y = weights ? b->live().Weights() : b->live().State();
+    ASSERT_EQ(x.size(), y.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(x[i].name, y[i].name);
+      EXPECT_TRUE(torch::equal(x[i].tensor, y[i].tensor)) << x[i].name;
+    }
+  }
+}
+
+TEST(RunStateTest, ACheckpointRestoresEveryBitAndTrainingGoesOnAlike) {
+  TempDir folder;
+  Learner saved(1), resumed(2);
+  saved.progress.global_step = 12345;
+  saved.progress.wall_seconds = 0.1 + 0.2;
+  Snapshot snapshot;
+  TakeSnapshot(saved.live(), saved.progress, &snapshot);
+  CheckpointStore store(folder.path(), 3);
+  ASSERT_TRUE(store.Save(ToCheckpoint(snapshot, Config())).ok());
+  const auto data = LoadCheckpoint(folder.path() + "/latest").value();
+  ASSERT_TRUE(FromCheckpoint(data, resumed.live(), &resumed.progress).ok());
+  ExpectSameBits(&saved, &resumed);
+  EXPECT_EQ(resumed.progress.global_step, 12345);
+  EXPECT_EQ(resumed.progress.wall_seconds, 0.1 + 0.2);
+}
+
+TEST(RunStateTest, ASnapshotUndoesAnUpdate) {
+  Learner learner(1), twin(1);
+  Snapshot snapshot;
+  TakeSnapshot(learner.live(), learner.progress, &snapshot);
+  learner.Step();
+  RestoreSnapshot(snapshot, learner.live(), &learner.progress);
+  ExpectSameBits(&learner, &twin);
+  EXPECT_EQ(learner.progress.update, twin.progress.update);
+}
+
+TEST(RunStateTest, EveryoneTakesTheSourcesState) {
+  Learner want(2);
+  want.progress.update = 7;
+  std::vector<std::unique_ptr<Learner>> learners;
+  for (uint64_t seed : {1, 2, 3}) {
+    learners.push_back(std::make_unique<Learner>(seed));
+  }
+  learners[1]->progress.update = 7;
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    Learner* mine = learners[assignment.rank()].get();
+    auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                     coordinator, torch::kCPU)
+                          .value();
+    EXPECT_TRUE(ShareState(collective.get(), /*source=*/1, mine->live(),
+                           &mine->progress)
+                    .ok());
+  });
+  for (const auto& learner : learners) {
+    ExpectSameBits(learner.get(), &want);
+    EXPECT_EQ(learner->progress.update, 7);
+  }
+}
+
+TEST(RunStateTest, ACheckpointOfAnotherNetworkIsRefusedByTensor) {
+  Learner saved(1);
+  Snapshot snapshot;
+  TakeSnapshot(saved.live(), saved.progress, &snapshot);
+  CheckpointData data = ToCheckpoint(snapshot, Config());
+  data.weights["actor.2.weight"] = torch::zeros({3, 3});
+  Learner other(2);
+  const absl::Status status =
+      FromCheckpoint(data, other.live(), &other.progress);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              testing::AllOf(testing::HasSubstr("actor.2.weight"),
+                             testing::HasSubstr("[64, 64]"),
+                             testing::HasSubstr("[3, 3]")));
+}
+
+TEST(RunStateTest, ProgressWithoutANumberIsDataLoss) {
+  auto text = ToText(Progress());
+  text.erase("global_step");
+  EXPECT_EQ(ProgressFromText(text).status().code(),
+            absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace flotilla

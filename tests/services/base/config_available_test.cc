@@ -1,0 +1,43 @@
+#include "services/base/config_available.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/config.h"
+
+namespace flotilla {
+namespace {
+
+v1::RunConfig With(const std::string& text) {
+  v1::RunConfig config;
+  config.mutable_ppo();
+  EXPECT_TRUE(ApplyOverride(text, &config).ok()) << text;
+  return config;
+}
+
+TEST(ConfigAvailableTest, WhatShipsIsAvailable) {
+  v1::RunConfig config;
+  config.mutable_ppo();
+  EXPECT_TRUE(CheckAvailable(config).ok());
+}
+
+TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
+  for (const char* text :
+       {"env.id=gym:Acrobot-v1", "env.remote_workers=1", "model.encoder=RESNET",
+        "model.recurrent=LSTM", "optimizer.type=MUON",
+        "rollout.overlap_one_update=true",
+        "distributed.preemption_fraction=0.6",
+        "distributed.gradients=BUCKETS"}) {
+    const absl::Status status = CheckAvailable(With(text));
+    const std::string field(text, std::string(text).find('='));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(status.message()), testing::StartsWith(field));
+  }
+  v1::RunConfig dqn;
+  dqn.mutable_dqn();
+  EXPECT_THAT(
+      std::string(CheckAvailable(dqn).message()),
+      testing::AllOf(testing::HasSubstr("dqn"), testing::HasSubstr("ppo")));
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,626 @@
+#include "services/coordinator/coordinator_service.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/services/rpc/health_client.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+// The service on the wire, as a client that is not ours sees it.
+
+namespace flotilla {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Stub = v1::CoordinatorService::Stub;
+
+// A Session call by hand.
+class RawSession {
+ public:
+  explicit RawSession(Stub* stub) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(60));
+    stream_ = stub->Session(&context_);
+  }
+
+  bool Send(const v1::Member& member, uint64_t generation = 0) {
+    v1::Heartbeat beat;
+    beat.set_member_id(member.id());
+    beat.set_incarnation(member.incarnation());
+    beat.set_generation(generation);
+    beat.set_phase(v1::STEPPING);
+    return stream_->Write(beat);
+  }
+  bool Read(v1::Command* command) { return stream_->Read(command); }
+
+  // Reads on until a command fits: there may be older ones on the way. False,
+  // with the last one, if none does.
+  bool ReadUntil(const std::function<bool(const v1::Command&)>& fits,
+                 v1::Command* command) {
+    while (stream_->Read(command)) {
+      if (fits(*command)) return true;
+    }
+    return false;
+  }
+  void HalfClose() { stream_->WritesDone(); }
+  void Cancel() { context_.TryCancel(); }
+  absl::Status Finish() {
+    v1::Command rest;
+    while (stream_->Read(&rest)) {
+    }
+    return FromGrpc(stream_->Finish());
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::Heartbeat, v1::Command>> stream_;
+};
+
+class CoordinatorServiceTest : public ::testing::Test {
+ protected:
+  void Start(int min, int max) { Start(TestCoordinator::Options(min, max)); }
+  void Start(const CoordinatorServiceOptions& options) {
+    coordinator_.reset();
+    coordinator_ = std::make_unique<TestCoordinator>(options);
+    stub_ = coordinator_->Stub();
+  }
+
+  absl::StatusOr<v1::RegisterResponse> Register(const v1::Member& member) {
+    v1::RegisterRequest request;
+    *request.mutable_member() = member;
+    return Call(stub_.get(), &Stub::Register, request);
+  }
+
+  absl::StatusOr<v1::Assignment> Join(const v1::Member& member,
+                                      int64_t timeout_ms = 10'000,
+                                      uint64_t after = 0) {
+    v1::JoinGenerationRequest request;
+    request.set_member_id(member.id());
+    request.set_incarnation(member.incarnation());
+    request.set_timeout_ms(timeout_ms);
+    request.set_after_generation(after);
+    return Call(stub_.get(), &Stub::JoinGeneration, request);
+  }
+
+  absl::Status Fail(const v1::Member& member, uint64_t generation) {
+    v1::ReportFailureRequest request;
+    request.set_member_id(member.id());
+    request.set_generation(generation);
+    request.set_reason("it broke");
+    return Call(stub_.get(), &Stub::ReportFailure, request).status();
+  }
+
+  absl::Status Set(uint64_t generation, const std::string& key,
+                   const std::string& value) {
+    v1::KvSetRequest request;
+    request.set_generation(generation);
+    request.set_key(key);
+    request.set_value(value);
+    return Call(stub_.get(), &Stub::KvSet, request).status();
+  }
+
+  absl::StatusOr<std::string> Get(uint64_t generation, const std::string& key,
+                                  int64_t timeout_ms = 10'000) {
+    v1::KvGetRequest request;
+    request.set_generation(generation);
+    request.set_key(key);
+    request.set_timeout_ms(timeout_ms);
+    auto response = Call(stub_.get(), &Stub::KvGet, request);
+    if (!response.ok()) return response.status();
+    return response->value();
+  }
+
+  v1::Status GetStatus() {
+    return *Call(stub_.get(), &Stub::GetStatus, v1::GetStatusRequest());
+  }
+
+  // A world of one, whose member sends no heartbeats.
+  void FormOne() {
+    ASSERT_OK(Register(TestLearner(0)));
+    ASSERT_OK(Join(TestLearner(0)));
+  }
+
+  std::unique_ptr<TestCoordinator> coordinator_;
+  std::unique_ptr<Stub> stub_;
+};
+
+CoordinatorServiceOptions Patient(int min, int max) {
+  CoordinatorServiceOptions options = TestCoordinator::Options(min, max);
+  options.roster.dead_after = absl::Seconds(60);
+  return options;
+}
+
+TEST_F(CoordinatorServiceTest, ManyJoinOneGenerationAtOnce) {
+  constexpr int kLearners = 16;
+  Start(Patient(kLearners, kLearners));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kLearners; ++i) {
+    threads.emplace_back([&, i] {
+      ASSERT_OK(Register(TestLearner(i)));
+      ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(i)));
+      EXPECT_EQ(place.generation(), 1u);
+      EXPECT_EQ(place.world_size(), kLearners);
+      EXPECT_EQ(place.rank(), i);
+      EXPECT_EQ(place.learner(i).id(), TestLearner(i).id());
+      EXPECT_EQ(place.epoch(), GetStatus().epoch());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(CoordinatorServiceTest, RefusalsCarryCodeAndNames) {
+  Start(Patient(1, 1));
+  FormOne();
+  v1::Member other = TestLearner(1);
+  other.set_config_digest("def");
+  EXPECT_THAT(Register(other),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("abc"), HasSubstr("def"))));
+  ASSERT_OK(Register(TestLearner(1)));
+  EXPECT_THAT(Join(TestLearner(1)),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+  EXPECT_THAT(Join(TestLearner(2)), StatusIs(StatusCode::kNotFound));
+  EXPECT_THAT(Register(TestLearner(0, 0)),
+              StatusIs(StatusCode::kAlreadyExists));
+}
+
+TEST_F(CoordinatorServiceTest, JoinGivesUpAtItsDeadlineAndSaysWhoIsMissing) {
+  Start(Patient(2, 2));
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_OK(Register(TestLearner(1)));
+  EXPECT_THAT(
+      Join(TestLearner(0), 100),
+      StatusIs(StatusCode::kDeadlineExceeded,
+               AllOf(HasSubstr("1 of 2 learners have joined (learner/0/0)"),
+                     HasSubstr("not joined: learner/0/1"))));
+  // It may ask again for a moment, and then its wish is gone.
+  EXPECT_THAT(GetStatus().waiting_for(), HasSubstr("1 of 2"));
+  EXPECT_TRUE(Eventually([&] {
+    return GetStatus().waiting_for().find("0 of 2") != std::string::npos;
+  }));
+}
+
+TEST_F(CoordinatorServiceTest, JoinWhoseClientGoesAwayIsForgotten) {
+  Start(Patient(2, 2));
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_OK(Register(TestLearner(1)));
+  {
+    v1::JoinGenerationRequest request;
+    request.set_member_id(TestLearner(0).id());
+    request.set_incarnation(1);
+    request.set_timeout_ms(60'000);
+    EXPECT_THAT(Call(stub_.get(), &Stub::JoinGeneration, request,
+                     absl::Milliseconds(200)),
+                StatusIs(StatusCode::kDeadlineExceeded));
+  }
+  EXPECT_TRUE(Eventually([&] {
+    return GetStatus().waiting_for().find("0 of 2") != std::string::npos;
+  }));
+}
+
+TEST_F(CoordinatorServiceTest, SilentMemberIsDeadAndItsGenerationFenced) {
+  Start(2, 2);
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_OK(Register(TestLearner(1)));
+  std::thread other([&] { ASSERT_OK(Join(TestLearner(1))); });
+  ASSERT_OK(Join(TestLearner(0)));
+  other.join();
+
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0), 1));
+  while (command.fenced_generation() == 0) {
+    ASSERT_TRUE(session.Read(&command));
+    if (command.fenced_generation() > 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ASSERT_TRUE(session.Send(TestLearner(0), 1));
+  }
+  EXPECT_THAT(command.fence_reason(),
+              HasSubstr("rank 1 (learner/0/1) sent no heartbeat"));
+  EXPECT_EQ(command.state(), v1::FENCED);
+}
+
+TEST_F(CoordinatorServiceTest, FenceIsPushedAtOnceAndAbortsEveryCall) {
+  Start(Patient(1, 1));
+  FormOne();
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0), 1));
+  ASSERT_TRUE(session.Read(&command));
+  EXPECT_EQ(command.generation(), 1u);
+  EXPECT_EQ(command.state(), v1::ACTIVE);
+
+  std::thread waiter([&] {
+    EXPECT_THAT(Get(1, "never"),
+                StatusIs(StatusCode::kAborted, HasSubstr("it broke")));
+  });
+  ASSERT_OK(Set(1, "key", "value"));
+  ASSERT_OK(Fail(TestLearner(0), 1));
+  EXPECT_THAT(Set(1, "key", "value"),
+              StatusIs(StatusCode::kAborted, HasSubstr("it broke")));
+  EXPECT_TRUE(session.ReadUntil(  // without a heartbeat
+      [](const v1::Command& c) { return c.fenced_generation() == 1; },
+      &command));
+  waiter.join();
+  EXPECT_OK(Fail(TestLearner(0), 1));
+}
+
+TEST_F(CoordinatorServiceTest, NewerIncarnationEvictsTheOlder) {
+  Start(Patient(1, 1));
+  FormOne();
+  RawSession old(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(old.Send(TestLearner(0), 1));
+  ASSERT_TRUE(old.Read(&command));
+  ASSERT_OK(Register(TestLearner(0, 2)));
+  old.Send(TestLearner(0), 1);
+  EXPECT_THAT(old.Finish(),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("incarnation 2")));
+  ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(0, 2)));
+  EXPECT_EQ(place.generation(), 2u);
+}
+
+// ---- Sessions
+
+TEST_F(CoordinatorServiceTest, BrokenSessionMakesAMemberSuspectOnly) {
+  Start(Patient(1, 1));
+  FormOne();
+  auto session = std::make_unique<RawSession>(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session->Send(TestLearner(0), 1));
+  ASSERT_TRUE(session->Read(&command));
+  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
+  session->Cancel();
+  session->Finish().IgnoreError();
+  EXPECT_TRUE(
+      Eventually([&] { return GetStatus().learner(0).state() == "suspect"; }));
+  EXPECT_EQ(GetStatus().state(), v1::ACTIVE);
+
+  RawSession again(stub_.get());
+  ASSERT_TRUE(again.Send(TestLearner(0), 1));
+  ASSERT_TRUE(again.Read(&command));
+  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
+}
+
+TEST_F(CoordinatorServiceTest, HalfCloseEndsASessionInPeace) {
+  Start(Patient(1, 1));
+  ASSERT_OK(Register(TestLearner(0)));
+  RawSession session(stub_.get());
+  ASSERT_TRUE(session.Send(TestLearner(0)));
+  session.HalfClose();
+  EXPECT_OK(session.Finish());
+}
+
+TEST_F(CoordinatorServiceTest, SessionThatNeverSpeaksIsEnded) {
+  Start(1, 1);
+  RawSession session(stub_.get());
+  EXPECT_THAT(session.Finish(), StatusIs(StatusCode::kDeadlineExceeded,
+                                         HasSubstr("no heartbeat")));
+}
+
+TEST_F(CoordinatorServiceTest, SessionThatFallsSilentIsEnded) {
+  Start(1, 1);
+  ASSERT_OK(Register(TestLearner(0)));
+  RawSession session(stub_.get());
+  ASSERT_TRUE(session.Send(TestLearner(0)));
+  EXPECT_THAT(session.Finish(), StatusIs(StatusCode::kDeadlineExceeded));
+}
+
+TEST_F(CoordinatorServiceTest, NewerSessionOfAMemberReplacesTheOlder) {
+  Start(Patient(1, 1));
+  ASSERT_OK(Register(TestLearner(0)));
+  RawSession first(stub_.get()), second(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(first.Send(TestLearner(0)));
+  ASSERT_TRUE(Eventually(
+      [&] { return GetStatus().learner(0).phase() == v1::STEPPING; }));
+  ASSERT_TRUE(second.Send(TestLearner(0)));
+  ASSERT_TRUE(second.Read(&command));
+  EXPECT_THAT(first.Finish(), StatusIs(StatusCode::kAborted));
+  ASSERT_TRUE(second.Send(TestLearner(0)));
+  ASSERT_TRUE(second.Read(&command));
+  EXPECT_EQ(GetStatus().learner(0).state(), "joining");
+}
+
+TEST_F(CoordinatorServiceTest, SessionIsOfOneMember) {
+  Start(Patient(1, 1));
+  RawSession nameless(stub_.get()), mixed(stub_.get());
+  ASSERT_TRUE(nameless.Send(v1::Member()));
+  EXPECT_THAT(nameless.Finish(),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("member_id")));
+  ASSERT_TRUE(mixed.Send(TestLearner(0)));
+  ASSERT_TRUE(mixed.Send(TestLearner(1)));
+  EXPECT_THAT(mixed.Finish(), StatusIs(StatusCode::kInvalidArgument,
+                                       AllOf(HasSubstr("learner/0/0"),
+                                             HasSubstr("learner/0/1"))));
+}
+
+TEST_F(CoordinatorServiceTest, StrangersHeartbeatIsAskedToRegister) {
+  Start(Patient(1, 1));
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0)));
+  EXPECT_TRUE(session.ReadUntil(
+      [](const v1::Command& c) { return c.register_again(); }, &command));
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_TRUE(session.Send(TestLearner(0)));
+  EXPECT_TRUE(session.ReadUntil(
+      [](const v1::Command& c) { return !c.register_again(); }, &command));
+}
+
+// A client that sends and sends but never reads.
+TEST_F(CoordinatorServiceTest, ClientThatNeverReadsHarmsNobody) {
+  Start(Patient(1, 1));
+  ASSERT_OK(Register(TestLearner(0)));
+  RawSession deaf(stub_.get());
+  for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(deaf.Send(TestLearner(0)));
+  EXPECT_EQ(GetStatus().learner_size(), 1);
+  deaf.Cancel();
+  deaf.Finish().IgnoreError();
+}
+
+// ---- Key-value store
+
+TEST_F(CoordinatorServiceTest, WaitsForKeysUntilTheyCome) {
+  Start(Patient(1, 1));
+  FormOne();
+  std::thread getter([&] {
+    ASSERT_OK_AND_ASSIGN(const std::string value, Get(1, "b"));
+    EXPECT_EQ(value, "2");
+  });
+  std::thread waiter([&] {
+    v1::KvWaitRequest request;
+    request.set_generation(1);
+    request.add_key("a");
+    request.add_key("b");
+    request.set_timeout_ms(10'000);
+    EXPECT_OK(Call(stub_.get(), &Stub::KvWait, request));
+  });
+  ASSERT_OK(Set(1, "a", "1"));
+  ASSERT_OK(Set(1, "b", "2"));
+  getter.join();
+  waiter.join();
+}
+
+TEST_F(CoordinatorServiceTest, WaitForAKeyEndsAtItsDeadlineNamingIt) {
+  Start(Patient(1, 1));
+  FormOne();
+  EXPECT_THAT(Get(1, "missing", 100), StatusIs(StatusCode::kDeadlineExceeded,
+                                               HasSubstr("\"missing\"")));
+  EXPECT_THAT(Get(1, "missing", 0), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(Get(1, "missing", -5), StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_THAT(Get(2, "missing", 100),
+              StatusIs(StatusCode::kFailedPrecondition));
+  EXPECT_THAT(Get(0, "missing", 100), StatusIs(StatusCode::kInvalidArgument));
+}
+
+TEST_F(CoordinatorServiceTest, EveryKeyValueCallWorks) {
+  Start(Patient(1, 1));
+  FormOne();
+  v1::KvAddRequest add;
+  add.set_generation(1);
+  add.set_key("n");
+  add.set_amount(4);
+  EXPECT_EQ(Call(stub_.get(), &Stub::KvAdd, add)->value(), 4);
+  v1::KvCompareSetRequest swap;
+  swap.set_generation(1);
+  swap.set_key("n");
+  swap.set_expected("4");
+  swap.set_desired("5");
+  EXPECT_EQ(Call(stub_.get(), &Stub::KvCompareSet, swap)->value(), "5");
+  v1::KvCheckRequest check;
+  check.set_generation(1);
+  check.add_key("n");
+  EXPECT_TRUE(Call(stub_.get(), &Stub::KvCheck, check)->all_present());
+  v1::KvCountRequest count;
+  count.set_generation(1);
+  EXPECT_EQ(Call(stub_.get(), &Stub::KvCount, count)->count(), 1);
+  v1::KvDeleteRequest del;
+  del.set_generation(1);
+  del.set_key("n");
+  EXPECT_TRUE(Call(stub_.get(), &Stub::KvDelete, del)->deleted());
+  EXPECT_FALSE(Call(stub_.get(), &Stub::KvCheck, check)->all_present());
+}
+
+TEST_F(CoordinatorServiceTest, OversizedValueIsRefusedAndTheServerGoesOn) {
+  Start(Patient(1, 1));
+  FormOne();
+  EXPECT_THAT(Set(1, "key", std::string(2 << 20, 'x')),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("2097152")));
+  EXPECT_OK(Set(1, "key", std::string(1 << 20, 'x')));
+}
+
+TEST_F(CoordinatorServiceTest, AbandonedWaitCostsNothing) {
+  Start(Patient(1, 1));
+  FormOne();
+  v1::KvGetRequest request;
+  request.set_generation(1);
+  request.set_key("key");
+  request.set_timeout_ms(60'000);
+  EXPECT_THAT(Call(stub_.get(), &Stub::KvGet, request, absl::Milliseconds(100)),
+              StatusIs(StatusCode::kDeadlineExceeded));
+  EXPECT_OK(Set(1, "key", "v"));
+}
+
+// ---- Status, evaluation, stop
+
+TEST_F(CoordinatorServiceTest, WatchTellsChangesAndKeepsTelling) {
+  Start(Patient(1, 1));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       std::chrono::seconds(60));
+  v1::WatchStatusRequest request;
+  request.set_interval_ms(60'000);
+  auto watch = stub_->WatchStatus(&context, request);
+  v1::Status status;
+  ASSERT_TRUE(watch->Read(&status));
+  EXPECT_EQ(status.state(), v1::GATHERING);
+  FormOne();
+  do {
+    ASSERT_TRUE(watch->Read(&status));
+  } while (status.state() != v1::ACTIVE);
+  context.TryCancel();
+  while (watch->Read(&status)) {
+  }
+  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+
+  grpc::ClientContext often;
+  often.set_deadline(std::chrono::system_clock::now() +
+                     std::chrono::seconds(60));
+  request.set_interval_ms(1);  // a tenth of a second is the least
+  auto repeated = stub_->WatchStatus(&often, request);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(repeated->Read(&status));
+  often.TryCancel();
+}
+
+TEST_F(CoordinatorServiceTest, StopAndEvaluationReachEverySession) {
+  Start(Patient(1, 1));
+  FormOne();
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0), 1));
+  ASSERT_TRUE(session.Read(&command));
+
+  v1::ReportEvaluationRequest report;
+  report.set_member_id("learner/0/0");
+  report.mutable_evaluation()->set_round(1);
+  report.mutable_evaluation()->set_stop(true);
+  ASSERT_OK(Call(stub_.get(), &Stub::ReportEvaluation, report));
+  EXPECT_TRUE(session.ReadUntil(
+      [](const v1::Command& c) { return c.evaluation().stop(); }, &command));
+
+  v1::StopRequest stop;
+  stop.set_reason("enough");
+  EXPECT_EQ(Call(stub_.get(), &Stub::Stop, stop)->state(), v1::ACTIVE);
+  EXPECT_TRUE(session.ReadUntil([](const v1::Command& c) { return c.stop(); },
+                                &command));
+  EXPECT_EQ(command.stop_reason(), "enough");
+  EXPECT_TRUE(command.evaluation().stop());  // still
+
+  RawSession late(stub_.get());
+  ASSERT_TRUE(late.Send(TestLearner(0), 1));
+  ASSERT_TRUE(late.Read(&command));
+  EXPECT_TRUE(command.stop());
+  EXPECT_EQ(command.evaluation().round(), 1);
+  EXPECT_EQ(GetStatus().stop_reason(), "enough");
+}
+
+TEST_F(CoordinatorServiceTest, StopEndsWaitingJoins) {
+  Start(Patient(2, 2));
+  ASSERT_OK(Register(TestLearner(0)));
+  std::thread joiner([&] {
+    EXPECT_THAT(Join(TestLearner(0)),
+                StatusIs(StatusCode::kAborted, HasSubstr("enough")));
+  });
+  EXPECT_TRUE(Eventually([&] {
+    return GetStatus().waiting_for().find("1 of 2") != std::string::npos;
+  }));
+  v1::StopRequest stop;
+  stop.set_reason("enough");
+  ASSERT_OK(Call(stub_.get(), &Stub::Stop, stop));
+  joiner.join();
+}
+
+TEST_F(CoordinatorServiceTest, ElasticWorldFormsAfterItsLastCall) {
+  Start(Patient(1, 4));
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(0)));
+  EXPECT_EQ(place.world_size(), 1);
+}
+
+// ---- Shutdown and restart
+
+TEST_F(CoordinatorServiceTest, ShutdownLetsEverybodyGoAtOnce) {
+  Start(Patient(2, 2));
+  ASSERT_OK(Register(TestLearner(0)));
+  const auto going = StatusIs(StatusCode::kUnavailable);
+  std::thread joiner([&] { EXPECT_THAT(Join(TestLearner(0)), going); });
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0)));
+  ASSERT_TRUE(session.Read(&command));
+  EXPECT_TRUE(Eventually([&] {
+    return GetStatus().waiting_for().find("1 of 2") != std::string::npos;
+  }));
+  const absl::Time start = absl::Now();
+  std::thread reader([&] { EXPECT_THAT(session.Finish(), going); });
+  coordinator_->server()->Shutdown(absl::Seconds(60));
+  EXPECT_LT(absl::Now() - start, absl::Seconds(30));
+  joiner.join();
+  reader.join();
+}
+
+TEST_F(CoordinatorServiceTest, JournalCarriesNumbersOverARestart) {
+  TempDir folder;
+  CoordinatorServiceOptions options = Patient(1, 1);
+  options.journal = folder / "journal";
+  options.roster.run_id = "run-1";
+  Start(options);
+  FormOne();
+  const std::string epoch = GetStatus().epoch();
+  ASSERT_OK(Fail(TestLearner(0), 1));
+
+  Start(options);
+  EXPECT_NE(GetStatus().epoch(), epoch);
+  EXPECT_EQ(GetStatus().generation(), 1u);
+  EXPECT_THAT(Set(1, "key", "v"), StatusIs(StatusCode::kAborted));
+  ASSERT_OK(Register(TestLearner(0, 2)));
+  ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(0, 2)));
+  EXPECT_EQ(place.generation(), 2u);
+}
+
+TEST_F(CoordinatorServiceTest, JournalKnowsAGenerationBeforeItsMembersDo) {
+  TempDir folder;
+  CoordinatorServiceOptions options = Patient(1, 1);
+  options.journal = folder / "journal";
+  Start(options);
+  FormOne();
+  EXPECT_THAT(ReadFile(options.journal),
+              AllOf(HasSubstr("generation: 1"), HasSubstr("learner/0/0")));
+}
+
+TEST(CoordinatorServiceMakeTest, RefusesJournalsItCannotUse) {
+  TempDir folder;
+  CoordinatorServiceOptions options = TestCoordinator::Options(1, 1);
+  options.journal = folder / "journal";
+  WriteFile(options.journal, "garbage");
+  EXPECT_THAT(CoordinatorService::Make(options),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("journal")));
+  EXPECT_EQ(ReadFile(options.journal), "garbage");
+
+  std::filesystem::remove(options.journal);
+  options.roster.run_id = "run-1";
+  { TestCoordinator first(options); }
+  options.roster.run_id = "run-2";
+  EXPECT_THAT(CoordinatorService::Make(options),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("run-1"), HasSubstr("run-2"))));
+
+  options.journal = folder / "no/such/folder";
+  ASSERT_OK_AND_ASSIGN(auto service, CoordinatorService::Make(options));
+  EXPECT_THAT(service->Start(), StatusIs(StatusCode::kNotFound));
+}
+
+TEST_F(CoordinatorServiceTest, HealthKnowsTheCoordinator) {
+  Start(Patient(1, 1));
+  ASSERT_OK_AND_ASSIGN(auto channel, MakeChannel(coordinator_->address(), {}));
+  ASSERT_OK_AND_ASSIGN(const auto status,
+                       CheckHealth(channel, "flotilla.v1.CoordinatorService"));
+  EXPECT_EQ(status, HealthResponse::SERVING);
+}
+
+}  // namespace
+}  // namespace flotilla

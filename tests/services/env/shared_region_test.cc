@@ -1,0 +1,124 @@
+#include "services/env/shared_region.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+using testing::HasSubstr;
+
+OwnedFd Copy(int fd) { return OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)); }
+
+OwnedFd Memfd(size_t bytes, int seals) {
+  OwnedFd fd(memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  EXPECT_EQ(ftruncate(fd.get(), static_cast<off_t>(bytes)), 0);
+  EXPECT_EQ(fcntl(fd.get(), F_ADD_SEALS, seals), 0);
+  return fd;
+}
+
+TEST(SharedRegionTest, BothSidesSeeTheSameBytes) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion ours, SharedRegion::Create(4096));
+  ASSERT_OK_AND_ASSIGN(const SharedRegion theirs,
+                       SharedRegion::Map(Copy(ours.fd()), 4096));
+  EXPECT_EQ(ours.bytes()[4095], std::byte{0});
+  theirs.bytes()[4095] = std::byte{7};
+  EXPECT_EQ(ours.bytes()[4095], std::byte{7});
+}
+
+TEST(SharedRegionTest, SizeCannotChangeOnceMade) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(4096));
+  EXPECT_NE(ftruncate(region.fd(), 0), 0);
+  EXPECT_NE(ftruncate(region.fd(), 8192), 0);
+}
+
+TEST(SharedRegionTest, UnsealedRegionIsRefused) {
+  for (int seals : {0, F_SEAL_GROW, F_SEAL_SHRINK}) {
+    EXPECT_THAT(SharedRegion::Map(Memfd(128, seals), 128),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("F_SEAL_SHRINK | F_SEAL_GROW")));
+  }
+}
+
+TEST(SharedRegionTest, RegionOfAnotherSizeIsRefused) {
+  for (size_t bytes : {127, 129, 0}) {
+    EXPECT_THAT(
+        SharedRegion::Map(Memfd(bytes, F_SEAL_GROW | F_SEAL_SHRINK), 128),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("want 128")));
+  }
+}
+
+TEST(SharedRegionTest, ReadOnlyRegionIsRefused) {
+  EXPECT_THAT(
+      SharedRegion::Map(Memfd(128, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_WRITE),
+                        128),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("cannot map")));
+}
+
+TEST(SharedRegionTest, FileIsNoRegion) {
+  const TempDir dir;
+  WriteFile(dir / "file", std::string(128, 'x'));
+  EXPECT_THAT(
+      SharedRegion::Map(OwnedFd(open((dir / "file").c_str(), O_RDWR)), 128),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a memfd")));
+}
+
+TEST(RegionReceiverTest, TakesTheDescriptorThatComesWithTheToken) {
+  ASSERT_OK_AND_ASSIGN(const auto receiver, RegionReceiver::Listen());
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
+  // Strangers first: a wrong token, a longer one, and one who says nothing.
+  ASSERT_OK(SendRegion(receiver->socket(), "guess", region.fd()));
+  ASSERT_OK(
+      SendRegion(receiver->socket(), receiver->token() + "x", region.fd()));
+  OwnedFd silent(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, receiver->socket().data() + 1,
+              receiver->socket().size() - 1);
+  ASSERT_EQ(
+      connect(silent.get(), reinterpret_cast<sockaddr*>(&address),
+              offsetof(sockaddr_un, sun_path) + receiver->socket().size()),
+      0);
+  ASSERT_OK(SendRegion(receiver->socket(), receiver->token(), region.fd()));
+  ASSERT_OK_AND_ASSIGN(OwnedFd fd, receiver->Receive(absl::Seconds(30)));
+  EXPECT_OK(SharedRegion::Map(std::move(fd), 64));
+}
+
+TEST(RegionReceiverTest, GivesUpAtTheDeadline) {
+  ASSERT_OK_AND_ASSIGN(const auto receiver, RegionReceiver::Listen());
+  EXPECT_THAT(receiver->Receive(absl::Milliseconds(50)),
+              StatusIs(absl::StatusCode::kDeadlineExceeded,
+                       HasSubstr(receiver->socket())));
+}
+
+TEST(RegionReceiverTest, TokensAreNotRepeated) {
+  ASSERT_OK_AND_ASSIGN(const auto one, RegionReceiver::Listen());
+  ASSERT_OK_AND_ASSIGN(const auto two, RegionReceiver::Listen());
+  EXPECT_EQ(one->token().size(), 16u);
+  EXPECT_NE(one->token(), two->token());
+  EXPECT_NE(one->socket(), two->socket());
+}
+
+TEST(SendRegionTest, NobodyThereIsUnavailable) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
+  EXPECT_THAT(SendRegion("@flotilla-test-nobody", "token", region.fd()),
+              StatusIs(absl::StatusCode::kUnavailable,
+                       HasSubstr("@flotilla-test-nobody")));
+  EXPECT_THAT(SendRegion(std::string(200, 'x'), "token", region.fd()),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+}  // namespace
+}  // namespace flotilla

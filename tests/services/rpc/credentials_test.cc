@@ -1,0 +1,218 @@
+#include "services/rpc/credentials.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "services/rpc/server.h"
+#include "tests/services/rpc/certificates.h"
+#include "tests/services/rpc/health_client.h"
+#include "tests/testing/in_process_server.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+RpcCredentials TokenFrom(const std::string& path) {
+  RpcCredentials credentials;
+  credentials.token_file = path;
+  return credentials;
+}
+
+TEST(CredentialsTest, EqualInConstantTimeIsEquality) {
+  EXPECT_TRUE(EqualInConstantTime("", ""));
+  EXPECT_TRUE(EqualInConstantTime("token", "token"));
+  EXPECT_FALSE(EqualInConstantTime("token", "tokem"));
+  EXPECT_FALSE(EqualInConstantTime("token", "token "));
+  EXPECT_FALSE(EqualInConstantTime("token", ""));
+}
+
+TEST(CredentialsTest, LocalAddressesAreThoseOnlyThisHostReaches) {
+  for (const char* local : {"127.0.0.1:1", "127.8.9.1:1", "localhost:29400",
+                            "[::1]:1", "unix:/tmp/x", "unix-abstract:x"}) {
+    EXPECT_TRUE(IsLocalAddress(local)) << local;
+  }
+  for (const char* open : {"0.0.0.0:1", "[::]:1", "10.0.0.1:1", "node0:1", ":1",
+                           "127.evil.example.com:1", "127.0.0.1.com:1"}) {
+    EXPECT_FALSE(IsLocalAddress(open)) << open;
+  }
+}
+
+TEST(CredentialsTest, TlsNeedsAllThreeFiles) {
+  RpcCredentials credentials;
+  credentials.tls_cert = "cert.pem";
+  EXPECT_THAT(CheckCredentials(credentials),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("missing: --tls-key --tls-ca")));
+  credentials.tls_key = "key.pem";
+  credentials.tls_ca = "ca.pem";
+  EXPECT_OK(CheckCredentials(credentials));
+  EXPECT_OK(CheckCredentials({}));
+}
+
+TEST(CredentialsTest, FilesThatCannotBeUsedAreNamed) {
+  TempDir folder;
+  RpcCredentials credentials;
+  credentials.tls_cert = folder / "missing.pem";
+  credentials.tls_key = credentials.tls_ca = credentials.tls_cert;
+  EXPECT_THAT(MakeChannel("127.0.0.1:1", credentials),
+              StatusIs(StatusCode::kNotFound, HasSubstr("missing.pem")));
+  WriteFile(credentials.tls_cert, "not a certificate");
+  EXPECT_THAT(MakeChannel("127.0.0.1:1", credentials),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("PEM")));
+}
+
+TEST(CredentialsTest, TokenIsReadWithoutTheWhiteSpaceAroundIt) {
+  TempDir folder;
+  WriteFile(folder / "token", "  secret-1\n");
+  ASSERT_OK_AND_ASSIGN(std::string token,
+                       ReadToken(TokenFrom(folder / "token")));
+  EXPECT_EQ(token, "secret-1");
+  ASSERT_OK_AND_ASSIGN(token, ReadToken({}));
+  EXPECT_EQ(token, "");
+}
+
+TEST(CredentialsTest, UnusableTokenFilesAreRefusedByName) {
+  TempDir folder;
+  EXPECT_THAT(ReadToken(TokenFrom(folder / "none")),
+              StatusIs(StatusCode::kNotFound, HasSubstr("none")));
+  for (const char* nothing : {"", " \n"}) {
+    WriteFile(folder / "empty", nothing);
+    EXPECT_THAT(ReadToken(TokenFrom(folder / "empty")),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("empty")));
+  }
+  WriteFile(folder / "two", "one\ntwo\n");
+  EXPECT_THAT(ReadToken(TokenFrom(folder / "two")),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("two")));
+  EXPECT_THAT(ReadToken(TokenFrom(folder.path())), Not(IsOk()));
+}
+
+class TokenTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  TempDir folder_;
+};
+
+TEST_P(TokenTest, OnlyTheRunsTokenGetsIn) {
+  WriteFile(folder_ / "token", "right\n");
+  WriteFile(folder_ / "other", "wrong\n");
+  std::string address = GetParam();
+  if (address == "unix:") address = "unix:" + (folder_ / "socket");
+  InProcessServer server({}, nullptr, address, TokenFrom(folder_ / "token"));
+
+  EXPECT_OK(CheckHealth(server.address(), TokenFrom(folder_ / "token")));
+  EXPECT_THAT(CheckHealth(server.address(), TokenFrom(folder_ / "other")),
+              StatusIs(StatusCode::kUnauthenticated, HasSubstr("token")));
+  EXPECT_THAT(CheckHealth(server.address(), RpcCredentials()),
+              StatusIs(StatusCode::kUnauthenticated, HasSubstr("token")));
+}
+
+INSTANTIATE_TEST_SUITE_P(Addresses, TokenTest,
+                         ::testing::Values("127.0.0.1:0", "unix:"));
+
+TEST(TokenTest, IsNotNeededByAServerWithoutOne) {
+  TempDir folder;
+  WriteFile(folder / "token", "any\n");
+  InProcessServer server({});
+  EXPECT_OK(CheckHealth(server.address(), TokenFrom(folder / "token")));
+}
+
+TEST(TlsTest, MembersOfOneAuthorityTalk) {
+  Certificates certificates;
+  InProcessServer server({}, nullptr, "127.0.0.1:0",
+                         certificates.Member("server"));
+  EXPECT_OK(CheckHealth(server.address(), certificates.Member("client")));
+}
+
+TEST(TlsTest, TokenIsDemandedOnTopOfACertificate) {
+  Certificates certificates;
+  WriteFile(certificates.folder() / "token", "right");
+  RpcCredentials with_token = certificates.Member("server");
+  with_token.token_file = certificates.folder() / "token";
+  InProcessServer server({}, nullptr, "127.0.0.1:0", with_token);
+  EXPECT_OK(CheckHealth(server.address(), with_token));
+  EXPECT_THAT(CheckHealth(server.address(), certificates.Member("client")),
+              StatusIs(StatusCode::kUnauthenticated));
+}
+
+TEST(TlsTest, ClientWithoutACertificateIsRefused) {
+  Certificates certificates;
+  const RpcCredentials member = certificates.Member("server");
+  InProcessServer server({}, nullptr, "127.0.0.1:0", member);
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = ReadFile(member.tls_ca);
+  EXPECT_THAT(CheckHealth(grpc::CreateChannel(server.address(),
+                                              grpc::SslCredentials(options))),
+              StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(TlsTest, ClientOfAnotherAuthorityIsRefused) {
+  Certificates certificates;
+  InProcessServer server({}, nullptr, "127.0.0.1:0",
+                         certificates.Member("server"));
+  // Believes the server, but is not believed.
+  EXPECT_THAT(CheckHealth(server.address(),
+                          certificates.Member("client", "other", 1, "ca")),
+              StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(TlsTest, ServerOfAnotherAuthorityIsRefused) {
+  Certificates certificates;
+  InProcessServer server({}, nullptr, "127.0.0.1:0",
+                         certificates.Member("server"));
+  // Is believed, but does not believe the server.
+  EXPECT_THAT(CheckHealth(server.address(),
+                          certificates.Member("client", "ca", 1, "other")),
+              StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(TlsTest, ExpiredCertificatesAreRefusedOnEitherSide) {
+  Certificates certificates;
+  const RpcCredentials expired = certificates.Member("expired", "ca", -1);
+  const RpcCredentials good = certificates.Member("good");
+  InProcessServer server({}, nullptr, "127.0.0.1:0", good);
+  EXPECT_THAT(CheckHealth(server.address(), expired),
+              StatusIs(StatusCode::kUnavailable));
+  InProcessServer late({}, nullptr, "127.0.0.1:0", expired);
+  EXPECT_THAT(CheckHealth(late.address(), good),
+              StatusIs(StatusCode::kUnavailable));
+}
+
+TEST(TlsTest, PlaintextAndTlsDoNotMeet) {
+  Certificates certificates;
+  const RpcCredentials member = certificates.Member("member");
+  InProcessServer tls({}, nullptr, "127.0.0.1:0", member);
+  EXPECT_THAT(CheckHealth(tls.address(), RpcCredentials()),
+              StatusIs(StatusCode::kUnavailable));
+  InProcessServer plaintext({});
+  EXPECT_THAT(CheckHealth(plaintext.address(), member),
+              StatusIs(StatusCode::kUnavailable));
+  EXPECT_OK(CheckHealth(tls.address(), member));  // and it lives
+}
+
+TEST(TlsTest, KeyOfAnotherCertificateIsRefusedAtTheStart) {
+  Certificates certificates;
+  RpcServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.credentials = certificates.Member("one");
+  options.credentials.tls_key = certificates.Member("two").tls_key;
+  EXPECT_THAT(RpcServer::Start(options),
+              StatusIs(StatusCode::kUnavailable, HasSubstr("key")));
+}
+
+TEST(TlsTest, UnixSocketsGoWithout) {
+  Certificates certificates;
+  const RpcCredentials member = certificates.Member("member");
+  InProcessServer server({}, nullptr, "unix:" + (certificates.folder() / "s"),
+                         member);
+  EXPECT_OK(CheckHealth(server.address(), member));
+}
+
+}  // namespace
+}  // namespace flotilla
