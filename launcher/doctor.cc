@@ -18,9 +18,9 @@
 #include "absl/strings/str_join.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/env_check.h"
-#include "launcher/gpus.h"
 #include "launcher/programs.h"
 #include "launcher/topology.h"
+#include "services/base/gpus.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
 

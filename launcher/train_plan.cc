@@ -74,6 +74,7 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
     return Row(name, WithCommas(size), WithCommas(size * plan.world_size),
                note);
   };
+  const int64_t global = plan.batch * plan.world_size;
   std::string text = "topology\n";
   for (const Topology::Source& source : topology.sources) {
     absl::StrAppendFormat(&text, "  %-18s %-25s (%s)\n", source.name,
@@ -88,8 +89,11 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
       both("minibatch", plan.minibatch),
       Row("gradient steps", absl::StrCat(plan.gradient_steps), "", "an update"),
       Row("updates", "", WithCommas(plan.updates),
-          absl::StrCat("for ", WithCommas(config.total_env_steps()),
-                       " steps")));
+          absl::StrCat("for ", WithCommas(config.total_env_steps()), " steps",
+                       config.total_env_steps() % global == 0
+                           ? ""
+                           : absl::StrCat(": ", WithCommas(plan.updates - 1),
+                                          " and one that passes them"))));
   const v1::EnvConfig& env = config.env();
   absl::StrAppend(
       &text, "\n",

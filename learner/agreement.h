@@ -34,6 +34,7 @@ class Agreement {
     kEnvSeconds,
     kInferenceSeconds,
     kUpdateSeconds,
+    kPreempted,  // ranks whose rollout ended short
     kSyncSeconds,
     kNumSlots,
   };

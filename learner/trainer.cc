@@ -18,6 +18,8 @@
 #include "learner/recorder.h"
 #include "learner/run_state.h"
 #include "learner/runtime.h"
+#include "learner/stragglers.h"
+#include "learner/system_usage.h"
 #include "learner/torch.h"
 #include "services/base/status_macros.h"
 
@@ -79,6 +81,7 @@ class Trainer {
   std::unique_ptr<Algorithm> algorithm_;
   Normalizer normalizer_;
   std::unique_ptr<Collector> collector_;
+  std::unique_ptr<Stragglers> stragglers_;
   EnvWorkerOptions env_options_;
   torch::Device device_{torch::kCPU};
 
@@ -104,6 +107,7 @@ class Trainer {
   // Rank 0 only.
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<Evaluator> evaluator_;
+  std::optional<SystemUsage> usage_;
   std::optional<v1::Evaluation> evaluation_;  // the last one
   Snapshot evaluated_;                        // what it is an evaluation of
 };
@@ -181,6 +185,7 @@ absl::Status Trainer::SetUp() {
   collector_ = std::make_unique<Collector>(
       pool_.get(), spaces_, config_.env().num_envs(),
       config_.ppo().bootstrap_truncation(), &normalizer_);
+  stragglers_ = std::make_unique<Stragglers>(config_, coordinator_);
   wall_before_ = progress_.wall_seconds;
   steps_before_ = progress_.global_step;
   env_restarts_before_ = progress_.env_restarts;
@@ -226,6 +231,7 @@ absl::StatusOr<Outcome> Trainer::RunGeneration() {
     ASSIGN_OR_RETURN(recorder_,
                      Recorder::Open(config_, options_.run_folder, resumed_at));
     evaluator_ = std::make_unique<Evaluator>(config_, env_options_, spaces_);
+    usage_.emplace(device_);
   }
   if (began_ == Clock::time_point()) began_ = Clock::now();
   // A run that is resumed, or loses a rank, at its end has no update left.
@@ -247,8 +253,11 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   ReportPhase(v1::STEPPING, "environments");
   Random rng(
       SamplingSeed(config_.seed(), assignment_.rank(), progress_.update));
-  RETURN_IF_ERROR(collector_->Collect(algorithm_->live_policy(), &rng, fence_,
-                                      &rollout_, &stats_));
+  RETURN_IF_ERROR(collector_->Collect(
+      algorithm_->live_policy(), &rng, fence_,
+      stragglers_->Begin(assignment_.generation(), progress_.update), &rollout_,
+      &stats_));
+  if (!stats_.preempted) stragglers_->Finished();
 
   ReportPhase(v1::LEARNING, "");
   const Clock::time_point update_began = Clock::now();
@@ -314,6 +323,7 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   a.Set(Agreement::kEnvSeconds, stats_.env_seconds);
   a.Set(Agreement::kInferenceSeconds, stats_.inference_seconds);
   a.Set(Agreement::kUpdateSeconds, update_seconds);
+  a.Set(Agreement::kPreempted, stats_.preempted);
   std::vector<double> extra;
   for (const Metric& metric : metrics) extra.push_back(metric.value);
   const std::vector<double> noted = normalizer_.Take();
@@ -368,7 +378,9 @@ void Trainer::Record(const Agreement& agreement,
   all.push_back({"perf/inference_fraction",
                  agreement.Mean(Agreement::kInferenceSeconds) / total});
   all.push_back({"perf/update_fraction", update / total});
+  all.push_back({"sync/preempted_ranks", agreement.Sum(Agreement::kPreempted)});
   all.push_back({"env/restarts", static_cast<double>(progress_.env_restarts)});
+  for (const Metric& metric : usage_->Sample()) all.push_back(metric);
   recorder_->WriteMetrics(progress_, all);
 }
 

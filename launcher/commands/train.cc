@@ -11,12 +11,12 @@
 #include "launcher/commands/command.h"
 #include "launcher/config_finder.h"
 #include "launcher/env_check.h"
-#include "launcher/gpus.h"
 #include "launcher/programs.h"
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
 #include "services/base/config_available.h"
+#include "services/base/gpus.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include "learner/rollout/gather.h"
 #include "services/base/status_macros.h"
@@ -10,19 +11,18 @@
 namespace flotilla {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 class Stopwatch {
  public:
   explicit Stopwatch(double* total) : total_(total) {}
   ~Stopwatch() {
-    *total_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_)
-            .count();
+    *total_ += std::chrono::duration<double>(Clock::now() - begin_).count();
   }
 
  private:
   double* const total_;
-  const std::chrono::steady_clock::time_point begin_ =
-      std::chrono::steady_clock::now();
+  const Clock::time_point begin_ = Clock::now();
 };
 
 int64_t LeafElements(const v1::Leaf& leaf) {
@@ -81,29 +81,46 @@ Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
 }
 
 absl::Status Collector::Collect(Policy* policy, Random* rng,
-                                std::stop_token stop, Rollout* r,
+                                std::stop_token stop,
+                                const Preemption* preemption, Rollout* r,
                                 CollectStats* stats) {
   Stopwatch all(&stats->seconds);
+  const auto began = Clock::now();
   const int slots = pool_->num_slots();
   r->valid.fill_(1);
   CarryOver(r);
-  for (int64_t t = 0; t <= r->length; ++t) {
+  int64_t end = r->length;
+  std::optional<Clock::time_point> asked_at;
+  for (int64_t t = 0; t <= end; ++t) {
+    const auto asked = [&] {
+      if (preemption == nullptr || t < preemption->min_steps) return false;
+      if (!asked_at && preemption->asked()) asked_at = Clock::now();
+      return asked_at.has_value();
+    };
+    // Steps on their way get as long as two have taken so far.
+    const auto give_up = [&] {
+      return asked() && Clock::now() - *asked_at > 2 * (*asked_at - began) / t;
+    };
+    if (asked()) end = t;
     for (int slot = 0; slot < slots; ++slot) {
       if (t > 0 || !started_ || in_flight_[slot]) {
-        RETURN_IF_ERROR(Receive(slot, t, policy, stop, r, stats));
+        ASSIGN_OR_RETURN(const EnvPool::Event event,
+                         Receive(slot, t, policy, stop, give_up, r, stats));
+        if (event == EnvPool::Event::kLate) end = t;
       }
       Stopwatch inference(&stats->inference_seconds);
-      Decide(slot, t, policy, rng, r);
+      Decide(slot, t, end, policy, rng, r);
     }
     started_ = true;
   }
-  // Row T opens the next rollout.
+  stats->preempted = end < r->length;
+  r->valid.narrow(0, end, r->length - end).zero_();
+  // The last row opens the next rollout.
   if (spaces_.frames) {
-    carried_observation_.copy_(
-        r->observation.narrow(0, r->length, spaces_.stack));
-    carried_age_.copy_(r->age[r->length]);
+    carried_observation_.copy_(r->observation.narrow(0, end, spaces_.stack));
+    carried_age_.copy_(r->age[end]);
   } else {
-    carried_observation_.copy_(r->observation.narrow(0, r->length, 1));
+    carried_observation_.copy_(r->observation.narrow(0, end, 1));
   }
   const uint8_t* valid = r->valid.data_ptr<uint8_t>();
   r->valid_steps = 0;
@@ -117,16 +134,17 @@ void Collector::CarryOver(Rollout* r) {
   if (spaces_.frames) r->age[0].copy_(carried_age_);
 }
 
-absl::Status Collector::Receive(int slot, int64_t t, Policy* policy,
-                                std::stop_token stop, Rollout* r,
-                                CollectStats* stats) {
+absl::StatusOr<EnvPool::Event> Collector::Receive(
+    int slot, int64_t t, Policy* policy, std::stop_token stop,
+    absl::FunctionRef<bool()> give_up, Rollout* r, CollectStats* stats) {
   absl::StatusOr<EnvPool::Event> event = [&] {
     Stopwatch waiting(&stats->env_seconds);
-    return pool_->Receive(slot, stop);
+    return pool_->Receive(slot, stop, give_up);
   }();
   RETURN_IF_ERROR(event.status());
-  in_flight_[slot] = false;
-  absent_[slot] = *event == EnvPool::Event::kAbsent;
+  const bool late = *event == EnvPool::Event::kLate;
+  if (!late) in_flight_[slot] = false;
+  absent_[slot] = late || *event == EnvPool::Event::kAbsent;
   if (*event == EnvPool::Event::kStep) {
     for (const v1::EpisodeEnd& end : pool_->batch(slot).episode_end()) {
       stats->episodes.push_back(
@@ -136,7 +154,7 @@ absl::Status Collector::Receive(int slot, int64_t t, Policy* policy,
   if (*event == EnvPool::Event::kStep && t > 0) {
     StoreOutcome(slot, t, policy, r);
     StoreObservation(slot, t, r);
-    return absl::OkStatus();
+    return event;
   }
   // The transition into t was lost, or there was none.
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
@@ -151,7 +169,7 @@ absl::Status Collector::Receive(int slot, int64_t t, Policy* policy,
     std::memset(r->age.data_ptr<uint8_t>() + t * rows_ + first, 0, rows);
   }
   if (!absent_[slot]) StoreObservation(slot, t, r);
-  return absl::OkStatus();
+  return event;
 }
 
 void Collector::StoreObservation(int slot, int64_t t, Rollout* r) const {
@@ -271,9 +289,9 @@ Observations Collector::Observe(int slot, int64_t t, const Rollout& r) {
   return seen;
 }
 
-// At T only the value is wanted, and no random number is drawn.
-void Collector::Decide(int slot, int64_t t, Policy* policy, Random* rng,
-                       Rollout* r) {
+// At the end only the value is wanted, and no random number is drawn.
+void Collector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
+                       Random* rng, Rollout* r) {
   const int64_t at = t * rows_ + pool_->first_row(slot);
   const int64_t rows = pool_->rows_per_slot();
   float* value = r->value.data_ptr<float>() + at;
@@ -285,7 +303,7 @@ void Collector::Decide(int slot, int64_t t, Policy* policy, Random* rng,
     return;
   }
   const Observations seen = Observe(slot, t, *r);
-  if (t == r->length) return policy->Value(seen, value);
+  if (t == end) return policy->Value(seen, value);
   DecisionOutput out;
   out.value = value;
   out.log_prob = r->log_prob.data_ptr<float>() + at;

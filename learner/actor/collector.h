@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <stop_token>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct CollectStats {
   double env_seconds = 0;        // waiting for environments
   double inference_seconds = 0;  // deciding
   double seconds = 0;            // all of it
+  bool preempted = false;        // it ended short of the rollout's length
+};
+
+// Straggler preemption (Wijmans et al. 2020): when to end a rollout short.
+struct Preemption {
+  std::function<bool()> asked;  // polled, also while environments step
+  int64_t min_steps = 1;        // to take whatever is asked; at least 1
 };
 
 // Plays an EnvPool with a policy and fills rollouts: for each step and slot,
@@ -49,15 +57,21 @@ class Collector {
             bool bootstrap_truncation, Normalizer* normalizer);
 
   // Fills `rollout` (of the pool's rows and any length; the same storage may be
-  // used again). Blocks for length environment steps.
+  // used again). Blocks for length environment steps, or fewer where preempted:
+  // the steps not taken are not valid, and what environments bring too late
+  // opens the next rollout.
   // Errors: those of EnvPool::Receive.
   absl::Status Collect(Policy* policy, Random* rng, std::stop_token stop,
+                       const Preemption* preemption,  // may be null
                        Rollout* rollout, CollectStats* stats);
 
  private:
-  absl::Status Receive(int slot, int64_t t, Policy* policy,
-                       std::stop_token stop, Rollout* r, CollectStats* stats);
-  void Decide(int slot, int64_t t, Policy* policy, Random* rng, Rollout* r);
+  absl::StatusOr<EnvPool::Event> Receive(int slot, int64_t t, Policy* policy,
+                                         std::stop_token stop,
+                                         absl::FunctionRef<bool()> give_up,
+                                         Rollout* r, CollectStats* stats);
+  void Decide(int slot, int64_t t, int64_t end, Policy* policy, Random* rng,
+              Rollout* r);
   void CarryOver(Rollout* r);
   void StoreObservation(int slot, int64_t t, Rollout* r) const;
   void StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r);

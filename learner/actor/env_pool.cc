@@ -144,7 +144,8 @@ bool EnvPool::QuorumWithout() const {
          alive >= options_.env.quorum() * static_cast<double>(workers_.size());
 }
 
-absl::StatusOr<EnvPool::Event> EnvPool::Receive(int s, std::stop_token stop) {
+absl::StatusOr<EnvPool::Event> EnvPool::Receive(
+    int s, std::stop_token stop, absl::FunctionRef<bool()> give_up) {
   Slot& slot = slots_[s];
   Worker& worker = workers_[slot.worker];
   for (;;) {
@@ -163,20 +164,31 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(int s, std::stop_token stop) {
         continue;
       }
     }
-    const absl::Status received = ReceiveFor(&worker, &slot);
+    const absl::StatusOr<bool> received =
+        ReceiveFor(&worker, &slot, stop, give_up);
     if (received.ok()) {
+      if (!*received) {
+        if (stop.stop_requested()) continue;
+        return Event::kLate;
+      }
       slot.arrived = false;
       return std::exchange(slot.fresh, false) ? Event::kReset : Event::kStep;
     }
-    RETURN_IF_ERROR(Fail(&worker, received));
+    RETURN_IF_ERROR(Fail(&worker, received.status()));
   }
 }
 
-// Groups step independently: another one's batch may come first.
-absl::Status EnvPool::ReceiveFor(Worker* worker, Slot* slot) {
+// Groups step independently: another one's batch may come first. False where
+// nothing came before `stop` or `give_up`.
+absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
+                                         std::stop_token stop,
+                                         absl::FunctionRef<bool()> give_up) {
   const int first =
       static_cast<int>(worker - workers_.data()) * options_.env.groups();
   while (!slot->arrived) {
+    while (!worker->up.stream->Ready(absl::Milliseconds(5))) {
+      if (stop.stop_requested() || give_up()) return false;
+    }
     RETURN_IF_ERROR(worker->up.stream->Receive(&incoming_));
     Slot& owner = slots_[first + incoming_.group()];
     if (owner.arrived) {
@@ -186,7 +198,7 @@ absl::Status EnvPool::ReceiveFor(Worker* worker, Slot* slot) {
     owner.batch.Swap(&incoming_);
     owner.arrived = true;
   }
-  return absl::OkStatus();
+  return true;
 }
 
 void EnvPool::Send(int s, const void* actions, size_t bytes) {

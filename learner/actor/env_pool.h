@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -44,13 +45,17 @@ class EnvPool {
     kStep,    // batch(slot) answers the actions sent
     kReset,   // batch(slot) starts new episodes: the first one, or a new worker
     kAbsent,  // the worker is down: nothing to decide, nothing to send
+    kLate,    // nothing has come and `give_up` said so: ask again
   };
 
   // Blocks for the slot's next batch, or says that it is absent. Waits for a
   // replacement only when too few rows are alive (env.quorum).
+  // `give_up` is asked every few milliseconds of waiting.
   // Errors: kResourceExhausted when a worker's restart budget is spent, with
   // its last failure; kCancelled when `stop` is requested.
-  absl::StatusOr<Event> Receive(int slot, std::stop_token stop);
+  absl::StatusOr<Event> Receive(
+      int slot, std::stop_token stop,
+      absl::FunctionRef<bool()> give_up = [] { return false; });
 
   const v1::StepBatch& batch(int slot) const { return slots_[slot].batch; }
   absl::string_view Observation(int slot, int leaf) const;
@@ -91,7 +96,9 @@ class EnvPool {
   void BeginReplacement(Worker* worker, absl::Duration delay);
   absl::Status TakeReplacement(Worker* worker);
   bool QuorumWithout() const;
-  absl::Status ReceiveFor(Worker* worker, Slot* slot);
+  absl::StatusOr<bool> ReceiveFor(Worker* worker, Slot* slot,
+                                  std::stop_token stop,
+                                  absl::FunctionRef<bool()> give_up);
 
   EnvWorkerOptions options_;
   v1::EnvSpec spec_;

@@ -60,7 +60,8 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   CollectStats stats;
   while (static_cast<int>(done.size()) < episodes) {
     stats.episodes.clear();
-    RETURN_IF_ERROR(collector.Collect(player, &rng, stop, &steps, &stats));
+    RETURN_IF_ERROR(collector.Collect(player, &rng, stop,
+                                      /*preemption=*/nullptr, &steps, &stats));
     for (const CollectStats::Episode& e : stats.episodes) {
       if (left[e.row] == 0) continue;  // this row's quota is full
       --left[e.row];

@@ -32,8 +32,6 @@ absl::Status CheckAvailable(const v1::RunConfig& config) {
       {config.optimizer().type() != v1::ADAM, "optimizer.type", "ADAM"},
       {config.rollout().overlap_one_update(), "rollout.overlap_one_update",
        "false"},
-      {distributed.preemption_fraction() > 0, "distributed.preemption_fraction",
-       "0: wait for all ranks"},
       {distributed.gradients() != v1::FLAT, "distributed.gradients", "FLAT"},
   };
   for (const Absent& a : absent) {

@@ -438,6 +438,13 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
                    "checkpoint.every_updates", &problems);
   AtLeast(1, config.checkpoint().keep(), "checkpoint.keep", &problems);
   CheckDistributed(config.distributed(), &problems);
+  Check(config.distributed().preemption_fraction() == 0 ||
+            !config.runtime().deterministic(),
+        "distributed.preemption_fraction",
+        absl::StrCat("is ", config.distributed().preemption_fraction(),
+                     ", which lets the clock decide how long rollouts are; set "
+                     "runtime.deterministic=false too"),
+        &problems);
   AtLeast<int64_t>(1, config.metrics().every_updates(), "metrics.every_updates",
                    &problems);
   CheckRuntime(config.runtime(), &problems);

@@ -46,6 +46,7 @@ class GrpcEnvStream final : public EnvStream {
 
   const v1::EnvSpec& spec() const override { return welcome_.spec(); }
   absl::Status Receive(v1::StepBatch* batch) override;
+  bool Ready(absl::Duration patience) override;
   absl::string_view Observation(const v1::StepBatch& batch,
                                 int leaf) const override;
   absl::Status Send(const v1::ActionBatch& actions) override;
@@ -99,6 +100,7 @@ class GrpcEnvStream final : public EnvStream {
   grpc::ByteBuffer in_;
   grpc::ByteBuffer out_;
   grpc::Status finish_status_;
+  bool reading_ = false;  // a read was begun whose reply nobody took
   bool half_closed_ = false;
   std::optional<absl::Status> ended_;
 
@@ -214,6 +216,17 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
   return absl::OkStatus();
 }
 
+bool GrpcEnvStream::Ready(absl::Duration patience) {
+  if (ended_) return true;
+  if (!reading_) BeginRead();
+  const Clock::time_point limit = Clock::now() + ToClock(patience);
+  const Clock::time_point step = StepDeadline();
+  while (Pending(Op::kRead)) {
+    if (!Next(std::min(limit, step))) return Clock::now() >= step;
+  }
+  return true;
+}
+
 absl::Status GrpcEnvStream::CheckTurn(const v1::StepBatch& step) const {
   if (step.group() < 0 || step.group() >= layout_.groups) {
     return absl::InternalError(absl::StrCat(
@@ -307,13 +320,15 @@ absl::Status GrpcEnvStream::Await(Op op, Clock::time_point deadline) {
 }
 
 void GrpcEnvStream::BeginRead() {
+  reading_ = true;
   Begin(Op::kRead);
   call_->Read(&in_, Tag(Op::kRead));
 }
 
 absl::Status GrpcEnvStream::ReadReply(Clock::time_point deadline) {
-  if (!Pending(Op::kRead)) BeginRead();
+  if (!reading_) BeginRead();
   RETURN_IF_ERROR(Await(Op::kRead, deadline));
+  reading_ = false;
   if (ParseMessage(in_, &reply_)) return absl::OkStatus();
   return Fail(absl::InternalError(absl::StrCat(
       "a reply of ", in_.Length(), " bytes is not a flotilla.v1.PlayReply")));

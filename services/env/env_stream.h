@@ -35,6 +35,10 @@ class EnvStream {
   // kCancelled after Cancel; kInternal if the batch does not fit.
   virtual absl::Status Receive(v1::StepBatch* batch) = 0;
 
+  // Blocks up to `patience` for a reply, and says whether Receive would answer
+  // at once, be it with an error.
+  virtual bool Ready(absl::Duration patience) = 0;
+
   // Observation leaf `leaf` of `batch`, [R, ...], wherever it lies: inline or
   // in the shared slot. Valid until the group's actions are sent.
   virtual absl::string_view Observation(const v1::StepBatch& batch,

@@ -126,6 +126,33 @@ def breakout(options, turns):
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
 
 
+def scaling(options, turns):
+    """Environments that sleep 5 ms a step: what the machinery costs as learners are added."""
+    limit = 6 if options.quick else 15
+    learners = [train(f"{n} learner{'s' * (n > 1)}", "sleep_scaling", n, limit, total_env_steps=10 ** 9, **QUIET)
+                for n in (1, 2, 4)]
+    # Steps of 2 ms, 64 a rollout; one of four ranks sleeps ten times as long.
+    slow = dict(env__num_workers=1, env__groups=1, env__num_envs=4, env__options__sleep__step_ms=2,
+                total_env_steps=10 ** 9, runtime__deterministic="false", **QUIET)
+    even = train("four ranks alike", "sleep_scaling", 4, limit, **slow)
+    slow["env__options__sleep__slow_workers"] = 1
+    waits = train("one ten times slower, all wait", "sleep_scaling", 4, limit, **slow)
+    cuts = train("one ten times slower, preemption at 0.6", "sleep_scaling", 4, limit,
+                 distributed__preemption_fraction=0.6, distributed__preemption_min_rollout=0.1, **slow)
+    turns([*learners, even, waits, cuts], options.rounds or (1 if options.quick else 3))
+    sps, seconds = "steps_per_second", "update_seconds"
+    one = learners[0].median(sps)
+    return section(
+        "Scaling with environments that sleep", [*learners, even, waits, cuts],
+        [report.table(learners, sps, "steps a second", learners[0]),
+         report.table([even, waits, cuts], seconds, "seconds an update", even)],
+        [report.verdict(f"{n} learners: at least 0.95 of {n} times one learner's steps a second", who.median(sps),
+                        times(0.95 * n, one)) for n, who in ((2, learners[1]), (4, learners[2]))] +
+        [report.verdict("with preemption, an update takes at most 1.5 times the undisturbed", cuts.median(seconds),
+                        times(1.5, even.median(seconds)), at_least=False, unit=" s"),
+         report.verdict("without, more than 2 times", waits.median(seconds), times(2, even.median(seconds)), unit=" s")])
+
+
 def memory_group(options, turns):
     seconds = options.memory_seconds or (20 if options.quick else 600)
     return memory.section(seconds, options.cores)
@@ -141,4 +168,4 @@ def kernels(options, turns):
 
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "memory": memory_group, "kernels": kernels}
+       "scaling": scaling, "memory": memory_group, "kernels": kernels}

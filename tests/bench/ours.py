@@ -39,6 +39,7 @@ def read_run(output, folder):
     evaluated = next((x for x in lines if x.get("eval/mean_return", 0) >= 475), None)
     return {
         "steps_per_second": (last["global_step"] - first["global_step"]) / (last["wall_seconds"] - first["wall_seconds"]),
+        "update_seconds": (last["wall_seconds"] - first["wall_seconds"]) / (last["update"] - first["update"]),
         "seconds_to_475": solved and solved["wall_seconds"],
         "seconds_to_eval_475": evaluated and evaluated["wall_seconds"],
     }

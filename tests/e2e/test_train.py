@@ -58,6 +58,7 @@ def test_metrics_have_one_line_for_each_update(run):
         "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
         "losses/clipfrac", "losses/explained_variance",
         "perf/env_wait_fraction", "perf/inference_fraction", "perf/update_fraction", "env/restarts",
+        "sync/all_reduce_ms", "sync/bytes", "sync/preempted_ranks", "policy/lag_mean", "system/cpu_percent",
     }  # fmt: skip
     for line in lines:
         assert names <= line.keys()

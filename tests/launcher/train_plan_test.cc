@@ -32,6 +32,22 @@ TEST(TrainPlanTest, SizesFollowFromConfigurationAndWorld) {
   EXPECT_EQ(plan.envs_per_worker, 2);
 }
 
+// The example of CleanRL's documentation, whose 9765 leave out the part of a
+// batch that we play to the end.
+TEST(TrainPlanTest, CleanRlsMultiGpuExample) {
+  const v1::RunConfig config =
+      Parse("ppo {} env { num_envs: 4 } total_env_steps: 10000000");
+  const TrainPlan plan = MakePlan(config, TwoLearners());
+  EXPECT_EQ(plan.num_envs * plan.world_size, 8);
+  EXPECT_EQ(plan.batch, 512);
+  EXPECT_EQ(plan.batch * plan.world_size, 1024);
+  EXPECT_EQ(plan.minibatch, 128);
+  EXPECT_EQ(plan.minibatch * plan.world_size, 256);
+  EXPECT_EQ(plan.updates, 9766);
+  EXPECT_THAT(DescribePlan(config, TwoLearners(), 0),
+              HasSubstr("9,765 and one that passes them"));
+}
+
 TEST(TrainPlanTest, DqnAndImpalaHaveTheirOwn) {
   const TrainPlan dqn = MakePlan(Parse("dqn {}"), TwoLearners());
   EXPECT_EQ(dqn.minibatch, 32);
@@ -57,7 +73,7 @@ TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
   batch              512          1,024        rollout.length * env.num_envs
   minibatch          128          256
   gradient steps     16                        an update
-  updates                         489          for 500,000 steps
+  updates                         489          for 500,000 steps: 488 and one that passes them
 
   env workers        1            2            4 environments each, in 2 groups of 2
 )");

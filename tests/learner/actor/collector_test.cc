@@ -33,8 +33,9 @@ struct Player {
         collector(pool.get(), spaces, options.env.num_envs(), true,
                   &normalizer) {}
 
-  absl::Status Collect(Rollout* rollout) {
-    return collector.Collect(&policy, &rng, {}, rollout, &stats);
+  absl::Status Collect(Rollout* rollout,
+                       const Preemption* preemption = nullptr) {
+    return collector.Collect(&policy, &rng, {}, preemption, rollout, &stats);
   }
 
   std::unique_ptr<EnvPool> pool;
@@ -117,6 +118,64 @@ TEST(CollectorTest, EpisodesAreWholeEvenWhenAWorkerIsKilled) {
   for (const auto& episode : player.stats.episodes) {
     EXPECT_EQ(episode.raw_return, episode.length);  // 1 a step, whole episodes
   }
+}
+
+// The cart moves by its speed from every valid step that no episode's end
+// follows.
+void ExpectNoSplice(const Rollout& r) {
+  const torch::Tensor x = r.observation.select(2, 0);
+  const torch::Tensor speed = r.observation.select(2, 1);
+  const torch::Tensor goes_on =
+      (r.valid != 0) & (r.terminated == 0) & (r.truncated == 0);
+  const torch::Tensor jump =
+      (x.narrow(0, 1, r.length) - x.narrow(0, 0, r.length) -
+       0.02 * speed.narrow(0, 0, r.length))
+          .abs();
+  EXPECT_LT((jump * goes_on).max().item<float>(), 1e-5);
+}
+
+TEST(CollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
+  Player player(CartPole(2, 2));
+  Rollout r = MakeRollout(player.spaces, 20, 8, false);
+  torch::Tensor last;
+  for (int i = 0; i < 40; ++i) {
+    Preemption preemption;
+    int polls = 0;
+    preemption.asked = [&] { return ++polls > i % 20; };
+    preemption.min_steps = 5;
+    ASSERT_TRUE(player.Collect(&r, &preemption).ok());
+    if (last.defined()) {
+      EXPECT_TRUE(torch::equal(last, r.observation[0]));
+    }
+    const int64_t steps = r.valid.select(1, 0).sum().item<int64_t>();
+    EXPECT_GE(steps, 5);
+    EXPECT_EQ(player.stats.preempted, steps < 20);
+    // All that were taken, and none after.
+    EXPECT_EQ(r.valid.narrow(0, 0, steps).min().item<int>(), 1);
+    EXPECT_EQ(r.valid_steps, steps * 8);
+    ExpectNoSplice(r);
+    last = r.observation[steps].clone();
+  }
+}
+
+TEST(CollectorTest, ALateStepOpensTheNextRollout) {
+  Player player(CartPole(2, 1));
+  Rollout r = MakeRollout(player.spaces, 20, 8, false);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  const auto stuck = static_cast<pid_t>(player.pool->Describe()[1].pid());
+  kill(stuck, SIGSTOP);
+  Preemption preemption;
+  preemption.asked = [] { return true; };
+  preemption.min_steps = 1;
+  ASSERT_TRUE(player.Collect(&r, &preemption).ok());
+  EXPECT_TRUE(player.stats.preempted);
+  EXPECT_EQ(r.valid.narrow(1, 4, 4).sum().item<int64_t>(), 0);
+  ExpectNoSplice(r);
+  kill(stuck, SIGCONT);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  EXPECT_EQ(r.valid_steps, 20 * 8);
+  ExpectNoSplice(r);
+  EXPECT_EQ(player.pool->restarts(), 0);
 }
 
 TEST(CollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {

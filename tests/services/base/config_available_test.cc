@@ -24,9 +24,7 @@ TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
   for (const char* text :
        {"env.id=gym:Acrobot-v1", "env.remote_workers=1", "model.encoder=RESNET",
         "model.recurrent=LSTM", "optimizer.type=MUON",
-        "rollout.overlap_one_update=true",
-        "distributed.preemption_fraction=0.6",
-        "distributed.gradients=BUCKETS"}) {
+        "rollout.overlap_one_update=true", "distributed.gradients=BUCKETS"}) {
     const absl::Status status = CheckAvailable(With(text));
     const std::string field(text, std::string(text).find('='));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

@@ -1,4 +1,4 @@
-#include "launcher/gpus.h"
+#include "services/base/gpus.h"
 
 #include <dlfcn.h>
 
@@ -23,14 +23,19 @@ constexpr int kNvmlSuccess = 0;
 
 class Nvml {
  public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {}
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (loaded()) error_ = Call("nvmlInit_v2");
+  }
   ~Nvml() {
-    if (library_ != nullptr) dlclose(library_);
+    if (!loaded()) return;
+    if (error_ == kNvmlSuccess) Call("nvmlShutdown");
+    dlclose(library_);
   }
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
   bool loaded() const { return library_ != nullptr; }
+  int error() const { return error_; }  // of its start; of no use without one
 
   // Calls `name`; NVML's error code, or -1 if it is not in the library.
   template <typename... Args>
@@ -42,6 +47,7 @@ class Nvml {
 
  private:
   void* const library_;
+  int error_ = -1;
 };
 
 Gpu Describe(const Nvml& nvml, NvmlDevice device) {
@@ -71,9 +77,9 @@ GpuSurvey SurveyGpus() {
     survey.problem = "NVIDIA's driver is not installed (no libnvidia-ml.so.1)";
     return survey;
   }
-  if (const int error = nvml.Call("nvmlInit_v2"); error != kNvmlSuccess) {
+  if (nvml.error() != kNvmlSuccess) {
     survey.problem = absl::StrCat(
-        "NVIDIA's driver does not answer (nvmlInit: error ", error, ")");
+        "NVIDIA's driver does not answer (nvmlInit: error ", nvml.error(), ")");
     return survey;
   }
   char driver[96] = "";
@@ -89,7 +95,6 @@ GpuSurvey SurveyGpus() {
       survey.gpus.push_back(Describe(nvml, device));
     }
   }
-  nvml.Call("nvmlShutdown");
   if (survey.gpus.empty()) {
     survey.problem = "NVIDIA's driver is there, but it knows no GPU";
   } else if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
@@ -100,6 +105,26 @@ GpuSurvey SurveyGpus() {
     }
   }
   return survey;
+}
+
+std::optional<GpuUse> MeasureGpu(int index) {
+  static const Nvml nvml;
+  if (nvml.error() != kNvmlSuccess) return std::nullopt;
+  static const std::vector<Gpu> gpus = SurveyGpus().gpus;
+  if (index < 0 || index >= static_cast<int>(gpus.size())) return std::nullopt;
+  NvmlDevice device = nullptr;
+  struct {
+    unsigned gpu, memory;
+  } use = {};
+  NvmlMemory memory = {};
+  if (nvml.Call("nvmlDeviceGetHandleByUUID", gpus[index].uuid.c_str(),
+                &device) != kNvmlSuccess ||
+      nvml.Call("nvmlDeviceGetUtilizationRates", device, &use) !=
+          kNvmlSuccess ||
+      nvml.Call("nvmlDeviceGetMemoryInfo", device, &memory) != kNvmlSuccess) {
+    return std::nullopt;
+  }
+  return GpuUse{static_cast<double>(use.gpu), memory.used};
 }
 
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,

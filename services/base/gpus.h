@@ -1,7 +1,8 @@
-#ifndef FLOTILLA_LAUNCHER_GPUS_H_
-#define FLOTILLA_LAUNCHER_GPUS_H_
+#ifndef FLOTILLA_SERVICES_BASE_GPUS_H_
+#define FLOTILLA_SERVICES_BASE_GPUS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,15 @@ GpuSurvey SurveyGpus();
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
                              const std::string& visible_devices);
 
+struct GpuUse {
+  double percent = 0;         // of the last sample period in which it worked
+  uint64_t memory_bytes = 0;  // taken, by all processes
+};
+
+// What the `index`-th visible GPU is busy with, as NVML counts them; nullopt
+// where the driver does not say.
+std::optional<GpuUse> MeasureGpu(int index);
+
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LAUNCHER_GPUS_H_
+#endif  // FLOTILLA_SERVICES_BASE_GPUS_H_

@@ -1,4 +1,4 @@
-#include "launcher/gpus.h"
+#include "services/base/gpus.h"
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
