@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "learner/nn/vector_math.h"
 
 namespace flotilla {
 namespace {
@@ -73,6 +74,7 @@ torch::Tensor Orthogonal(torch::IntArrayRef shape, double gain,
 absl::StatusOr<ActorCritic> ActorCritic::Make(const Spaces& spaces,
                                               const v1::ModelConfig& config,
                                               torch::Device device) {
+  SettleVectorMath();
   const bool wants_cnn = config.encoder() == v1::NATURE_CNN;
   if (config.encoder() == v1::RESNET || config.recurrent() != v1::NONE) {
     return absl::UnimplementedError(
