@@ -9,11 +9,12 @@
 
 namespace flotilla {
 
-GradientStep::GradientStep(ActorCritic* net, const v1::OptimizerConfig& config)
+GradientStep::GradientStep(const FlatParameters& net,
+                           const v1::OptimizerConfig& config)
     : net_(net),
       config_(config),
-      moment1_(torch::zeros_like(net->parameters())),
-      moment2_(torch::zeros_like(net->parameters())),
+      moment1_(torch::zeros_like(net.parameters)),
+      moment2_(torch::zeros_like(net.parameters)),
       step_(torch::zeros({1}, torch::kInt64)) {}
 
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
@@ -21,13 +22,13 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                                                          double extra,
                                                          double learning_rate) {
   torch::NoGradGuard no_grad;
-  const int64_t P = net_->num_parameters();
+  const int64_t P = net_.size();
   Result result{.samples = samples, .extra = extra};
   if (collective->world_size() > 1) {
-    const torch::Tensor& message = net_->gradient_message();
+    const torch::Tensor& message = net_.gradient_message;
     const torch::Tensor tail =
         torch::tensor({static_cast<float>(samples), static_cast<float>(extra)});
-    message.narrow(0, P, ActorCritic::kTail).copy_(tail);
+    message.narrow(0, P, FlatParameters::kTail).copy_(tail);
     const auto begin = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(collective->AllReduceSum(message));
     result.sync_seconds =
@@ -35,13 +36,14 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
             .count();
     result.sync_bytes = static_cast<int64_t>(message.nbytes());
     const torch::Tensor summed =
-        message.narrow(0, P, ActorCritic::kTail).to(torch::kCPU);
+        message.narrow(0, P, FlatParameters::kTail).to(torch::kCPU);
     result.samples = summed.data_ptr<float>()[0];
     result.extra = summed.data_ptr<float>()[1];
   }
   if (result.samples == 0) return result;
 
-  if (!net_->device().is_cpu()) return StepOnDevice(result, learning_rate);
+  if (!net_.parameters.device().is_cpu())
+    return StepOnDevice(result, learning_rate);
   AdamOptions options;
   options.learning_rate = learning_rate;
   options.beta1 = config_.beta1();
@@ -51,12 +53,12 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   options.gradient_scale = 1.0 / result.samples;
   AdamState state;
   state.size = P;
-  state.parameters = net_->parameters().data_ptr<float>();
+  state.parameters = net_.parameters.data_ptr<float>();
   state.first_moment = moment1_.data_ptr<float>();
   state.second_moment = moment2_.data_ptr<float>();
   state.step = *step_.data_ptr<int64_t>();
   const AdamResult done =
-      AdamStep(options, net_->gradients().data_ptr<float>(), &state);
+      AdamStep(options, net_.gradients.data_ptr<float>(), &state);
   *step_.data_ptr<int64_t>() = state.step;
   result.grad_norm = done.norm;
   if (!done.applied) return NotFinite(done.norm);
@@ -74,7 +76,7 @@ absl::Status GradientStep::NotFinite(double norm) const {
 // The same arithmetic as AdamStep, in Torch's operations.
 absl::StatusOr<GradientStep::Result> GradientStep::StepOnDevice(
     Result result, double learning_rate) {
-  torch::Tensor gradient = net_->gradients();
+  torch::Tensor gradient = net_.gradients;
   gradient.div_(result.samples);
   result.grad_norm = gradient.norm().item<double>();
   if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
@@ -88,7 +90,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::StepOnDevice(
       .addcmul_(gradient, gradient, 1 - config_.beta2());
   const double correction1 = 1 - std::pow(config_.beta1(), step);
   const double correction2 = 1 - std::pow(config_.beta2(), step);
-  net_->parameters().addcdiv_(
+  net_.parameters.addcdiv_(
       moment1_,
       moment2_.sqrt().div_(std::sqrt(correction2)).add_(config_.epsilon()),
       -learning_rate / correction1);

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
 #include "learner/collective/collective.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/flat_parameters.h"
 
 namespace flotilla {
 
@@ -26,14 +26,13 @@ class GradientStep {
     int64_t sync_bytes = 0;   // that this rank gave to it
   };
 
-  // `net` is borrowed and must outlive this.
-  GradientStep(ActorCritic* net, const v1::OptimizerConfig& config);
+  GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config);
 
-  // Takes net's gradients(), which hold the sum over this rank's `samples` of
-  // their losses' gradients, and steps. `extra` is any number to sum over ranks
-  // on the way (PPO's KL). With no sample on any rank nothing changes.
-  // Errors: those of the collective; kInternal if the gradient is not finite,
-  // which leaves the weights alone on every rank.
+  // Takes the network's gradients, which hold the sum over this rank's
+  // `samples` of their losses' gradients, and steps. `extra` is any number to
+  // sum over ranks on the way (PPO's KL). With no sample on any rank nothing
+  // changes. Errors: those of the collective; kInternal if the gradient is not
+  // finite, which leaves the weights alone on every rank.
   absl::StatusOr<Result> Apply(Collective* collective, double samples,
                                double extra, double learning_rate);
 
@@ -44,7 +43,7 @@ class GradientStep {
   absl::StatusOr<Result> StepOnDevice(Result result, double learning_rate);
   absl::Status NotFinite(double norm) const;
 
-  ActorCritic* const net_;
+  const FlatParameters net_;
   const v1::OptimizerConfig config_;
   torch::Tensor moment1_, moment2_;  // [P]
   torch::Tensor step_;               // [1] int64

@@ -65,7 +65,7 @@ class Ppo : public Algorithm {
   Ppo(const v1::RunConfig& config, ActorCritic net)
       : config_(config),
         net_(std::move(net)),
-        step_(&net_, config.optimizer()) {
+        step_(net_.Flat(), config.optimizer()) {
     net_.Initialize(config.seed());
     net_.set_bf16(config.runtime().bf16());
     backend_ = MlpShapeOf(net_).has_value()

@@ -4,6 +4,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/nn/actor_critic.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -20,7 +21,7 @@ ActorCritic MakeNet() {
 TEST(GradientStepTest, IsTorchsClipAndAdam) {
   ActorCritic net = MakeNet();
   v1::OptimizerConfig config;
-  GradientStep step(&net, config);
+  GradientStep step(net.Flat(), config);
   torch::Tensor twin = net.parameters().clone().set_requires_grad(true);
   torch::optim::Adam adam({twin},
                           torch::optim::AdamOptions(config.learning_rate())
@@ -48,7 +49,7 @@ TEST(GradientStepTest, IsTorchsClipAndAdam) {
 
 TEST(GradientStepTest, AGradientThatIsNotFiniteChangesNothing) {
   ActorCritic net = MakeNet();
-  GradientStep step(&net, v1::OptimizerConfig());
+  GradientStep step(net.Flat(), v1::OptimizerConfig());
   SoloCollective alone;
   const torch::Tensor before = net.parameters().clone();
   net.gradients().fill_(1);
@@ -61,7 +62,7 @@ TEST(GradientStepTest, AGradientThatIsNotFiniteChangesNothing) {
 
 TEST(GradientStepTest, NoSamplesAnywhereChangesNothing) {
   ActorCritic net = MakeNet();
-  GradientStep step(&net, v1::OptimizerConfig());
+  GradientStep step(net.Flat(), v1::OptimizerConfig());
   SoloCollective alone;
   const torch::Tensor before = net.parameters().clone();
   net.gradients().fill_(1);
