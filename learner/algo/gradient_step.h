@@ -12,8 +12,11 @@
 namespace flotilla {
 
 // The one place where a gradient becomes a change of weights: all-reduce,
-// divide by the samples of all ranks, clip by the global norm, Adam (Kingma &
-// Ba 2015, torch.optim.Adam's arithmetic).
+// divide by the samples of all ranks, clip by the global norm, and
+//
+//   ADAM     Kingma & Ba 2015, torch.optim.Adam's arithmetic
+//   RMSPROP  IMPALA's, torch.optim.RMSprop's arithmetic: alpha is beta2
+//   MUON     see muon.h: momentum is beta1
 //
 // Not thread-safe.
 class GradientStep {
@@ -36,15 +39,21 @@ class GradientStep {
   absl::StatusOr<Result> Apply(Collective* collective, double samples,
                                double extra, double learning_rate);
 
-  // First and second moments [P] and the step count [1] int64: live views.
+  // The optimizer's buffers, each [P], and then its step count [1] int64: live
+  // views.
   std::vector<NamedTensor> State();
 
  private:
-  absl::StatusOr<Result> StepOnDevice(Result result, double learning_rate);
+  // The clipped step, for hand-written kernels or in Torch's operations. Both
+  // return the norm before clipping, and change nothing if it is not finite.
+  double StepWithKernels(double samples, double learning_rate);
+  double StepWithTorch(double samples, double learning_rate);
+  void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;
 
   const FlatParameters net_;
   const v1::OptimizerConfig config_;
+  // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;  // [P]
   torch::Tensor step_;               // [1] int64
 };

@@ -1,4 +1,4 @@
-#include "learner/algo/ppo.h"
+#include "learner/algo/policy_gradient.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,12 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "learner/algo/gradient_step.h"
-#include "learner/algo/ppo_backend.h"
 #include "learner/algo/schedule.h"
-#include "learner/kernels/gae.h"
 #include "learner/nn/mlp_shape_of.h"
-#include "learner/nn/policies.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 
@@ -60,106 +56,69 @@ absl::Status WhatIsNotFinite(const PpoSums& sums, const absl::Status& status) {
       absl::StrCat("the losses of this rank are finite: ", status.message()));
 }
 
-class Ppo : public Algorithm {
- public:
-  Ppo(const v1::RunConfig& config, ActorCritic net)
-      : config_(config),
-        net_(std::move(net)),
-        step_(net_.Flat(), config.optimizer()) {
-    net_.Initialize(config.seed());
-    net_.set_bf16(config.runtime().bf16());
-    backend_ = MlpShapeOf(net_).has_value()
-                   ? MakeKernelPpoBackend(&net_, config.ppo())
-                   : MakeTorchPpoBackend(&net_, config.ppo());
-    policy_ = MakeNetworkPolicy(&net_);
-    const int64_t T = config.rollout().length(), B = config.env().num_envs();
-    advantage_ = torch::zeros({T, B});
-    returns_ = torch::zeros({T, B});
-  }
+}  // namespace
 
-  absl::StatusOr<std::vector<Metric>> Update(
-      const Rollout& rollout, const UpdateContext& context) override;
-
-  Policy* live_policy() override { return policy_.get(); }
-  std::unique_ptr<Policy> Freeze() const override {
-    return MakeFrozenPolicy(net_);
-  }
-  std::vector<NamedTensor> Weights() override { return net_.Named(); }
-  std::vector<NamedTensor> State() override { return step_.State(); }
-  void StateWasReplaced() override { policy_->Refresh(); }
-
- private:
-  void Advantages(const Rollout& rollout);
-
-  const v1::RunConfig config_;
-  ActorCritic net_;
-  GradientStep step_;
-  std::unique_ptr<PpoBackend> backend_;
-  std::unique_ptr<NetworkPolicy> policy_;
-  torch::Tensor advantage_, returns_;  // [T, B] float32
-  std::vector<int32_t> valid_;         // steps to learn from, shuffled
-};
-
-void Ppo::Advantages(const Rollout& r) {
-  // Without bootstrapping, a time limit ends an episode like any other end.
-  const torch::Tensor terminated =
-      config_.ppo().bootstrap_truncation()
-          ? r.terminated
-          : torch::bitwise_or(r.terminated, r.truncated);
-  GaeInput input;
-  input.length = r.length;
-  input.rows = r.rows;
-  input.reward = r.reward.data_ptr<float>();
-  input.value = r.value.data_ptr<float>();
-  input.terminated = terminated.data_ptr<uint8_t>();
-  input.truncated = r.truncated.data_ptr<uint8_t>();
-  input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
-  input.valid = r.valid.data_ptr<uint8_t>();
-  input.discount = static_cast<float>(config_.ppo().discount());
-  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
-  GeneralizedAdvantages(input, advantage_.data_ptr<float>(),
-                        returns_.data_ptr<float>());
+PolicyGradient::PolicyGradient(const v1::RunConfig& config,
+                               const v1::PpoConfig& loss, ActorCritic net)
+    : config_(config),
+      loss_(loss),
+      net_(std::move(net)),
+      step_(net_.Flat(), config.optimizer()) {
+  net_.Initialize(config.seed());
+  net_.set_bf16(config.runtime().bf16());
+  backend_ = MlpShapeOf(net_).has_value() ? MakeKernelPpoBackend(&net_, loss_)
+                                          : MakeTorchPpoBackend(&net_, loss_);
+  policy_ = MakeNetworkPolicy(&net_);
 }
 
-absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
-                                                const UpdateContext& context) {
-  const v1::PpoConfig& ppo = config_.ppo();
-  const double factor =
-      ScheduleFactor(config_.optimizer().schedule(), context.global_step,
-                     config_.total_env_steps());
+torch::Tensor PolicyGradient::Terminated(const Rollout& rollout) const {
+  return loss_.bootstrap_truncation()
+             ? rollout.terminated
+             : torch::bitwise_or(rollout.terminated, rollout.truncated);
+}
+
+PpoBatch PolicyGradient::Minibatch(int m, Estimates* estimates, Random* rng) {
+  if (m == 0) Shuffle(rng, &valid_);
+  const int64_t begin = valid_.size() * m / loss_.minibatches();
+  const int64_t end = valid_.size() * (m + 1) / loss_.minibatches();
+  PpoBatch batch;
+  batch.rollout = &estimates->rollout;
+  batch.index =
+      torch::from_blob(valid_.data() + begin, {end - begin}, torch::kInt32);
+  batch.advantage = estimates->advantage;
+  batch.returns = estimates->returns;
+  return batch;
+}
+
+absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
+    const Rollout& rollout, const UpdateContext& context) {
+  const double factor = ScheduleFactor(config_.optimizer(), context.global_step,
+                                       config_.total_env_steps());
   const double learning_rate = config_.optimizer().learning_rate() * factor;
-  const double clip_factor = ppo.anneal_clip() ? factor : 1.0;
-  Advantages(rollout);
+  const double clip_factor = loss_.anneal_clip() ? factor : 1.0;
+  Estimates estimates = Estimate(rollout, context);
   valid_.clear();
   const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
   for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
     if (valid[i]) valid_.push_back(static_cast<int32_t>(i));
   }
 
-  PpoBatch batch;
-  batch.rollout = &rollout;
-  batch.advantage = advantage_;
-  batch.returns = returns_;
-  batch.clip_ratio = ppo.clip_ratio() * clip_factor;
-  batch.value_clip = ppo.value_clip() * clip_factor;
   PpoSums sums;
   double grad_norm = 0, sync_seconds = 0;
   int64_t sync_bytes = 0;
   int steps = 0;
   Random rng(SamplingSeed(HashSeed({config_.seed(), 1}),
                           context.collective->rank(), context.update));
-  for (int epoch = 0; epoch < ppo.epochs(); ++epoch) {
-    Shuffle(&rng, &valid_);
+  for (int epoch = 0; epoch < loss_.epochs(); ++epoch) {
     double kl = 0;
-    for (int m = 0; m < ppo.minibatches(); ++m) {
-      const int64_t begin = valid_.size() * m / ppo.minibatches();
-      const int64_t end = valid_.size() * (m + 1) / ppo.minibatches();
-      batch.index =
-          torch::from_blob(valid_.data() + begin, {end - begin}, torch::kInt32);
+    for (int m = 0; m < loss_.minibatches(); ++m) {
+      PpoBatch batch = Minibatch(m, &estimates, &rng);
+      batch.clip_ratio = loss_.clip_ratio() * clip_factor;
+      batch.value_clip = loss_.value_clip() * clip_factor;
       const PpoSums minibatch = backend_->Compute(batch);
-      const absl::StatusOr<GradientStep::Result> applied =
-          step_.Apply(context.collective, static_cast<double>(end - begin),
-                      minibatch.approx_kl, learning_rate);
+      const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
+          context.collective, static_cast<double>(batch.index.numel()),
+          minibatch.approx_kl, learning_rate);
       if (absl::IsInternal(applied.status())) {
         return WhatIsNotFinite(minibatch, applied.status());
       }
@@ -173,7 +132,7 @@ absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
       ++steps;
     }
     // Reduced, so every rank stops here or none does.
-    if (ppo.target_kl() > 0 && kl > ppo.target_kl()) break;
+    if (loss_.target_kl() > 0 && kl > loss_.target_kl()) break;
   }
   policy_->Refresh();
 
@@ -187,21 +146,10 @@ absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
       {"losses/approx_kl", sums.approx_kl / n},
       {"losses/clipfrac", sums.clipped / n},
       {"losses/explained_variance",
-       ExplainedVariance(valid_, rollout.value, returns_)},
+       ExplainedVariance(valid_, estimates.rollout.value, estimates.returns)},
       {"losses/grad_norm", grad_norm / std::max(1, steps)},
       {"sync/all_reduce_ms", 1e3 * sync_seconds / std::max(1, steps)},
-      {"sync/bytes", static_cast<double>(sync_bytes)},
-      {"policy/lag_mean", 0.0}};  // collected by the policy it improves
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Algorithm>> MakePpo(const v1::RunConfig& config,
-                                                   const Spaces& spaces,
-                                                   torch::Device device) {
-  ASSIGN_OR_RETURN(ActorCritic net,
-                   ActorCritic::Make(spaces, config.model(), device));
-  return std::unique_ptr<Algorithm>(new Ppo(config, std::move(net)));
+      {"sync/bytes", static_cast<double>(sync_bytes)}};
 }
 
 }  // namespace flotilla

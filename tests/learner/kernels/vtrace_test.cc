@@ -193,6 +193,41 @@ TEST_P(VtraceTest, InvalidStepsAreNeverRead) {
   EXPECT_EQ(before.advantage, after.advantage);
 }
 
+// PufferLib's compute_puff_advantage, in float64: rewards and dones are those
+// received with the observation, and the last observation has no advantage.
+TEST_P(VtraceTest, TargetMinusValueIsPufferLibsAdvantage) {
+  Experience e = RandomExperience(30, 19);
+  std::fill(e.valid.begin(), e.valid.end(), 1);
+  std::fill(e.truncated.begin(), e.truncated.end(), 0);
+  const VtraceInput in = e.Input();
+  const Results actual = Compute(in, kernels());
+  const int64_t T = e.length + 1, B = e.rows;
+  for (int64_t b = 0; b < B; ++b) {
+    std::vector<double> values, rewards(1), dones(1), importance, A(T, 0.0);
+    for (int64_t i = b; i < T * B; i += B) {
+      values.push_back(e.value[i]);
+      rewards.push_back(e.reward[i]);
+      dones.push_back(e.terminated[i]);
+      importance.push_back(
+          std::exp(double{e.log_prob[i]} - e.actor_log_prob[i]));
+    }
+    double last = 0;
+    for (int64_t t = T - 2; t >= 0; --t) {
+      const double nextnonterminal = 1 - dones[t + 1];
+      const double rho = std::min<double>(importance[t], in.rho_clip);
+      const double c = std::min<double>(importance[t], in.c_clip);
+      const double delta =
+          rho *
+          (rewards[t + 1] +
+           double{in.discount} * values[t + 1] * nextnonterminal - values[t]);
+      last =
+          delta + double{in.discount} * in.lambda * c * last * nextnonterminal;
+      A[t] = last;
+      ASSERT_NEAR(actual.target[t * B + b] - e.value[t * B + b], A[t], 2e-5);
+    }
+  }
+}
+
 // A policy that has moved far away: ratios that overflow and vanish.
 TEST_P(VtraceTest, ExtremeRatiosAreClippedAndStayFinite) {
   Experience e = RandomExperience(12, 20);
