@@ -467,6 +467,13 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
                      ", which lets the clock decide how long rollouts are; set "
                      "runtime.deterministic=false too"),
         &problems);
+  Check(config.distributed().preemption_fraction() == 0 ||
+            (!config.has_impala() && !config.rollout().overlap_one_update()),
+        "distributed.preemption_fraction",
+        absl::StrCat("is ", config.distributed().preemption_fraction(),
+                     ", but impala and rollout.overlap_one_update collect "
+                     "ahead of the learner, and nobody is cut short; use 0"),
+        &problems);
   AtLeast<int64_t>(1, config.metrics().every_updates(), "metrics.every_updates",
                    &problems);
   CheckRuntime(config.runtime(), &problems);

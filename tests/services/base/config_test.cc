@@ -373,6 +373,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"model.recurrent=lstm", "impala has no recurrent form",
                 "impala {}"},
         Refusal{"impala.rho_clip=0", "must be above 0", "impala {}"},
+        Refusal{"distributed.preemption_fraction=0.5", "ahead of the learner",
+                "impala {} runtime { deterministic: false }"},
         Refusal{"rollout.queue_capacity=0", "must be at least 1", "impala {}"},
         Refusal{"rollout.max_policy_lag=-1", "must be at least 0", "impala {}"},
         Refusal{"optimizer.schedule_end=1.5", "from 0 to 1"},
