@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "launcher/numbers.h"
+#include "services/base/config.h"
 
 namespace flotilla {
 namespace {
@@ -33,6 +34,23 @@ std::string Ranks(const Topology& topology) {
              ? absl::StrCat(here, " of ", topology.min_world_size, " to ",
                             topology.max_world_size)
              : absl::StrCat(here, " of ", topology.max_world_size);
+}
+
+// When they are collected, if not when the learner asks.
+std::string Rollouts(const v1::RunConfig& config) {
+  const v1::RolloutConfig& rollout = config.rollout();
+  switch (CollectionOf(config)) {
+    case Collection::kWhenAsked:
+      break;
+    case Collection::kOneAhead:
+      return Row("rollouts", "one ahead", "", "one update of lag");
+    case Collection::kFreeRunning:
+      return Row("rollouts", "free running", "",
+                 absl::StrCat(rollout.queue_capacity(),
+                              " waiting, dropped beyond a lag of ",
+                              rollout.max_policy_lag(), " updates"));
+  }
+  return "";
 }
 
 }  // namespace
@@ -93,7 +111,8 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                        config.total_env_steps() % global == 0
                            ? ""
                            : absl::StrCat(": ", WithCommas(plan.updates - 1),
-                                          " and one that passes them"))));
+                                          " and one that passes them"))),
+      Rollouts(config));
   const v1::EnvConfig& env = config.env();
   absl::StrAppend(
       &text, "\n",

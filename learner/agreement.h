@@ -36,6 +36,7 @@ class Agreement {
     kUpdateSeconds,
     kPreempted,  // ranks whose rollout ended short
     kSyncSeconds,
+    kDropped,  // rollouts that were too old, in this iteration
     kNumSlots,
   };
 

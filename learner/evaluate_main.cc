@@ -10,6 +10,7 @@
 #include "learner/eval/evaluator.h"
 #include "learner/run_state.h"
 #include "learner/runtime.h"
+#include "services/base/config.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -55,8 +56,8 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));
-  Normalizer normalizer(config.model(), config.ppo().discount(),
-                        spaces.features, /*rows=*/1);
+  Normalizer normalizer(config.model(), Discount(config), spaces.features,
+                        /*rows=*/1);
   Progress progress;
   RETURN_IF_ERROR(
       FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));

@@ -5,13 +5,14 @@
 #include <csignal>
 #include <deque>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "learner/actor/collector.h"
 #include "learner/actor/env_pool.h"
+#include "learner/actor/rollout_source.h"
 #include "learner/agreement.h"
 #include "learner/algo/algorithm.h"
 #include "learner/eval/evaluator.h"
@@ -21,6 +22,7 @@
 #include "learner/stragglers.h"
 #include "learner/system_usage.h"
 #include "learner/torch.h"
+#include "services/base/config.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -80,7 +82,7 @@ class Trainer {
   Spaces spaces_;
   std::unique_ptr<Algorithm> algorithm_;
   Normalizer normalizer_;
-  std::unique_ptr<Collector> collector_;
+  std::unique_ptr<RolloutSource> rollouts_;
   std::unique_ptr<Stragglers> stragglers_;
   EnvWorkerOptions env_options_;
   torch::Device device_{torch::kCPU};
@@ -93,8 +95,7 @@ class Trainer {
   Progress progress_;  // committed
   bool has_state_ = false;
   Snapshot committed_;  // to go back to; kept only where there are peers
-  Rollout rollout_;
-  CollectStats stats_;
+  Experience experience_;
   std::deque<CollectStats::Episode> window_;  // this rank's last episodes
   double mean_return_ = 0, mean_length_ = 0;  // of all ranks' windows
   int64_t window_count_ = 0;
@@ -102,6 +103,7 @@ class Trainer {
   double wall_before_ = 0;    // seconds before this process
   int64_t steps_before_ = 0;  // global steps before this process
   int64_t env_restarts_before_ = 0;
+  int64_t dropped_ = 0;  // rollouts of all ranks, by this process's time
   v1::Heartbeat heartbeat_;
 
   // Rank 0 only.
@@ -128,11 +130,12 @@ absl::StatusOr<Outcome> Trainer::Run() {
     }
     RETURN_IF_ERROR(joined);
     absl::StatusOr<Outcome> outcome = RunGeneration();
+    if (!outcome.ok() && collective_ != nullptr) collective_->Abort();
+    rollouts_->End();
     if (outcome.ok()) {
       RETURN_IF_ERROR(Finish(*outcome));
       return outcome;
     }
-    if (collective_ != nullptr) collective_->Abort();
     if (!EndsGeneration(outcome.status())) return outcome.status();
     LOG(WARNING) << "generation " << assignment_.generation()
                  << " ended at update " << progress_.update << ": "
@@ -173,18 +176,21 @@ absl::Status Trainer::SetUp() {
                             incarnation));
   ASSIGN_OR_RETURN(spaces_, DescribeSpaces(pool_->spec()));
   ASSIGN_OR_RETURN(algorithm_, MakeAlgorithm(config_, spaces_, device_));
-  normalizer_ = Normalizer(config_.model(), config_.ppo().discount(),
+  normalizer_ = Normalizer(config_.model(), Discount(config_),
                            spaces_.frames ? 0 : spaces_.features,
                            config_.env().num_envs());
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(*saved, Live(), &progress_));
     has_state_ = true;
   }
-  rollout_ = MakeRollout(spaces_, config_.rollout().length(),
-                         config_.env().num_envs(), device_.is_cuda());
-  collector_ = std::make_unique<Collector>(
-      pool_.get(), spaces_, config_.env().num_envs(),
-      config_.ppo().bootstrap_truncation(), &normalizer_);
+  rollouts_ =
+      MakeRolloutSource({.config = config_,
+                         .spaces = spaces_,
+                         .pinned = device_.is_cuda(),
+                         .pool = pool_.get(),
+                         .normalizer = &normalizer_,
+                         .live_policy = algorithm_->live_policy(),
+                         .freeze = [this] { return algorithm_->Freeze(); }});
   stragglers_ = std::make_unique<Stragglers>(config_, coordinator_);
   wall_before_ = progress_.wall_seconds;
   steps_before_ = progress_.global_step;
@@ -238,6 +244,7 @@ absl::StatusOr<Outcome> Trainer::RunGeneration() {
   if (progress_.global_step >= config_.total_env_steps()) {
     return Outcome::kCompleted;
   }
+  rollouts_->Begin(assignment_.rank(), fence_);
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<Outcome> outcome, Iterate());
     if (outcome.has_value()) return *outcome;
@@ -249,15 +256,12 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   if (collective_->world_size() > 1) {
     TakeSnapshot(Live(), progress_, &committed_);
   }
-  stats_ = CollectStats();
   ReportPhase(v1::STEPPING, "environments");
-  Random rng(
-      SamplingSeed(config_.seed(), assignment_.rank(), progress_.update));
-  RETURN_IF_ERROR(collector_->Collect(
-      algorithm_->live_policy(), &rng, fence_,
-      stragglers_->Begin(assignment_.generation(), progress_.update), &rollout_,
-      &stats_));
-  if (!stats_.preempted) stragglers_->Finished();
+  ASSIGN_OR_RETURN(experience_,
+                   rollouts_->Next(progress_.update,
+                                   stragglers_->Begin(assignment_.generation(),
+                                                      progress_.update)));
+  if (!experience_.stats.preempted) stragglers_->Finished();
 
   ReportPhase(v1::LEARNING, "");
   const Clock::time_point update_began = Clock::now();
@@ -266,7 +270,7 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   context.global_step = progress_.global_step;
   context.collective = collective_.get();
   const absl::StatusOr<std::vector<Metric>> updated =
-      algorithm_->Update(rollout_, context);
+      algorithm_->Update(*experience_.rollout, context);
   if (absl::IsInternal(updated.status())) {
     return absl::InternalError(absl::StrCat("update ", progress_.update,
                                             ", rank ", assignment_.rank(), ": ",
@@ -277,7 +281,8 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   ASSIGN_OR_RETURN(const Agreement agreement,
                    Agree(metrics, SecondsSince(update_began)));
   Commit(agreement);
-  normalizer_.Add(agreement.SumsFrom(metrics.size()));
+  normalizer_.Add(
+      agreement.SumsFrom(metrics.size() + assignment_.world_size()));
   if (writes()) {
     TakeEvaluation();
     Record(agreement, metrics);
@@ -291,8 +296,9 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
                                          double update_seconds) {
   const int world = collective_->world_size();
   const size_t share = std::max(1, 100 / world);
+  const CollectStats& stats = experience_.stats;
   double return_sum = 0, length_sum = 0;
-  for (const CollectStats::Episode& e : stats_.episodes) {
+  for (const CollectStats::Episode& e : stats.episodes) {
     return_sum += e.raw_return;
     length_sum += e.length;
     window_.push_back(e);
@@ -307,27 +313,30 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   const v1::Command command = coordinator_->Latest();
   const int signal = signals_.first_signal();
   Agreement a(world);
-  a.Set(Agreement::kEnvSteps, rollout_.valid_steps);
+  a.Set(Agreement::kEnvSteps, experience_.env_steps);
   a.Set(Agreement::kSolvedVotes, command.evaluation().stop());
   a.Set(Agreement::kStopVotes, command.stop());
   a.Set(Agreement::kInterruptVotes, signal == SIGINT);
   a.Set(Agreement::kPreemptVotes, signal == SIGTERM || signal == SIGUSR1);
-  a.Set(Agreement::kEpisodes, stats_.episodes.size());
+  a.Set(Agreement::kEpisodes, stats.episodes.size());
   a.Set(Agreement::kReturnSum, return_sum);
   a.Set(Agreement::kLengthSum, length_sum);
   a.Set(Agreement::kWindowCount, window_.size());
   a.Set(Agreement::kWindowReturnSum, window_return);
   a.Set(Agreement::kWindowLengthSum, window_length);
   a.Set(Agreement::kEnvRestarts, pool_->restarts());
-  a.Set(Agreement::kCollectSeconds, stats_.seconds);
-  a.Set(Agreement::kEnvSeconds, stats_.env_seconds);
-  a.Set(Agreement::kInferenceSeconds, stats_.inference_seconds);
+  a.Set(Agreement::kCollectSeconds, stats.seconds);
+  a.Set(Agreement::kEnvSeconds, stats.env_seconds);
+  a.Set(Agreement::kInferenceSeconds, stats.inference_seconds);
   a.Set(Agreement::kUpdateSeconds, update_seconds);
-  a.Set(Agreement::kPreempted, stats_.preempted);
+  a.Set(Agreement::kPreempted, stats.preempted);
+  a.Set(Agreement::kDropped, experience_.dropped);
   std::vector<double> extra;
   for (const Metric& metric : metrics) extra.push_back(metric.value);
-  const std::vector<double> noted = normalizer_.Take();
-  extra.insert(extra.end(), noted.begin(), noted.end());
+  for (int rank = 0; rank < world; ++rank) {
+    extra.push_back(rank == assignment_.rank() ? experience_.policy_lag : 0);
+  }
+  extra.insert(extra.end(), experience_.noted.begin(), experience_.noted.end());
   a.SetExtra(extra);
   ReportPhase(v1::COLLECTIVE, "the other ranks");
   RETURN_IF_ERROR(a.Reduce(collective_.get()));
@@ -346,6 +355,7 @@ void Trainer::Commit(const Agreement& agreement) {
   progress_.env_incarnation =
       std::max<int64_t>(progress_.env_incarnation, pool_->last_incarnation());
   progress_.wall_seconds = wall_before_ + SecondsSince(began_);
+  dropped_ += static_cast<int64_t>(agreement.Sum(Agreement::kDropped));
   window_count_ = static_cast<int64_t>(agreement.Sum(Agreement::kWindowCount));
   if (window_count_ > 0) {
     mean_return_ = agreement.Sum(Agreement::kWindowReturnSum) / window_count_;
@@ -380,6 +390,13 @@ void Trainer::Record(const Agreement& agreement,
   all.push_back({"perf/update_fraction", update / total});
   all.push_back({"sync/preempted_ranks", agreement.Sum(Agreement::kPreempted)});
   all.push_back({"env/restarts", static_cast<double>(progress_.env_restarts)});
+  const auto lags =
+      agreement.SumsFrom(metrics.size()).first(assignment_.world_size());
+  all.push_back({"policy/lag_mean",
+                 std::accumulate(lags.begin(), lags.end(), 0.0) / lags.size()});
+  all.push_back(
+      {"policy/lag_max", *std::max_element(lags.begin(), lags.end())});
+  all.push_back({"rollout/dropped", static_cast<double>(dropped_)});
   for (const Metric& metric : usage_->Sample()) all.push_back(metric);
   recorder_->WriteMetrics(progress_, all);
 }

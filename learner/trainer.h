@@ -36,7 +36,7 @@ std::string OutcomeName(Outcome outcome);
 
 // Trains until the run is over. The loop, once a generation has formed:
 //
-//   collect a rollout -> algorithm.Update -> agree -> commit -> report, save,
+//   take a rollout -> algorithm.Update -> agree -> commit -> report, save,
 //   evaluate -> stop?
 //
 // A lost peer fences the generation; everyone still there goes back to its last

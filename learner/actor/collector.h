@@ -16,7 +16,7 @@
 
 namespace flotilla {
 
-// What one Collect brought besides the rollout.
+// What came with a rollout.
 struct CollectStats {
   struct Episode {
     int64_t row = 0;
@@ -26,7 +26,7 @@ struct CollectStats {
   std::vector<Episode> episodes;
   double env_seconds = 0;        // waiting for environments
   double inference_seconds = 0;  // deciding
-  double seconds = 0;            // all of it
+  double seconds = 0;            // until the rollout was there
   bool preempted = false;        // it ended short of the rollout's length
 };
 

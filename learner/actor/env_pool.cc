@@ -99,6 +99,7 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
     slot.fresh = true;
     slot.arrived = false;
   }
+  NoteStatus();
   return absl::OkStatus();
 }
 
@@ -130,6 +131,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   ++worker->restarts;
   ++restarts_;
   worker->incarnation = ++last_incarnation_;
+  NoteStatus();
   // The first restart comes at once; a crash loop slows down.
   BeginReplacement(worker, recent == 1
                                ? absl::ZeroDuration()
@@ -214,6 +216,11 @@ void EnvPool::Send(int s, const void* actions, size_t bytes) {
 }
 
 std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
+  MutexLock lock(&mu_);
+  return status_;
+}
+
+void EnvPool::NoteStatus() {
   std::vector<v1::EnvServerStatus> all;
   for (const Worker& worker : workers_) {
     v1::EnvServerStatus status;
@@ -225,7 +232,8 @@ std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
     status.set_state(worker.up.stream != nullptr ? "playing" : "restarting");
     all.push_back(std::move(status));
   }
-  return all;
+  MutexLock lock(&mu_);
+  status_ = std::move(all);
 }
 
 }  // namespace flotilla

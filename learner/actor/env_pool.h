@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_ACTOR_ENV_POOL_H_
 #define FLOTILLA_LEARNER_ACTOR_ENV_POOL_H_
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <future>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +18,7 @@
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/actor/env_worker.h"
+#include "services/base/mutex.h"
 
 namespace flotilla {
 
@@ -26,7 +29,8 @@ namespace flotilla {
 // and replaced in the background, within its restart budget; meanwhile its
 // slots are absent. Its half-played episodes are gone with it, never spliced.
 //
-// Not thread-safe: one actor owns it.
+// Not thread-safe: one actor owns it. But restarts, last_incarnation and
+// Describe may be called from any thread.
 class EnvPool {
  public:
   // Starts every worker, at the same time. Worker ids are first_worker_id and
@@ -96,6 +100,7 @@ class EnvPool {
   void BeginReplacement(Worker* worker, absl::Duration delay);
   absl::Status TakeReplacement(Worker* worker);
   bool QuorumWithout() const;
+  void NoteStatus();
   absl::StatusOr<bool> ReceiveFor(Worker* worker, Slot* slot,
                                   std::stop_token stop,
                                   absl::FunctionRef<bool()> give_up);
@@ -104,12 +109,15 @@ class EnvPool {
   v1::EnvSpec spec_;
   int rows_per_slot_ = 0;
   int rows_per_worker_ = 0;
-  int64_t restarts_ = 0;
-  uint64_t last_incarnation_ = 0;
+  std::atomic<int64_t> restarts_ = 0;
+  std::atomic<uint64_t> last_incarnation_ = 0;
   std::vector<Worker> workers_;
   std::vector<Slot> slots_;
   v1::StepBatch incoming_;
   std::stop_source closing_;
+
+  mutable Mutex mu_;
+  std::vector<v1::EnvServerStatus> status_ ABSL_GUARDED_BY(mu_);  // by worker
 };
 
 }  // namespace flotilla

@@ -2,18 +2,21 @@
 
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "learner/algo/muon.h"
 #include "learner/kernels/adam.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
 
-GradientStep::GradientStep(ActorCritic* net, const v1::OptimizerConfig& config)
+GradientStep::GradientStep(const FlatParameters& net,
+                           const v1::OptimizerConfig& config)
     : net_(net),
       config_(config),
-      moment1_(torch::zeros_like(net->parameters())),
-      moment2_(torch::zeros_like(net->parameters())),
+      moment1_(torch::zeros_like(net.parameters)),
+      moment2_(torch::zeros_like(net.parameters)),
       step_(torch::zeros({1}, torch::kInt64)) {}
 
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
@@ -21,13 +24,13 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                                                          double extra,
                                                          double learning_rate) {
   torch::NoGradGuard no_grad;
-  const int64_t P = net_->num_parameters();
+  const int64_t P = net_.size();
   Result result{.samples = samples, .extra = extra};
   if (collective->world_size() > 1) {
-    const torch::Tensor& message = net_->gradient_message();
+    const torch::Tensor& message = net_.gradient_message;
     const torch::Tensor tail =
         torch::tensor({static_cast<float>(samples), static_cast<float>(extra)});
-    message.narrow(0, P, ActorCritic::kTail).copy_(tail);
+    message.narrow(0, P, FlatParameters::kTail).copy_(tail);
     const auto begin = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(collective->AllReduceSum(message));
     result.sync_seconds =
@@ -35,32 +38,79 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
             .count();
     result.sync_bytes = static_cast<int64_t>(message.nbytes());
     const torch::Tensor summed =
-        message.narrow(0, P, ActorCritic::kTail).to(torch::kCPU);
+        message.narrow(0, P, FlatParameters::kTail).to(torch::kCPU);
     result.samples = summed.data_ptr<float>()[0];
     result.extra = summed.data_ptr<float>()[1];
   }
   if (result.samples == 0) return result;
 
-  if (!net_->device().is_cpu()) return StepOnDevice(result, learning_rate);
+  const bool kernels =
+      net_.parameters.device().is_cpu() && config_.type() != v1::MUON;
+  result.grad_norm = kernels ? StepWithKernels(result.samples, learning_rate)
+                             : StepWithTorch(result.samples, learning_rate);
+  if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
+  return result;
+}
+
+double GradientStep::StepWithKernels(double samples, double learning_rate) {
+  const bool rmsprop = config_.type() == v1::RMSPROP;
   AdamOptions options;
   options.learning_rate = learning_rate;
-  options.beta1 = config_.beta1();
+  options.beta1 = rmsprop ? 0 : config_.beta1();
   options.beta2 = config_.beta2();
   options.epsilon = config_.epsilon();
   options.max_grad_norm = config_.max_grad_norm();
-  options.gradient_scale = 1.0 / result.samples;
+  options.gradient_scale = 1.0 / samples;
+  options.correct_bias = !rmsprop;
   AdamState state;
-  state.size = P;
-  state.parameters = net_->parameters().data_ptr<float>();
+  state.size = net_.size();
+  state.parameters = net_.parameters.data_ptr<float>();
   state.first_moment = moment1_.data_ptr<float>();
   state.second_moment = moment2_.data_ptr<float>();
   state.step = *step_.data_ptr<int64_t>();
   const AdamResult done =
-      AdamStep(options, net_->gradients().data_ptr<float>(), &state);
+      AdamStep(options, net_.gradients.data_ptr<float>(), &state);
   *step_.data_ptr<int64_t>() = state.step;
-  result.grad_norm = done.norm;
-  if (!done.applied) return NotFinite(done.norm);
-  return result;
+  // Beyond what float32 can clip it counts as infinite.
+  return done.applied || std::isnan(done.norm)
+             ? done.norm
+             : std::numeric_limits<double>::infinity();
+}
+
+double GradientStep::StepWithTorch(double samples, double learning_rate) {
+  torch::Tensor gradient = net_.gradients;
+  gradient.div_(samples);
+  const double norm = gradient.norm().item<double>();
+  if (!std::isfinite(norm)) return norm;
+  if (config_.max_grad_norm() > 0) {
+    gradient.mul_(std::min(1.0, config_.max_grad_norm() / (norm + 1e-6)));
+  }
+  ++*step_.data_ptr<int64_t>();
+  if (config_.type() == v1::MUON) {
+    MuonStep(net_, config_.beta1(), learning_rate, &moment1_);
+  } else {
+    AdamWithTorch(gradient, learning_rate);
+  }
+  return norm;
+}
+
+// The same arithmetic as AdamStep.
+void GradientStep::AdamWithTorch(const torch::Tensor& gradient,
+                                 double learning_rate) {
+  const bool rmsprop = config_.type() == v1::RMSPROP;
+  const double beta1 = rmsprop ? 0 : config_.beta1();
+  const double step = static_cast<double>(*step_.data_ptr<int64_t>());
+  const auto correction = [&](double beta) {
+    return rmsprop ? 1.0 : 1 - std::pow(beta, step);
+  };
+  moment1_.lerp_(gradient, 1 - beta1);
+  moment2_.mul_(config_.beta2())
+      .addcmul_(gradient, gradient, 1 - config_.beta2());
+  net_.parameters.addcdiv_(moment1_,
+                           moment2_.sqrt()
+                               .div_(std::sqrt(correction(config_.beta2())))
+                               .add_(config_.epsilon()),
+                           -learning_rate / correction(beta1));
 }
 
 absl::Status GradientStep::NotFinite(double norm) const {
@@ -71,31 +121,15 @@ absl::Status GradientStep::NotFinite(double norm) const {
       "were before. Lower optimizer.learning_rate or check the rewards"));
 }
 
-// The same arithmetic as AdamStep, in Torch's operations.
-absl::StatusOr<GradientStep::Result> GradientStep::StepOnDevice(
-    Result result, double learning_rate) {
-  torch::Tensor gradient = net_->gradients();
-  gradient.div_(result.samples);
-  result.grad_norm = gradient.norm().item<double>();
-  if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
-  if (config_.max_grad_norm() > 0) {
-    gradient.mul_(
-        std::min(1.0, config_.max_grad_norm() / (result.grad_norm + 1e-6)));
-  }
-  const double step = ++*step_.data_ptr<int64_t>();
-  moment1_.lerp_(gradient, 1 - config_.beta1());
-  moment2_.mul_(config_.beta2())
-      .addcmul_(gradient, gradient, 1 - config_.beta2());
-  const double correction1 = 1 - std::pow(config_.beta1(), step);
-  const double correction2 = 1 - std::pow(config_.beta2(), step);
-  net_->parameters().addcdiv_(
-      moment1_,
-      moment2_.sqrt().div_(std::sqrt(correction2)).add_(config_.epsilon()),
-      -learning_rate / correction1);
-  return result;
-}
-
 std::vector<NamedTensor> GradientStep::State() {
+  switch (config_.type()) {
+    case v1::RMSPROP:
+      return {{"rmsprop.square_avg", moment2_}, {"rmsprop.step", step_}};
+    case v1::MUON:
+      return {{"muon.momentum_buffer", moment1_}, {"muon.step", step_}};
+    case v1::ADAM:
+      break;
+  }
   return {{"adam.exp_avg", moment1_},
           {"adam.exp_avg_sq", moment2_},
           {"adam.step", step_}};

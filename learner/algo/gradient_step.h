@@ -7,13 +7,16 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
 #include "learner/collective/collective.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/flat_parameters.h"
 
 namespace flotilla {
 
 // The one place where a gradient becomes a change of weights: all-reduce,
-// divide by the samples of all ranks, clip by the global norm, Adam (Kingma &
-// Ba 2015, torch.optim.Adam's arithmetic).
+// divide by the samples of all ranks, clip by the global norm, and
+//
+//   ADAM     Kingma & Ba 2015, torch.optim.Adam's arithmetic
+//   RMSPROP  IMPALA's, torch.optim.RMSprop's arithmetic: alpha is beta2
+//   MUON     see muon.h: momentum is beta1
 //
 // Not thread-safe.
 class GradientStep {
@@ -26,26 +29,31 @@ class GradientStep {
     int64_t sync_bytes = 0;   // that this rank gave to it
   };
 
-  // `net` is borrowed and must outlive this.
-  GradientStep(ActorCritic* net, const v1::OptimizerConfig& config);
+  GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config);
 
-  // Takes net's gradients(), which hold the sum over this rank's `samples` of
-  // their losses' gradients, and steps. `extra` is any number to sum over ranks
-  // on the way (PPO's KL). With no sample on any rank nothing changes.
-  // Errors: those of the collective; kInternal if the gradient is not finite,
-  // which leaves the weights alone on every rank.
+  // Takes the network's gradients, which hold the sum over this rank's
+  // `samples` of their losses' gradients, and steps. `extra` is any number to
+  // sum over ranks on the way (PPO's KL). With no sample on any rank nothing
+  // changes. Errors: those of the collective; kInternal if the gradient is not
+  // finite, which leaves the weights alone on every rank.
   absl::StatusOr<Result> Apply(Collective* collective, double samples,
                                double extra, double learning_rate);
 
-  // First and second moments [P] and the step count [1] int64: live views.
+  // The optimizer's buffers, each [P], and then its step count [1] int64: live
+  // views.
   std::vector<NamedTensor> State();
 
  private:
-  absl::StatusOr<Result> StepOnDevice(Result result, double learning_rate);
+  // The clipped step, for hand-written kernels or in Torch's operations. Both
+  // return the norm before clipping, and change nothing if it is not finite.
+  double StepWithKernels(double samples, double learning_rate);
+  double StepWithTorch(double samples, double learning_rate);
+  void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;
 
-  ActorCritic* const net_;
+  const FlatParameters net_;
   const v1::OptimizerConfig config_;
+  // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;  // [P]
   torch::Tensor step_;               // [1] int64
 };

@@ -1,4 +1,5 @@
 #include "learner/algo/algorithm.h"
+#include "learner/algo/impala.h"
 #include "learner/algo/ppo.h"
 
 namespace flotilla {
@@ -12,8 +13,7 @@ absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(
       return absl::UnimplementedError(
           "dqn is not available yet; choose ppo { } in the configuration");
     case v1::RunConfig::kImpala:
-      return absl::UnimplementedError(
-          "impala is not available yet; choose ppo { } in the configuration");
+      return MakeImpala(config, spaces, device);
     case v1::RunConfig::ALGORITHM_NOT_SET:
       break;
   }

@@ -1,111 +1,32 @@
 #include "learner/algo/ppo.h"
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "learner/algo/gradient_step.h"
-#include "learner/algo/ppo_backend.h"
-#include "learner/algo/schedule.h"
+#include "learner/algo/policy_gradient.h"
+#include "learner/algo/segment_ppo.h"
 #include "learner/kernels/gae.h"
-#include "learner/nn/mlp_shape_of.h"
-#include "learner/nn/policies.h"
-#include "services/base/random.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
 
-// 1 - Var(returns - value) / Var(returns), over valid steps: 1 is a perfect
-// value function, 0 no better than a constant.
-double ExplainedVariance(const std::vector<int32_t>& valid,
-                         const torch::Tensor& value,
-                         const torch::Tensor& returns) {
-  const float* v = value.data_ptr<float>();
-  const float* r = returns.data_ptr<float>();
-  double sum = 0, squares = 0, error_sum = 0, error_squares = 0;
-  for (int32_t i : valid) {
-    const double error = r[i] - v[i];
-    sum += r[i];
-    squares += static_cast<double>(r[i]) * r[i];
-    error_sum += error;
-    error_squares += error * error;
-  }
-  const double n = std::max<size_t>(1, valid.size());
-  const double variance = squares / n - (sum / n) * (sum / n);
-  const double left = error_squares / n - (error_sum / n) * (error_sum / n);
-  return variance > 0 ? 1 - left / variance : 0;
-}
-
-void Shuffle(Random* rng, std::vector<int32_t>* values) {
-  for (size_t i = values->size(); i > 1; --i) {
-    std::swap((*values)[i - 1], (*values)[rng->Below(i)]);
-  }
-}
-
-// Adds to `status` which of this rank's losses is to blame, if one is.
-absl::Status WhatIsNotFinite(const PpoSums& sums, const absl::Status& status) {
-  const Metric losses[] = {{"losses/policy_loss", sums.policy_loss},
-                           {"losses/value_loss", sums.value_loss},
-                           {"losses/entropy", sums.entropy}};
-  for (const Metric& loss : losses) {
-    if (!std::isfinite(loss.value)) {
-      return absl::InternalError(absl::StrCat(loss.name, " is ", loss.value,
-                                              " here: ", status.message()));
-    }
-  }
-  return absl::InternalError(
-      absl::StrCat("the losses of this rank are finite: ", status.message()));
-}
-
-class Ppo : public Algorithm {
+class Ppo : public PolicyGradient {
  public:
   Ppo(const v1::RunConfig& config, ActorCritic net)
-      : config_(config),
-        net_(std::move(net)),
-        step_(&net_, config.optimizer()) {
-    net_.Initialize(config.seed());
-    net_.set_bf16(config.runtime().bf16());
-    backend_ = MlpShapeOf(net_).has_value()
-                   ? MakeKernelPpoBackend(&net_, config.ppo())
-                   : MakeTorchPpoBackend(&net_, config.ppo());
-    policy_ = MakeNetworkPolicy(&net_);
+      : PolicyGradient(config, config.ppo(), std::move(net)) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
     advantage_ = torch::zeros({T, B});
     returns_ = torch::zeros({T, B});
   }
 
-  absl::StatusOr<std::vector<Metric>> Update(
-      const Rollout& rollout, const UpdateContext& context) override;
-
-  Policy* live_policy() override { return policy_.get(); }
-  std::unique_ptr<Policy> Freeze() const override {
-    return MakeFrozenPolicy(net_);
-  }
-  std::vector<NamedTensor> Weights() override { return net_.Named(); }
-  std::vector<NamedTensor> State() override { return step_.State(); }
-  void StateWasReplaced() override { policy_->Refresh(); }
-
  private:
-  void Advantages(const Rollout& rollout);
+  Estimates Estimate(const Rollout& rollout, const UpdateContext&) override;
 
-  const v1::RunConfig config_;
-  ActorCritic net_;
-  GradientStep step_;
-  std::unique_ptr<PpoBackend> backend_;
-  std::unique_ptr<NetworkPolicy> policy_;
   torch::Tensor advantage_, returns_;  // [T, B] float32
-  std::vector<int32_t> valid_;         // steps to learn from, shuffled
 };
 
-void Ppo::Advantages(const Rollout& r) {
-  // Without bootstrapping, a time limit ends an episode like any other end.
-  const torch::Tensor terminated =
-      config_.ppo().bootstrap_truncation()
-          ? r.terminated
-          : torch::bitwise_or(r.terminated, r.truncated);
+Ppo::Estimates Ppo::Estimate(const Rollout& r, const UpdateContext&) {
+  const torch::Tensor terminated = Terminated(r);
   GaeInput input;
   input.length = r.length;
   input.rows = r.rows;
@@ -115,83 +36,11 @@ void Ppo::Advantages(const Rollout& r) {
   input.truncated = r.truncated.data_ptr<uint8_t>();
   input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
   input.valid = r.valid.data_ptr<uint8_t>();
-  input.discount = static_cast<float>(config_.ppo().discount());
-  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
+  input.discount = static_cast<float>(loss_.discount());
+  input.lambda = static_cast<float>(loss_.gae_lambda());
   GeneralizedAdvantages(input, advantage_.data_ptr<float>(),
                         returns_.data_ptr<float>());
-}
-
-absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
-                                                const UpdateContext& context) {
-  const v1::PpoConfig& ppo = config_.ppo();
-  const double factor =
-      ScheduleFactor(config_.optimizer().schedule(), context.global_step,
-                     config_.total_env_steps());
-  const double learning_rate = config_.optimizer().learning_rate() * factor;
-  const double clip_factor = ppo.anneal_clip() ? factor : 1.0;
-  Advantages(rollout);
-  valid_.clear();
-  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
-  for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
-    if (valid[i]) valid_.push_back(static_cast<int32_t>(i));
-  }
-
-  PpoBatch batch;
-  batch.rollout = &rollout;
-  batch.advantage = advantage_;
-  batch.returns = returns_;
-  batch.clip_ratio = ppo.clip_ratio() * clip_factor;
-  batch.value_clip = ppo.value_clip() * clip_factor;
-  PpoSums sums;
-  double grad_norm = 0, sync_seconds = 0;
-  int64_t sync_bytes = 0;
-  int steps = 0;
-  Random rng(SamplingSeed(HashSeed({config_.seed(), 1}),
-                          context.collective->rank(), context.update));
-  for (int epoch = 0; epoch < ppo.epochs(); ++epoch) {
-    Shuffle(&rng, &valid_);
-    double kl = 0;
-    for (int m = 0; m < ppo.minibatches(); ++m) {
-      const int64_t begin = valid_.size() * m / ppo.minibatches();
-      const int64_t end = valid_.size() * (m + 1) / ppo.minibatches();
-      batch.index =
-          torch::from_blob(valid_.data() + begin, {end - begin}, torch::kInt32);
-      const PpoSums minibatch = backend_->Compute(batch);
-      const absl::StatusOr<GradientStep::Result> applied =
-          step_.Apply(context.collective, static_cast<double>(end - begin),
-                      minibatch.approx_kl, learning_rate);
-      if (absl::IsInternal(applied.status())) {
-        return WhatIsNotFinite(minibatch, applied.status());
-      }
-      RETURN_IF_ERROR(applied.status());
-      const GradientStep::Result& step = *applied;
-      sums += minibatch;
-      sync_seconds += step.sync_seconds;
-      sync_bytes += step.sync_bytes;
-      grad_norm += step.grad_norm;
-      kl = step.samples > 0 ? step.extra / step.samples : 0;
-      ++steps;
-    }
-    // Reduced, so every rank stops here or none does.
-    if (ppo.target_kl() > 0 && kl > ppo.target_kl()) break;
-  }
-  policy_->Refresh();
-
-  const double n = std::max<int64_t>(1, sums.samples);
-  return std::vector<Metric>{
-      {"charts/learning_rate", learning_rate},
-      {"losses/policy_loss", sums.policy_loss / n},
-      {"losses/value_loss", sums.value_loss / n},
-      {"losses/entropy", sums.entropy / n},
-      {"losses/old_approx_kl", sums.old_approx_kl / n},
-      {"losses/approx_kl", sums.approx_kl / n},
-      {"losses/clipfrac", sums.clipped / n},
-      {"losses/explained_variance",
-       ExplainedVariance(valid_, rollout.value, returns_)},
-      {"losses/grad_norm", grad_norm / std::max(1, steps)},
-      {"sync/all_reduce_ms", 1e3 * sync_seconds / std::max(1, steps)},
-      {"sync/bytes", static_cast<double>(sync_bytes)},
-      {"policy/lag_mean", 0.0}};  // collected by the policy it improves
+  return {r, advantage_, returns_};
 }
 
 }  // namespace
@@ -201,6 +50,9 @@ absl::StatusOr<std::unique_ptr<Algorithm>> MakePpo(const v1::RunConfig& config,
                                                    torch::Device device) {
   ASSIGN_OR_RETURN(ActorCritic net,
                    ActorCritic::Make(spaces, config.model(), device));
+  if (config.ppo().minibatch() == v1::SEGMENTS) {
+    return MakeSegmentPpo(config, std::move(net));
+  }
   return std::unique_ptr<Algorithm>(new Ppo(config, std::move(net)));
 }
 

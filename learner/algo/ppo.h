@@ -22,14 +22,8 @@ namespace flotilla {
 //   7. Adam with epsilon 1e-5, learning rate annealed by global_step
 //   8. orthogonal initialisation (nn/actor_critic.h)
 //
-// A minibatch is drawn from the valid steps alone, so ranks may differ in
-// samples and never in the number of gradient steps. target_kl uses the KL of
-// all ranks' last minibatch.
-//
-// Metrics are means over the update's minibatches: losses/policy_loss,
-// losses/value_loss, losses/entropy, losses/old_approx_kl, losses/approx_kl,
-// losses/clipfrac, losses/explained_variance, losses/grad_norm; and of one
-// all-reduce sync/all_reduce_ms, of the whole update sync/bytes.
+// Minibatches and metrics: see policy_gradient.h; PufferLib's way through a
+// rollout (ppo.minibatch: SEGMENTS): segment_ppo.h.
 //
 // On a CPU, MLP agents run through learner/kernels (one pass, no autograd);
 // everything else through Torch: see ppo_backend.h.

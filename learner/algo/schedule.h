@@ -13,18 +13,22 @@ namespace flotilla {
 // The factor a schedule puts on the learning rate (and PPO's clip range) once
 // `global_step` of `total` environment steps are done. Follows global steps, so
 // that it does not change with the world's size.
-inline double ScheduleFactor(v1::Schedule schedule, int64_t global_step,
-                             int64_t total) {
+inline double ScheduleFactor(const v1::OptimizerConfig& optimizer,
+                             int64_t global_step, int64_t total) {
   const double done =
       std::clamp(static_cast<double>(global_step) / total, 0.0, 1.0);
-  switch (schedule) {
+  const auto from_one_to_end = [&](double left) {
+    return optimizer.schedule_end() + (1 - optimizer.schedule_end()) * left;
+  };
+  switch (optimizer.schedule()) {
     case v1::LINEAR:
-      return 1.0 - done;
+      return from_one_to_end(1.0 - done);
     case v1::COSINE:
-      return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
-    default:
-      return 1.0;
+      return from_one_to_end(0.5 * (1.0 + std::cos(std::numbers::pi * done)));
+    case v1::CONSTANT:
+      break;
   }
+  return 1.0;
 }
 
 }  // namespace flotilla

@@ -1,33 +1,9 @@
-#include <cmath>
-#include <numbers>
-
 #include "learner/algo/ppo_backend.h"
+#include "learner/nn/distributions.h"
 #include "learner/rollout/gather.h"
 
 namespace flotilla {
 namespace {
-
-struct LogProbAndEntropy {
-  torch::Tensor log_prob;  // [M]
-  torch::Tensor entropy;   // [M]
-};
-
-LogProbAndEntropy Categorical(const torch::Tensor& logits,
-                              const torch::Tensor& action) {
-  const torch::Tensor log_softmax = torch::log_softmax(logits, 1);
-  return {log_softmax.gather(1, action.unsqueeze(1)).squeeze(1),
-          -(log_softmax.exp() * log_softmax).sum(1)};
-}
-
-LogProbAndEntropy Gaussian(const torch::Tensor& mean,
-                           const torch::Tensor& log_std,
-                           const torch::Tensor& action) {
-  const double half_log_2pi = 0.5 * std::log(2 * std::numbers::pi);
-  const torch::Tensor z = (action - mean) * torch::exp(-log_std);
-  const torch::Tensor entropy = (log_std + 0.5 + half_log_2pi).sum();
-  return {(-0.5 * z * z - log_std - half_log_2pi).sum(1),
-          entropy.expand({mean.size(0)})};
-}
 
 class TorchPpoBackend : public PpoBackend {
  public:
@@ -56,10 +32,7 @@ class TorchPpoBackend : public PpoBackend {
     }
 
     const ActorCriticOutput out = net_->Forward(observation);
-    const LogProbAndEntropy now =
-        net_->spaces().continuous
-            ? Gaussian(out.policy, net_->log_std(), action)
-            : Categorical(out.policy, action);
+    const LogProbAndEntropy now = ScoreActions(*net_, out.policy, action);
     const torch::Tensor log_ratio = now.log_prob - old_log_prob;
     const torch::Tensor ratio = log_ratio.exp();
     const torch::Tensor policy_loss =

@@ -22,14 +22,15 @@ AdamResult AdamStep(const AdamOptions& options, const float* gradient,
           ? std::min(1.0, options.max_grad_norm / (result.norm + 1e-6))
           : 1.0;
   const double t = static_cast<double>(++state->step);
-  const double correction1 = 1 - std::pow(options.beta1, t);
-  const double correction2 = 1 - std::pow(options.beta2, t);
+  const auto correction = [&](double beta) {
+    return options.correct_bias ? 1 - std::pow(beta, t) : 1.0;
+  };
   const AdamFactors factors = {
       .gradient = static_cast<float>(options.gradient_scale * clip),
       .beta1 = static_cast<float>(options.beta1),
       .beta2 = static_cast<float>(options.beta2),
-      .step = static_cast<float>(options.learning_rate / correction1),
-      .deviation = static_cast<float>(1 / std::sqrt(correction2)),
+      .step = static_cast<float>(options.learning_rate / correction(options.beta1)),
+      .deviation = static_cast<float>(1 / std::sqrt(correction(options.beta2))),
       .epsilon = static_cast<float>(options.epsilon),
   };
   kernels.adam(factors, gradient, state->size, state->parameters,

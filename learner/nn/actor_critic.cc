@@ -127,7 +127,7 @@ void ActorCritic::Build(torch::Device device) {
   }
   const auto f32 = torch::TensorOptions().dtype(torch::kFloat32).device(device);
   parameters_ = torch::zeros({total}, f32);
-  gradient_message_ = torch::zeros({total + kTail}, f32);
+  gradient_message_ = torch::zeros({total + FlatParameters::kTail}, f32);
   gradients_ = gradient_message_.narrow(0, 0, total);
 
   int64_t offset = 0;

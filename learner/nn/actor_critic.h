@@ -7,16 +7,11 @@
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/nn/flat_parameters.h"
 #include "learner/rollout/spaces.h"
 #include "learner/torch.h"
 
 namespace flotilla {
-
-// A tensor with the name it has in checkpoints.
-struct NamedTensor {
-  std::string name;
-  torch::Tensor tensor;
-};
 
 struct ActorCriticOutput {
   torch::Tensor policy;  // [N, A] logits, or means of continuous actions
@@ -30,8 +25,7 @@ struct ActorCriticOutput {
 //   heads
 //
 // All parameters are views into one flat buffer, and all gradients into
-// another, so that an all-reduce, a clip and an optimizer step are each one
-// pass over memory. Parameters, in the buffer's order (and the names in
+// another (FlatParameters). Parameters, in the buffer's order (and the names in
 // checkpoints):
 //
 //   actor_logstd                                      continuous actions, [A]
@@ -60,11 +54,11 @@ class ActorCritic {
   // The flat buffers, [P] float32.
   const torch::Tensor& parameters() const { return parameters_; }
   const torch::Tensor& gradients() const { return gradients_; }
-  // gradients() and kTail more numbers behind it, [P + kTail]: what travels in
-  // one all-reduce.
-  const torch::Tensor& gradient_message() const { return gradient_message_; }
-  static constexpr int kTail = 2;
   int64_t num_parameters() const { return parameters_.numel(); }
+  // All of it as the optimizer sees it: views.
+  FlatParameters Flat() const {
+    return {parameters_, gradient_message_, gradients_, Named()};
+  }
 
   // [A]; undefined for discrete actions.
   const torch::Tensor& log_std() const { return log_std_; }

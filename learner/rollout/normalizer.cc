@@ -39,6 +39,12 @@ Normalizer Normalizer::ForEvaluation() const {
   return copy;
 }
 
+void Normalizer::ScaleAs(const Normalizer& other) {
+  mean_ = other.mean_;
+  scale_ = other.scale_;
+  reward_scale_ = other.reward_scale_;
+}
+
 void Normalizer::Observe(float* observation, int64_t rows) {
   if (features_ == 0) return;
   double* sum = noted_.data() + 1;

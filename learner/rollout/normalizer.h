@@ -29,6 +29,9 @@ class Normalizer {
   // alone, and any number of rows may be scored.
   Normalizer ForEvaluation() const;
 
+  // Scales from now on as `other` does now; what was noted stays.
+  void ScaleAs(const Normalizer& other);
+
   bool observations() const { return features_ > 0; }
   bool rewards() const { return rows_ > 0; }
 

@@ -191,6 +191,20 @@ std::string FormatResolved(const v1::RunConfig& config) {
   return text;
 }
 
+Collection CollectionOf(const v1::RunConfig& config) {
+  if (config.rollout().overlap_one_update() ||
+      config.impala().deterministic_lag()) {
+    return Collection::kOneAhead;
+  }
+  return config.has_impala() ? Collection::kFreeRunning
+                             : Collection::kWhenAsked;
+}
+
+double Discount(const v1::RunConfig& config) {
+  if (config.has_impala()) return config.impala().discount();
+  return config.has_dqn() ? config.dqn().discount() : config.ppo().discount();
+}
+
 std::string ConfigDigest(const v1::RunConfig& config) {
   return Sha256Hex(FormatResolved(config));
 }

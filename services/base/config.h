@@ -48,6 +48,17 @@ std::string FormatResolved(const v1::RunConfig& config);
 // later release cannot change a resumed run.
 v1::RunConfig Resolved(const v1::RunConfig& config);
 
+// When rollouts are collected.
+enum class Collection {
+  kWhenAsked,    // while the learner waits, with the policy it trains: no lag
+  kOneAhead,     // while it learns from the one before: one update of lag
+  kFreeRunning,  // all the time, through a queue: IMPALA
+};
+Collection CollectionOf(const v1::RunConfig& config);
+
+// The chosen algorithm's.
+double Discount(const v1::RunConfig& config);
+
 // Hex sha256 of FormatResolved: equal on all ranks of one run.
 std::string ConfigDigest(const v1::RunConfig& config);
 

@@ -227,6 +227,7 @@ void CheckOptimizer(const v1::OptimizerConfig& optimizer, Problems* problems) {
   }
   Within(0, kInfinity, optimizer.max_grad_norm(), "optimizer.max_grad_norm",
          problems);
+  Within(0, 1, optimizer.schedule_end(), "optimizer.schedule_end", problems);
 }
 
 // Epochs and minibatches, which PPO and IMPALA share.
@@ -264,6 +265,24 @@ void CheckPpo(const v1::RunConfig& config, Problems* problems) {
   Within(0, kInfinity, ppo.value_cost(), "ppo.value_cost", problems);
   CheckMinibatches(config, "ppo", ppo.epochs(), ppo.minibatches(), problems);
   Within(0, kInfinity, ppo.target_kl(), "ppo.target_kl", problems);
+  if (ppo.minibatch() != v1::SEGMENTS) return;
+  Check(
+      ppo.minibatches() < 1 || config.env().num_envs() % ppo.minibatches() == 0,
+      "ppo.minibatches",
+      absl::StrCat(
+          "is ", ppo.minibatches(),
+          ", which does not divide env.num_envs = ", config.env().num_envs(),
+          "; ppo.minibatch SEGMENTS keeps environments whole; ",
+          NearbyDivisors(config.env().num_envs(), ppo.minibatches())),
+      problems);
+  Check(config.model().recurrent() == v1::NONE, "ppo.minibatch",
+        "is SEGMENTS, which has no recurrent form; use STEPS, or --set "
+        "model.recurrent=NONE",
+        problems);
+  Positive(ppo.rho_clip(), "ppo.rho_clip", problems);
+  Positive(ppo.c_clip(), "ppo.c_clip", problems);
+  Within(0, kInfinity, ppo.priority_alpha(), "ppo.priority_alpha", problems);
+  Within(0, 1, ppo.priority_beta(), "ppo.priority_beta", problems);
 }
 
 void CheckDqn(const v1::RunConfig& config, Problems* problems) {
@@ -274,8 +293,7 @@ void CheckDqn(const v1::RunConfig& config, Problems* problems) {
         problems);
   Check(config.model().recurrent() == v1::NONE, "model.recurrent",
         absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
-                     "; dqn has no recurrent form: choose ppo or impala, or "
-                     "NONE"),
+                     "; dqn has no recurrent form: choose ppo, or NONE"),
         problems);
   Within(0, 1, dqn.discount(), "dqn.discount", problems);
   AtLeast(1, dqn.batch_size(), "dqn.batch_size", problems);
@@ -302,6 +320,10 @@ void CheckDqn(const v1::RunConfig& config, Problems* problems) {
 
 void CheckImpala(const v1::RunConfig& config, Problems* problems) {
   const v1::ImpalaConfig& impala = config.impala();
+  Check(config.model().recurrent() == v1::NONE, "model.recurrent",
+        absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
+                     "; impala has no recurrent form: choose ppo, or NONE"),
+        problems);
   Within(0, 1, impala.discount(), "impala.discount", problems);
   Within(0, 1, impala.lambda(), "impala.lambda", problems);
   Positive(impala.rho_clip(), "impala.rho_clip", problems);
@@ -444,6 +466,13 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
         absl::StrCat("is ", config.distributed().preemption_fraction(),
                      ", which lets the clock decide how long rollouts are; set "
                      "runtime.deterministic=false too"),
+        &problems);
+  Check(config.distributed().preemption_fraction() == 0 ||
+            (!config.has_impala() && !config.rollout().overlap_one_update()),
+        "distributed.preemption_fraction",
+        absl::StrCat("is ", config.distributed().preemption_fraction(),
+                     ", but impala and rollout.overlap_one_update collect "
+                     "ahead of the learner, and nobody is cut short; use 0"),
         &problems);
   AtLeast<int64_t>(1, config.metrics().every_updates(), "metrics.every_updates",
                    &problems);

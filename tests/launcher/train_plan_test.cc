@@ -79,6 +79,18 @@ TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
 )");
 }
 
+TEST(TrainPlanTest, RolloutsCollectedAheadAreNamed) {
+  const auto plan = [](const std::string& text) {
+    return DescribePlan(Parse(text), TwoLearners(), 0);
+  };
+  EXPECT_THAT(plan("impala {}"),
+              HasSubstr("rollouts           free running              4 "
+                        "waiting, dropped beyond a lag of 8 updates\n"));
+  EXPECT_THAT(plan("ppo {} rollout { overlap_one_update: true }"),
+              HasSubstr("rollouts           one ahead "));
+  EXPECT_THAT(plan("ppo {}"), testing::Not(HasSubstr("rollouts ")));
+}
+
 class CheckDevicesTest : public testing::Test {
  protected:
   std::string Check(const std::string& more, int gpus) {

@@ -10,6 +10,7 @@
 namespace flotilla {
 
 struct GaeInput;
+struct VtraceInput;
 
 // What one Adam step multiplies by; see adam.h.
 struct AdamFactors {
@@ -51,6 +52,7 @@ struct KernelTable {
                float* parameters, float* first_moment, float* second_moment);
 
   void (*gae)(const GaeInput& input, float* advantage, float* returns);
+  void (*vtrace)(const VtraceInput& input, float* target, float* advantage);
   void (*bytes_to_unit)(const uint8_t* bytes, int64_t size, float* out);
 
   // The vectorised functions under all of the above, for tests.

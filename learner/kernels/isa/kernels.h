@@ -5,6 +5,7 @@
 #include "learner/kernels/isa/flat.h"
 #include "learner/kernels/isa/kernel_table.h"
 #include "learner/kernels/isa/ppo.h"
+#include "learner/kernels/isa/vtrace.h"
 
 // All kernels, for the instruction set the including file is compiled with.
 // Included by kernels_*.cc alone; see vec.h.
@@ -23,6 +24,7 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .sum_of_squares = SumOfSquares,
       .adam = Adam,
       .gae = Gae,
+      .vtrace = VtraceOf,
       .bytes_to_unit = BytesToUnit,
       .tanh = Map<Tanh>,
       .exp = Map<Exp>,

@@ -1,0 +1,63 @@
+#include "learner/actor/rollout_source.h"
+
+#include <utility>
+
+#include "learner/actor/rollouts_ahead.h"
+#include "services/base/config.h"
+#include "services/base/random.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+// Collects while the trainer waits, with the policy that is being trained.
+class RolloutsWhenAsked : public RolloutSource {
+ public:
+  explicit RolloutsWhenAsked(RolloutSourceOptions options)
+      : options_(std::move(options)),
+        collector_(
+            options_.pool, options_.spaces, options_.config.env().num_envs(),
+            options_.config.ppo().bootstrap_truncation(), options_.normalizer),
+        rollout_(
+            MakeRollout(options_.spaces, options_.config.rollout().length(),
+                        options_.config.env().num_envs(), options_.pinned)) {}
+
+  void Begin(int rank, std::stop_token fence) override {
+    rank_ = rank;
+    fence_ = fence;
+  }
+
+  absl::StatusOr<Experience> Next(int64_t update,
+                                  const Preemption* preemption) override {
+    Experience experience;
+    Random rng(SamplingSeed(options_.config.seed(), rank_, update));
+    RETURN_IF_ERROR(collector_.Collect(options_.live_policy, &rng, fence_,
+                                       preemption, &rollout_,
+                                       &experience.stats));
+    rollout_.policy_version = update;
+    experience.rollout = &rollout_;
+    experience.env_steps = rollout_.valid_steps;
+    experience.noted = options_.normalizer->Take();
+    return experience;
+  }
+
+  void End() override {}
+
+ private:
+  const RolloutSourceOptions options_;
+  Collector collector_;
+  Rollout rollout_;
+  int rank_ = 0;
+  std::stop_token fence_;
+};
+
+}  // namespace
+
+std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options) {
+  if (CollectionOf(options.config) == Collection::kWhenAsked) {
+    return std::make_unique<RolloutsWhenAsked>(std::move(options));
+  }
+  return std::make_unique<RolloutsAhead>(std::move(options));
+}
+
+}  // namespace flotilla

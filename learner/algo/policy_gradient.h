@@ -1,0 +1,76 @@
+#ifndef FLOTILLA_LEARNER_ALGO_POLICY_GRADIENT_H_
+#define FLOTILLA_LEARNER_ALGO_POLICY_GRADIENT_H_
+
+#include <memory>
+#include <vector>
+
+#include "learner/algo/algorithm.h"
+#include "learner/algo/gradient_step.h"
+#include "learner/algo/ppo_backend.h"
+#include "learner/nn/policies.h"
+#include "services/base/random.h"
+
+namespace flotilla {
+
+// What PPO, APPO and IMPALA share: an actor-critic, its optimizer, and epochs
+// of minibatches of PPO's loss. They differ in what a step is worth (Estimate)
+// and in the loss's numbers.
+//
+// A minibatch is drawn from the valid steps alone, so ranks may differ in
+// samples and never in the number of gradient steps. target_kl uses the KL of
+// all ranks' last minibatch.
+//
+// Metrics are means over the update's minibatches: losses/policy_loss,
+// losses/value_loss, losses/entropy, losses/old_approx_kl, losses/approx_kl,
+// losses/clipfrac, losses/explained_variance, losses/grad_norm; and of one
+// all-reduce sync/all_reduce_ms, of the whole update sync/bytes.
+class PolicyGradient : public Algorithm {
+ public:
+  absl::StatusOr<std::vector<Metric>> Update(
+      const Rollout& rollout, const UpdateContext& context) final;
+
+  Policy* live_policy() override { return policy_.get(); }
+  std::unique_ptr<Policy> Freeze() const override {
+    return MakeFrozenPolicy(net_);
+  }
+  std::vector<NamedTensor> Weights() override { return net_.Named(); }
+  std::vector<NamedTensor> State() override { return step_.State(); }
+  void StateWasReplaced() override { policy_->Refresh(); }
+
+ protected:
+  // `loss`: epochs, minibatches and the loss's numbers. A clip_ratio of
+  // infinity clips nothing.
+  PolicyGradient(const v1::RunConfig& config, const v1::PpoConfig& loss,
+                 ActorCritic net);
+
+  // A rollout and what its steps are worth.
+  struct Estimates {
+    Rollout rollout;  // log_prob and value are those the loss compares with
+    torch::Tensor advantage;  // [T, B] float32
+    torch::Tensor returns;    // [T, B] float32  what the value aims at
+  };
+  virtual Estimates Estimate(const Rollout& rollout,
+                             const UpdateContext& context) = 0;
+
+  // Makes the m-th minibatch of an epoch: by default of the valid steps, which
+  // each epoch shuffles and goes through once. `estimates` may change with it.
+  virtual PpoBatch Minibatch(int m, Estimates* estimates, Random* rng);
+
+  // Where nothing is to be bootstrapped from, [T, B] uint8: also at time limits
+  // unless loss.bootstrap_truncation.
+  torch::Tensor Terminated(const Rollout& rollout) const;
+
+  const v1::RunConfig config_;
+  const v1::PpoConfig loss_;
+  ActorCritic net_;
+
+ private:
+  GradientStep step_;
+  std::unique_ptr<PpoBackend> backend_;
+  std::unique_ptr<NetworkPolicy> policy_;
+  std::vector<int32_t> valid_;  // steps of the rollout, shuffled
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ALGO_POLICY_GRADIENT_H_

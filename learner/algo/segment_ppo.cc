@@ -1,0 +1,134 @@
+#include "learner/algo/segment_ppo.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "learner/algo/policy_gradient.h"
+#include "learner/algo/segment_priorities.h"
+#include "learner/kernels/vtrace.h"
+#include "learner/nn/action_scorer.h"
+
+namespace flotilla {
+namespace {
+
+v1::PpoConfig WithoutNormalization(v1::PpoConfig ppo) {
+  ppo.set_normalize_advantages(false);
+  return ppo;
+}
+
+class SegmentPpo : public PolicyGradient {
+ public:
+  SegmentPpo(const v1::RunConfig& config, ActorCritic net)
+      : PolicyGradient(config, WithoutNormalization(config.ppo()),
+                       std::move(net)),
+        scorer_(&net_) {
+    const int64_t T = config.rollout().length(), B = config.env().num_envs();
+    target_ = torch::zeros({T, B});
+    policy_advantage_ = torch::zeros({T, B});
+  }
+
+ private:
+  Estimates Estimate(const Rollout& rollout,
+                     const UpdateContext& context) override;
+  PpoBatch Minibatch(int m, Estimates* estimates, Random* rng) override;
+  void EstimateAgain(Estimates* estimates);
+
+  ActionScorer scorer_;
+  double done_ = 0;  // share of the run
+  // What is known of each step by now: the policy's and the value's last look
+  // at it, with the weights of before that minibatch's gradient step.
+  torch::Tensor log_prob_;                   // [T, B] float32
+  torch::Tensor target_, policy_advantage_;  // [T, B] float32
+  torch::Tensor terminated_;                 // [T, B] uint8
+  // The last minibatch's, known from the next on.
+  torch::Tensor scored_, scored_log_prob_, scored_value_;  // [M]
+  std::vector<int32_t> index_;
+};
+
+SegmentPpo::Estimates SegmentPpo::Estimate(const Rollout& r,
+                                           const UpdateContext& context) {
+  done_ = std::clamp(
+      static_cast<double>(context.global_step) / config_.total_env_steps(), 0.0,
+      1.0);
+  terminated_ = Terminated(r);
+  log_prob_ = r.log_prob.clone();
+  scored_ = torch::empty({0}, torch::kInt64);
+  scored_log_prob_ = scored_value_ = torch::empty({0});
+  Estimates estimates = {r, torch::zeros_like(r.reward),
+                         torch::zeros_like(r.reward)};
+  estimates.rollout.value = r.value.clone();
+  return estimates;
+}
+
+// The advantages and returns of all steps, from what is known of them.
+void SegmentPpo::EstimateAgain(Estimates* estimates) {
+  const Rollout& r = estimates->rollout;
+  VtraceInput input;
+  input.length = r.length;
+  input.rows = r.rows;
+  input.reward = r.reward.data_ptr<float>();
+  input.value = r.value.data_ptr<float>();
+  input.log_prob = log_prob_.data_ptr<float>();
+  input.actor_log_prob = r.log_prob.data_ptr<float>();
+  input.terminated = terminated_.data_ptr<uint8_t>();
+  input.truncated = r.truncated.data_ptr<uint8_t>();
+  input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
+  input.valid = r.valid.data_ptr<uint8_t>();
+  input.discount = static_cast<float>(loss_.discount());
+  input.lambda = static_cast<float>(loss_.gae_lambda());
+  input.rho_clip = static_cast<float>(loss_.rho_clip());
+  input.c_clip = static_cast<float>(loss_.c_clip());
+  Vtrace(input, target_.data_ptr<float>(), policy_advantage_.data_ptr<float>());
+  estimates->returns = target_;
+  estimates->advantage =
+      (target_ - r.value.narrow(0, 0, r.length)).masked_fill_(r.valid == 0, 0);
+}
+
+PpoBatch SegmentPpo::Minibatch(int, Estimates* estimates, Random* rng) {
+  const Rollout& r = estimates->rollout;
+  log_prob_.view({-1}).index_copy_(0, scored_, scored_log_prob_);
+  r.value.view({-1}).index_copy_(0, scored_, scored_value_);
+  EstimateAgain(estimates);
+
+  const std::vector<double> probabilities =
+      SegmentProbabilities(estimates->advantage, loss_.priority_alpha());
+  const std::vector<int64_t> segments =
+      DrawSegments(probabilities, r.rows / loss_.minibatches(), rng);
+  index_.clear();
+  torch::Tensor weight = torch::zeros({r.rows});
+  const uint8_t* valid = r.valid.data_ptr<uint8_t>();
+  for (const int64_t b : segments) {
+    weight[b] = SegmentWeight(probabilities[b], r.rows, loss_.priority_alpha(),
+                              loss_.priority_beta(), done_);
+    for (int64_t i = b; i < r.length * r.rows; i += r.rows) {
+      if (valid[i]) index_.push_back(static_cast<int32_t>(i));
+    }
+  }
+  PpoBatch batch;
+  batch.rollout = &r;
+  batch.index = torch::tensor(index_, torch::kInt32);
+  batch.returns = estimates->returns;
+  torch::Tensor advantage = estimates->advantage;
+  if (config_.ppo().normalize_advantages() && index_.size() > 1) {
+    const torch::Tensor drawn =
+        advantage.flatten().index_select(0, batch.index);
+    advantage = (advantage - drawn.mean()) / (drawn.std() + 1e-8);
+  }
+  batch.advantage = advantage * weight;
+
+  scored_ = batch.index.to(torch::kInt64);
+  scored_log_prob_ = torch::empty({scored_.numel()});
+  scored_value_ = torch::empty({scored_.numel()});
+  scorer_.ScoreSteps(r, batch.index, &scored_log_prob_, &scored_value_);
+  return batch;
+}
+
+}  // namespace
+
+std::unique_ptr<Algorithm> MakeSegmentPpo(const v1::RunConfig& config,
+                                          ActorCritic net) {
+  return std::make_unique<SegmentPpo>(config, std::move(net));
+}
+
+}  // namespace flotilla

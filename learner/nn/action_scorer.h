@@ -1,0 +1,45 @@
+#ifndef FLOTILLA_LEARNER_NN_ACTION_SCORER_H_
+#define FLOTILLA_LEARNER_NN_ACTION_SCORER_H_
+
+#include <optional>
+
+#include "learner/kernels/mlp_actor_critic.h"
+#include "learner/nn/actor_critic.h"
+#include "learner/rollout/rollout.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// What a network, as it is now, makes of a rollout that an older one played:
+// through learner/kernels for MLPs on the CPU, through Torch otherwise. Without
+// gradients.
+//
+// Not thread-safe.
+class ActionScorer {
+ public:
+  // `net` is borrowed and must outlive this.
+  explicit ActionScorer(const ActorCritic* net);
+
+  // Writes, on the host, the log-probability of the actions that were taken
+  // and the values of all observations.
+  void Score(const Rollout& rollout,
+             torch::Tensor* log_prob,  // [T, B] float32
+             torch::Tensor* value);    // [T + 1, B] float32
+
+  // The same of the steps `index` [M] int32 into T * B alone.
+  void ScoreSteps(const Rollout& rollout, const torch::Tensor& index,
+                  torch::Tensor* log_prob,  // [M] float32
+                  torch::Tensor* value);    // [M] float32
+
+ private:
+  // Of observations [M, ...] and, as far as they go, actions [m <= M, ...].
+  void ScoreChunk(const torch::Tensor& observation, const torch::Tensor& action,
+                  torch::Tensor log_prob, torch::Tensor value);
+
+  const ActorCritic* const net_;
+  std::optional<MlpActorCritic> mlp_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_ACTION_SCORER_H_

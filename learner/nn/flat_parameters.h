@@ -1,0 +1,35 @@
+#ifndef FLOTILLA_LEARNER_NN_FLAT_PARAMETERS_H_
+#define FLOTILLA_LEARNER_NN_FLAT_PARAMETERS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// A tensor with the name it has in checkpoints.
+struct NamedTensor {
+  std::string name;
+  torch::Tensor tensor;
+};
+
+// A network's parameters in one buffer and their gradients in another, so that
+// an all-reduce, a clip and an optimizer step are each one pass over memory.
+// Copies are views of the same memory.
+struct FlatParameters {
+  // Numbers that travel behind the gradients in one all-reduce.
+  static constexpr int kTail = 2;
+
+  torch::Tensor parameters;        // [P] float32
+  torch::Tensor gradient_message;  // [P + kTail] float32
+  torch::Tensor gradients;         // [P]  the message's beginning
+  std::vector<NamedTensor> named;  // views into `parameters`, in its order
+
+  int64_t size() const { return parameters.numel(); }
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_FLAT_PARAMETERS_H_

@@ -1,0 +1,254 @@
+#include "learner/actor/rollouts_ahead.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "services/base/config.h"
+
+namespace flotilla {
+namespace {
+
+constexpr int64_t kT = 16, kB = 8;
+
+// Pushes the cart at random; its value is its version.
+class VersionPolicy : public Policy {
+ public:
+  VersionPolicy(int64_t version, std::atomic<int64_t>* decided)
+      : version_(version), decided_(decided) {}
+  void Decide(const Observations& seen, bool, Random* rng,
+              const DecisionOutput& out) override {
+    Value(seen, out.value);
+    for (int64_t r = 0; r < seen.rows; ++r) {
+      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.log_prob[r] = -0.69314718f;
+    }
+    *decided_ += seen.rows;
+  }
+  void Value(const Observations& seen, float* value) override {
+    for (int64_t r = 0; r < seen.rows; ++r) value[r] = version_;
+  }
+
+ private:
+  const int64_t version_;
+  std::atomic<int64_t>* const decided_;
+};
+
+// A source over a real env worker, and a count of the policies it froze.
+struct Learner {
+  explicit Learner(const v1::RunConfig& config) {
+    EnvWorkerOptions workers;
+    workers.env = config.env();
+    workers.seed = config.seed();
+    workers.learner_id = "learner/0/0";
+    workers.name = "test";
+    pool = EnvPool::Start(workers, 0, 1).value();
+    RolloutSourceOptions options;
+    options.config = config;
+    options.spaces = DescribeSpaces(pool->spec()).value();
+    options.pool = pool.get();
+    normalizer = Normalizer(config.model(), Discount(config),
+                            options.spaces.features, kB);
+    options.normalizer = &normalizer;
+    options.freeze = [this] {
+      return std::make_unique<VersionPolicy>(version++, &decided);
+    };
+    source = MakeRolloutSource(options);
+    source->Begin(/*rank=*/0, fence.get_token());
+  }
+
+  // Until the actor has begun `rollouts` of them in all and is at their end.
+  void AwaitRollouts(int64_t rollouts) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (decided < rollouts * kT * kB) {
+      ASSERT_LT(absl::Now(), deadline) << decided / (kT * kB) << " rollouts";
+      std::this_thread::yield();
+    }
+  }
+
+  std::atomic<int64_t> decided = 0;  // by all policies
+  int64_t version = 0;               // of the next policy
+  std::unique_ptr<EnvPool> pool;
+  Normalizer normalizer;
+  std::stop_source fence;
+  std::unique_ptr<RolloutSource> source;
+};
+
+v1::RunConfig Config(bool deterministic_lag) {
+  v1::RunConfig config;
+  config.mutable_impala()->set_deterministic_lag(deterministic_lag);
+  config.mutable_env()->set_id("CartPole-v1");
+  config.mutable_env()->set_num_envs(kB);
+  config.mutable_rollout()->set_length(kT);
+  return config;
+}
+
+TEST(RolloutsAheadTest, OneAheadLagsOneUpdateAndRepeatsExactly) {
+  Learner one(Config(true)), two(Config(true));
+  for (int64_t u = 0; u < 12; ++u) {
+    const auto a = one.source->Next(u, nullptr),
+               b = two.source->Next(u, nullptr);
+    ASSERT_TRUE(a.ok() && b.ok());
+    const int64_t version = u == 0 ? 0 : u - 1;
+    EXPECT_EQ(a->rollout->policy_version, version);
+    EXPECT_EQ(a->policy_lag, u - version);
+    EXPECT_EQ(a->dropped, 0);
+    EXPECT_EQ(a->env_steps, kT * kB);
+    EXPECT_TRUE((a->rollout->value == version).all().item<bool>());
+    EXPECT_TRUE(torch::equal(a->rollout->observation, b->rollout->observation));
+    EXPECT_TRUE(torch::equal(a->rollout->action, b->rollout->action));
+  }
+}
+
+// The same for any algorithm.
+TEST(RolloutsAheadTest, OverlapOneUpdateIsOneAhead) {
+  v1::RunConfig config = Config(true);
+  config.mutable_ppo();
+  config.mutable_rollout()->set_overlap_one_update(true);
+  Learner learner(config);
+  for (int64_t u = 0; u < 3; ++u) {
+    const auto got = learner.source->Next(u, nullptr);
+    ASSERT_TRUE(got.ok());
+    EXPECT_EQ(got->policy_lag, u == 0 ? 0 : 1);
+  }
+}
+
+TEST(RolloutsAheadTest, AFullQueueHoldsTheActorBack) {
+  v1::RunConfig config = Config(false);
+  config.mutable_rollout()->set_queue_capacity(2);
+  config.mutable_rollout()->set_max_policy_lag(100);
+  Learner learner(config);
+  for (int64_t u = 0; u < 20; ++u) {
+    const auto got = learner.source->Next(u, nullptr);
+    ASSERT_TRUE(got.ok());
+    // Those taken, two that wait, and one that finds no room.
+    const int64_t most = u + 1 + 2 + 1;
+    learner.AwaitRollouts(most);
+    EXPECT_EQ(learner.decided, most * kT * kB);
+    EXPECT_LE(got->policy_lag, 4);
+  }
+}
+
+TEST(RolloutsAheadTest, RolloutsThatAreTooOldAreDroppedAndCounted) {
+  v1::RunConfig config = Config(false);
+  config.mutable_rollout()->set_queue_capacity(4);
+  config.mutable_rollout()->set_max_policy_lag(2);
+  config.mutable_env()->mutable_options()->set_max_episode_steps(kT / 2);
+  Learner learner(config);
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  learner.AwaitRollouts(1 + 4 + 1);
+  learner.version = 10;
+  const auto got = learner.source->Next(10, nullptr);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->dropped, 5);
+  EXPECT_EQ(got->rollout->policy_version, 10);
+  EXPECT_EQ(got->policy_lag, 0);
+  // What was played was played.
+  EXPECT_EQ(got->env_steps, 6 * kT * kB);
+  EXPECT_GE(got->stats.episodes.size(), 6 * kB);
+}
+
+TEST(RolloutsAheadTest, ALagAtTheLimitIsKept) {
+  v1::RunConfig config = Config(false);
+  config.mutable_rollout()->set_max_policy_lag(2);
+  Learner learner(config);
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  learner.AwaitRollouts(3);
+  const auto got = learner.source->Next(2, nullptr);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->policy_lag, 2);
+  EXPECT_EQ(got->dropped, 0);
+}
+
+TEST(RolloutsAheadTest, AFenceEndsEveryWaitAndTheNextGenerationGoesOn) {
+  for (const bool deterministic_lag : {false, true}) {
+    Learner learner(Config(deterministic_lag));
+    for (int generation = 0; generation < 3; ++generation) {
+      std::thread fencing([&] {
+        learner.AwaitRollouts(1 + learner.decided / (kT * kB));
+        learner.fence.request_stop();
+      });
+      absl::Status status;
+      for (int64_t u = 0; status.ok(); ++u) {
+        status = learner.source->Next(u, nullptr).status();
+      }
+      fencing.join();
+      EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+      learner.source->End();
+      const int64_t decided = learner.decided;
+      learner.version = 40;
+      learner.fence = std::stop_source();
+      learner.source->Begin(/*rank=*/0, learner.fence.get_token());
+      EXPECT_EQ(learner.decided, decided);  // nobody plays without a policy
+      const auto got = learner.source->Next(40, nullptr);
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(got->rollout->policy_version, 40);
+      EXPECT_TRUE((got->rollout->value == 40).all().item<bool>());
+    }
+  }
+}
+
+// The trainer gives up a generation for its own reasons too.
+TEST(RolloutsAheadTest, EndNeedsNoFence) {
+  Learner learner(Config(false));
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  learner.source->End();
+  learner.source->End();
+  const int64_t decided = learner.decided;
+  EXPECT_LE(decided, 7 * kT * kB);
+}
+
+TEST(RolloutsAheadTest, ALostWorkersErrorReachesTheTrainer) {
+  v1::RunConfig config = Config(false);
+  config.mutable_env()->set_max_worker_restarts(0);
+  Learner learner(config);
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  kill(static_cast<pid_t>(learner.pool->Describe()[0].pid()), SIGKILL);
+  absl::Status status;
+  for (int64_t u = 1; status.ok(); ++u) {
+    ASSERT_LT(u, 100000);
+    status = learner.source->Next(u, nullptr).status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(RolloutsAheadTest, AKilledWorkerIsReplacedWhileTheLearnerLearns) {
+  Learner learner(Config(false));
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  kill(static_cast<pid_t>(learner.pool->Describe()[0].pid()), SIGKILL);
+  int64_t lost = 0, u = 1;
+  for (; lost == 0; ++u) {
+    ASSERT_LT(u, 100000);
+    const auto got = learner.source->Next(u, nullptr);
+    ASSERT_TRUE(got.ok()) << got.status();
+    lost += kT * kB - got->rollout->valid_steps;
+    EXPECT_EQ(got->env_steps, got->rollout->valid_steps);
+  }
+  EXPECT_EQ(learner.pool->restarts(), 1);
+  ASSERT_TRUE(learner.source->Next(u, nullptr).ok());
+}
+
+TEST(RolloutsAheadTest, ScalingIsThatOfThePolicyAndNotesTravelAlong) {
+  v1::RunConfig config = Config(true);
+  config.mutable_model()->set_normalize_observations(true);
+  Learner learner(config);
+  const auto first = learner.source->Next(0, nullptr);
+  ASSERT_TRUE(first.ok());
+  ASSERT_EQ(first->noted.size(), 1u + 2 * 4);
+  EXPECT_EQ(first->noted[0], (kT + 1) * kB);
+  // Nothing was added yet: observations are as they are.
+  const float raw = first->rollout->observation.abs().max().item<float>();
+  learner.normalizer.Add(first->noted);
+  ASSERT_TRUE(learner.source->Next(1, nullptr).ok());  // begun before that
+  const auto scaled = learner.source->Next(2, nullptr);
+  ASSERT_TRUE(scaled.ok());
+  EXPECT_EQ(scaled->noted[0], kT * kB);
+  EXPECT_NEAR(scaled->rollout->observation.std().item<float>(), 1, 0.5);
+  EXPECT_GT(scaled->rollout->observation.abs().max().item<float>(), raw / 2);
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,170 @@
+#include "learner/algo/segment_ppo.h"
+
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "learner/algo/segment_priorities.h"
+#include "learner/collective/solo_collective.h"
+#include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+constexpr int64_t kT = 16, kB = 8;
+
+TEST(SegmentPrioritiesTest, ProbabilitiesFollowPufferLib) {
+  torch::manual_seed(1);
+  const torch::Tensor advantage = torch::randn({kT, kB});
+  for (const double alpha : {0.0, 0.8, 1.0}) {
+    std::vector<double> w(kB);
+    double total = 0;
+    for (int64_t b = 0; b < kB; ++b) {
+      double size = 0;
+      for (int64_t t = 0; t < kT; ++t) {
+        size += std::abs(double{advantage[t][b].item<float>()});
+      }
+      total += w[b] = std::pow(size, alpha);
+    }
+    const std::vector<double> p = SegmentProbabilities(advantage, alpha);
+    for (int64_t b = 0; b < kB; ++b) {
+      EXPECT_NEAR(p[b], (w[b] + 1e-6) / (total + 1e-6), 1e-12);
+    }
+  }
+}
+
+TEST(SegmentPrioritiesTest, NothingToLearnAnywhereIsUniform) {
+  const std::vector<double> p =
+      SegmentProbabilities(torch::zeros({kT, kB}), 0.8);
+  for (const double x : p) EXPECT_EQ(x, p[0]);
+  Random rng(1);
+  EXPECT_EQ(DrawSegments(p, kB, &rng).size(), static_cast<size_t>(kB));
+}
+
+TEST(SegmentPrioritiesTest, DrawsWithoutReplacementInProportion) {
+  const std::vector<double> p = {0.5, 0.3, 0.15, 0.05};
+  Random rng(1);
+  constexpr int kDraws = 20000;
+  int first[4] = {}, either[4] = {};
+  for (int i = 0; i < kDraws; ++i) {
+    const std::vector<int64_t> two = DrawSegments(p, 2, &rng);
+    ASSERT_EQ(two.size(), 2u);
+    ASSERT_NE(two[0], two[1]);
+    ++first[two[0]];
+    for (const int64_t b : two) ++either[b];
+  }
+  for (int b = 0; b < 4; ++b) {
+    EXPECT_NEAR(first[b] / double{kDraws}, p[b], 0.015);
+    double second = 0;  // drawn after another one
+    for (int a = 0; a < 4; ++a) {
+      if (a != b) second += p[a] * p[b] / (1 - p[a]);
+    }
+    EXPECT_NEAR(either[b] / double{kDraws}, p[b] + second, 0.015);
+  }
+  const std::vector<int64_t> all = DrawSegments(p, 4, &rng);
+  EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 4u);
+}
+
+TEST(SegmentPrioritiesTest, WeightsTakeMoreBackTowardsTheEnd) {
+  // (segments * p) ** -(beta0 + (1 - beta0) * alpha * done)
+  EXPECT_NEAR(SegmentWeight(0.5, 8, 0.8, 0.2, 0.0), std::pow(4, -0.2), 1e-12);
+  EXPECT_NEAR(SegmentWeight(0.5, 8, 0.8, 0.2, 0.5), std::pow(4, -0.52), 1e-12);
+  EXPECT_NEAR(SegmentWeight(0.01, 8, 0.8, 0.2, 1.0), std::pow(0.08, -0.84),
+              1e-12);
+}
+
+v1::RunConfig Config(v1::Minibatch minibatch) {
+  v1::RunConfig config;
+  config.mutable_ppo()->set_minibatch(minibatch);
+  config.mutable_env()->set_num_envs(kB);
+  config.mutable_rollout()->set_length(kT);
+  return config;
+}
+
+torch::Tensor Weights(Algorithm* algorithm) {
+  std::vector<torch::Tensor> flat;
+  for (const NamedTensor& t : algorithm->Weights()) {
+    flat.push_back(t.tensor.flatten());
+  }
+  return torch::cat(flat).clone();
+}
+
+torch::Tensor Train(const v1::RunConfig& config, const Spaces& spaces,
+                    const Rollout& rollout) {
+  auto algorithm = MakeAlgorithm(config, spaces, torch::kCPU).value();
+  SoloCollective alone;
+  const auto updated = algorithm->Update(rollout, {0, 0, &alone});
+  EXPECT_TRUE(updated.ok()) << updated.status();
+  return Weights(algorithm.get());
+}
+
+// One minibatch of all environments, none preferred: that is PPO with
+// generalised advantages, as every ratio is 1.
+TEST(SegmentPpoTest, TheFirstStepWithoutPreferenceIsPpos) {
+  for (const Spaces& spaces : {VectorSpaces(4, 2), AtariSpaces(4)}) {
+    v1::RunConfig segments = Config(v1::SEGMENTS), steps = Config(v1::STEPS);
+    const int64_t T = spaces.frames ? 4 : kT;  // frames take their time
+    for (v1::RunConfig* config : {&segments, &steps}) {
+      config->mutable_rollout()->set_length(T);
+      config->mutable_ppo()->set_epochs(1);
+      config->mutable_ppo()->set_minibatches(1);
+      config->mutable_ppo()->set_priority_alpha(0);
+      // Smooth in the gradient, so that rounding cannot turn a step around.
+      config->mutable_optimizer()->set_epsilon(1);
+      config->mutable_optimizer()->set_learning_rate(0.1);
+    }
+    torch::manual_seed(1);
+    Rollout rollout = RandomRollout(spaces, T, kB);
+    rollout.valid[3][2] = 0;
+    const torch::Tensor got = Train(segments, spaces, rollout);
+    const torch::Tensor want = Train(steps, spaces, rollout);
+    EXPECT_LT((got - want).abs().max().item<double>(), 1e-6);
+  }
+}
+
+// Ratios are 1 until a step was looked at again: where they are cut counts
+// from then on.
+TEST(SegmentPpoTest, RatiosOfEarlierMinibatchesCount) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  torch::manual_seed(1);
+  const Rollout rollout = RandomRollout(spaces, kT, kB);
+  for (const int epochs : {1, 2}) {
+    v1::RunConfig config = Config(v1::SEGMENTS);
+    config.mutable_ppo()->set_epochs(epochs);
+    config.mutable_ppo()->set_minibatches(1);
+    const torch::Tensor plain = Train(config, spaces, rollout);
+    config.mutable_ppo()->set_rho_clip(1.0 + 1e-3);
+    config.mutable_ppo()->set_c_clip(1.0 + 1e-3);
+    EXPECT_EQ(torch::equal(Train(config, spaces, rollout), plain), epochs == 1);
+  }
+}
+
+TEST(SegmentPpoTest, RanksDrawTheirOwnAndTakeAsManySteps) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  v1::RunConfig config = Config(v1::SEGMENTS);
+  config.mutable_env()->set_num_envs(kB / 2);
+  torch::manual_seed(1);
+  Rollout whole = RandomRollout(spaces, kT, kB);
+  whole.valid.narrow(1, 0, 2).zero_();  // of the first rank
+  std::vector<torch::Tensor> got(2);
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                     coordinator, torch::kCPU)
+                          .value();
+    auto algorithm = MakeAlgorithm(config, spaces, torch::kCPU).value();
+    const auto updated = algorithm->Update(
+        Columns(whole, rank * kB / 2, kB / 2), {0, 0, collective.get()});
+    ASSERT_TRUE(updated.ok()) << updated.status();
+    got[rank] = Weights(algorithm.get());
+    EXPECT_EQ(algorithm->State().back().tensor.item<int64_t>(), 4 * 4);
+  });
+  EXPECT_TRUE(torch::equal(got[0], got[1]));
+}
+
+}  // namespace
+}  // namespace flotilla
