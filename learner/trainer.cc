@@ -180,8 +180,9 @@ absl::Status Trainer::SetUp() {
     RETURN_IF_ERROR(FromCheckpoint(*saved, Live(), &progress_));
     has_state_ = true;
   }
-  rollout_ = MakeRollout(spaces_, config_.rollout().length(),
-                         config_.env().num_envs(), device_.is_cuda());
+  rollout_ =
+      MakeRollout(spaces_, config_.rollout().length(), config_.env().num_envs(),
+                  device_.is_cuda(), algorithm_->live_policy()->state_size());
   collector_ = std::make_unique<Collector>(
       pool_.get(), spaces_, config_.env().num_envs(),
       config_.ppo().bootstrap_truncation(), &normalizer_);
@@ -277,7 +278,8 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   ASSIGN_OR_RETURN(const Agreement agreement,
                    Agree(metrics, SecondsSince(update_began)));
   Commit(agreement);
-  normalizer_.Add(agreement.SumsFrom(metrics.size()));
+  normalizer_.Add(
+      agreement.SumsFrom(metrics.size() + pool_->spec().episode_metric_size()));
   if (writes()) {
     TakeEvaluation();
     Record(agreement, metrics);
@@ -299,9 +301,13 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   }
   while (window_.size() > share) window_.pop_front();
   double window_return = 0, window_length = 0;
+  std::vector<double> window_metrics(pool_->spec().episode_metric_size());
   for (const CollectStats::Episode& e : window_) {
     window_return += e.raw_return;
     window_length += e.length;
+    for (size_t i = 0; i < e.metrics.size(); ++i) {
+      window_metrics[i] += e.metrics[i];
+    }
   }
 
   const v1::Command command = coordinator_->Latest();
@@ -326,6 +332,7 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   a.Set(Agreement::kPreempted, stats_.preempted);
   std::vector<double> extra;
   for (const Metric& metric : metrics) extra.push_back(metric.value);
+  extra.insert(extra.end(), window_metrics.begin(), window_metrics.end());
   const std::vector<double> noted = normalizer_.Take();
   extra.insert(extra.end(), noted.begin(), noted.end());
   a.SetExtra(extra);
@@ -363,6 +370,10 @@ void Trainer::Record(const Agreement& agreement,
   if (window_count_ > 0) {
     all.push_back({"charts/episodic_return", mean_return_});
     all.push_back({"charts/episodic_length", mean_length_});
+    for (int i = 0; i < pool_->spec().episode_metric_size(); ++i) {
+      all.push_back({"metrics/" + pool_->spec().episode_metric(i),
+                     agreement.SumsFrom(metrics.size())[i] / window_count_});
+    }
   }
   all.push_back({"charts/SPS", (progress_.global_step - steps_before_) /
                                    SecondsSince(began_)});
@@ -413,10 +424,14 @@ void Trainer::TakeEvaluation() {
             << evaluation_->mean_return() << " over " << evaluation_->episodes()
             << " episodes";
   coordinator_->ReportEvaluation(*evaluation_).IgnoreError();
-  recorder_->WriteMetrics(
-      progress_, {{"eval/mean_return", evaluation_->mean_return()},
-                  {"eval/mean_length", evaluation_->mean_length()},
-                  {"eval/update", static_cast<double>(evaluation_->update())}});
+  std::vector<Metric> metrics = {
+      {"eval/mean_return", evaluation_->mean_return()},
+      {"eval/mean_length", evaluation_->mean_length()},
+      {"eval/update", static_cast<double>(evaluation_->update())}};
+  for (const auto& [name, mean] : evaluation_->mean_metric()) {
+    metrics.push_back({"eval/" + name, mean});
+  }
+  recorder_->WriteMetrics(progress_, metrics);
   if (evaluation_->mean_return() > progress_.best_return) {
     progress_.best_return = evaluation_->mean_return();
     evaluated_.progress.best_return = progress_.best_return;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/minibatches.h"
 #include "learner/algo/ppo_backend.h"
 #include "learner/algo/schedule.h"
 #include "learner/kernels/gae.h"
@@ -20,29 +20,52 @@ namespace {
 
 // 1 - Var(returns - value) / Var(returns), over valid steps: 1 is a perfect
 // value function, 0 no better than a constant.
-double ExplainedVariance(const std::vector<int32_t>& valid,
-                         const torch::Tensor& value,
-                         const torch::Tensor& returns) {
-  const float* v = value.data_ptr<float>();
+double ExplainedVariance(const Rollout& rollout, const torch::Tensor& returns) {
+  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
+  const float* v = rollout.value.data_ptr<float>();
   const float* r = returns.data_ptr<float>();
-  double sum = 0, squares = 0, error_sum = 0, error_squares = 0;
-  for (int32_t i : valid) {
+  double n = 0, sum = 0, squares = 0, error_sum = 0, error_squares = 0;
+  for (int64_t i = 0; i < rollout.valid.numel(); ++i) {
+    if (!valid[i]) continue;
     const double error = r[i] - v[i];
+    ++n;
     sum += r[i];
     squares += static_cast<double>(r[i]) * r[i];
     error_sum += error;
     error_squares += error * error;
   }
-  const double n = std::max<size_t>(1, valid.size());
+  n = std::max(1.0, n);
   const double variance = squares / n - (sum / n) * (sum / n);
   const double left = error_squares / n - (error_sum / n) * (error_sum / n);
   return variance > 0 ? 1 - left / variance : 0;
 }
 
-void Shuffle(Random* rng, std::vector<int32_t>* values) {
-  for (size_t i = values->size(); i > 1; --i) {
-    std::swap((*values)[i - 1], (*values)[rng->Below(i)]);
+// The advantages (A - mean) / sqrt(var + 1e-5) with the mean and variance over
+// the valid steps of all ranks, as DD-PPO's get_advantages has it: two
+// reductions, of the sum and then of the squared deviations.
+absl::Status NormalizeOverRanks(const Rollout& rollout, Collective* collective,
+                                torch::Tensor* advantage) {
+  const torch::Tensor valid = rollout.valid.to(torch::kFloat64);
+  const torch::Tensor a = advantage->to(torch::kFloat64) * valid;
+  const torch::Tensor sums = torch::stack({valid.sum(), a.sum()});
+  RETURN_IF_ERROR(collective->AllReduceSum(sums));
+  const double n = std::max(1.0, sums[0].item<double>());
+  const double mean = sums[1].item<double>() / n;
+  const torch::Tensor squares =
+      ((a - mean).square() * valid).sum().reshape({1});
+  RETURN_IF_ERROR(collective->AllReduceSum(squares));
+  const double variance = squares[0].item<double>() / n;
+  advantage->sub_(mean).mul_(1 / std::sqrt(variance + 1e-5));
+  return absl::OkStatus();
+}
+
+// How the backend is to see it: advantages normalised over ranks are left
+// alone.
+v1::PpoConfig BackendConfig(v1::PpoConfig config) {
+  if (config.normalize_advantages_over_ranks()) {
+    config.set_normalize_advantages(false);
   }
+  return config;
 }
 
 // Adds to `status` which of this rank's losses is to blame, if one is.
@@ -69,8 +92,8 @@ class Ppo : public Algorithm {
     net_.Initialize(config.seed());
     net_.set_bf16(config.runtime().bf16());
     backend_ = MlpShapeOf(net_).has_value()
-                   ? MakeKernelPpoBackend(&net_, config.ppo())
-                   : MakeTorchPpoBackend(&net_, config.ppo());
+                   ? MakeKernelPpoBackend(&net_, BackendConfig(config.ppo()))
+                   : MakeTorchPpoBackend(&net_, BackendConfig(config.ppo()));
     policy_ = MakeNetworkPolicy(&net_);
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
     advantage_ = torch::zeros({T, B});
@@ -97,7 +120,6 @@ class Ppo : public Algorithm {
   std::unique_ptr<PpoBackend> backend_;
   std::unique_ptr<NetworkPolicy> policy_;
   torch::Tensor advantage_, returns_;  // [T, B] float32
-  std::vector<int32_t> valid_;         // steps to learn from, shuffled
 };
 
 void Ppo::Advantages(const Rollout& r) {
@@ -130,12 +152,12 @@ absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
   const double learning_rate = config_.optimizer().learning_rate() * factor;
   const double clip_factor = ppo.anneal_clip() ? factor : 1.0;
   Advantages(rollout);
-  valid_.clear();
-  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
-  for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
-    if (valid[i]) valid_.push_back(static_cast<int32_t>(i));
+  if (ppo.normalize_advantages() && ppo.normalize_advantages_over_ranks()) {
+    RETURN_IF_ERROR(
+        NormalizeOverRanks(rollout, context.collective, &advantage_));
   }
 
+  Minibatches minibatches(rollout, ppo.minibatches(), net_.recurrent());
   PpoBatch batch;
   batch.rollout = &rollout;
   batch.advantage = advantage_;
@@ -149,17 +171,16 @@ absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
   Random rng(SamplingSeed(HashSeed({config_.seed(), 1}),
                           context.collective->rank(), context.update));
   for (int epoch = 0; epoch < ppo.epochs(); ++epoch) {
-    Shuffle(&rng, &valid_);
+    minibatches.Shuffle(&rng);
     double kl = 0;
-    for (int m = 0; m < ppo.minibatches(); ++m) {
-      const int64_t begin = valid_.size() * m / ppo.minibatches();
-      const int64_t end = valid_.size() * (m + 1) / ppo.minibatches();
-      batch.index =
-          torch::from_blob(valid_.data() + begin, {end - begin}, torch::kInt32);
+    for (int m = 0; m < minibatches.count(); ++m) {
+      const Minibatch part = minibatches.Get(m);
+      batch.index = part.index;
+      batch.columns = part.columns;
       const PpoSums minibatch = backend_->Compute(batch);
-      const absl::StatusOr<GradientStep::Result> applied =
-          step_.Apply(context.collective, static_cast<double>(end - begin),
-                      minibatch.approx_kl, learning_rate);
+      const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
+          context.collective, static_cast<double>(part.index.numel()),
+          minibatch.approx_kl, learning_rate);
       if (absl::IsInternal(applied.status())) {
         return WhatIsNotFinite(minibatch, applied.status());
       }
@@ -186,8 +207,7 @@ absl::StatusOr<std::vector<Metric>> Ppo::Update(const Rollout& rollout,
       {"losses/old_approx_kl", sums.old_approx_kl / n},
       {"losses/approx_kl", sums.approx_kl / n},
       {"losses/clipfrac", sums.clipped / n},
-      {"losses/explained_variance",
-       ExplainedVariance(valid_, rollout.value, returns_)},
+      {"losses/explained_variance", ExplainedVariance(rollout, returns_)},
       {"losses/grad_norm", grad_norm / std::max(1, steps)},
       {"sync/all_reduce_ms", 1e3 * sync_seconds / std::max(1, steps)},
       {"sync/bytes", static_cast<double>(sync_bytes)},

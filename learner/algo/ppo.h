@@ -15,15 +15,18 @@ namespace flotilla {
 //      (ppo.bootstrap_truncation: false restores CleanRL's "done")
 //   2. epochs passes over the rollout in shuffled minibatches
 //   3. advantages normalised per minibatch (and rank): (A - mean) / (std +
-//   1e-8)
+//   1e-8); or once for all ranks (ppo.normalize_advantages_over_ranks)
 //   4. clipped policy loss, clipped value loss (half the larger square error)
 //   5. entropy bonus; one loss: policy - entropy_cost * H + value_cost * value
 //   6. gradient averaged over the samples of all ranks, clipped by global norm
 //   7. Adam with epsilon 1e-5, learning rate annealed by global_step
 //   8. orthogonal initialisation (nn/actor_critic.h)
 //
-// A minibatch is drawn from the valid steps alone, so ranks may differ in
-// samples and never in the number of gradient steps. target_kl uses the KL of
+// A minibatch is drawn from the valid steps alone (minibatches.h), so ranks may
+// differ in samples and never in the number of gradient steps. Recurrent
+// networks replay whole environments from the rollout's initial state
+// (ppo_atari_lstm.py; DD-PPO, Wijmans et al. 2020): no gradient passes the
+// rollout's begin. target_kl uses the KL of
 // all ranks' last minibatch.
 //
 // Metrics are means over the update's minibatches: losses/policy_loss,

@@ -20,15 +20,11 @@ absl::Status CheckAvailable(const v1::RunConfig& config) {
   const Absent absent[] = {
       {config.has_dqn(), "dqn", "ppo {}"},
       {config.has_impala(), "impala", "ppo {}"},
-      {config.env().id() == "Maze", "env.id=Maze", "another environment"},
       {config.env().id().rfind("gym:", 0) == 0, "env.id=gym:...",
        "a native environment (flotilla envs), or a server of your own that "
        "speaks proto/flotilla/v1/env.proto"},
       {config.env().remote_workers() > 0, "env.remote_workers",
        "0: env workers on the learner's host"},
-      {config.model().encoder() == v1::RESNET, "model.encoder=RESNET",
-       "NATURE_CNN"},
-      {config.model().recurrent() != v1::NONE, "model.recurrent", "NONE"},
       {config.optimizer().type() != v1::ADAM, "optimizer.type", "ADAM"},
       {config.rollout().overlap_one_update(), "rollout.overlap_one_update",
        "false"},

@@ -22,8 +22,7 @@ TEST(ConfigAvailableTest, WhatShipsIsAvailable) {
 
 TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
   for (const char* text :
-       {"env.id=gym:Acrobot-v1", "env.remote_workers=1", "model.encoder=RESNET",
-        "model.recurrent=LSTM", "optimizer.type=MUON",
+       {"env.id=gym:Acrobot-v1", "env.remote_workers=1", "optimizer.type=MUON",
         "rollout.overlap_one_update=true", "distributed.gradients=BUCKETS"}) {
     const absl::Status status = CheckAvailable(With(text));
     const std::string field(text, std::string(text).find('='));
