@@ -23,8 +23,6 @@ absl::Status CheckAvailable(const v1::RunConfig& config) {
       {config.env().id().rfind("gym:", 0) == 0, "env.id=gym:...",
        "a native environment (flotilla envs), or a server of your own that "
        "speaks proto/flotilla/v1/env.proto"},
-      {config.env().remote_workers() > 0, "env.remote_workers",
-       "0: env workers on the learner's host"},
       {config.model().encoder() == v1::RESNET, "model.encoder=RESNET",
        "NATURE_CNN"},
       {config.model().recurrent() != v1::NONE, "model.recurrent", "NONE"},

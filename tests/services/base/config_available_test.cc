@@ -22,8 +22,8 @@ TEST(ConfigAvailableTest, WhatShipsIsAvailable) {
 
 TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
   for (const char* text :
-       {"env.id=gym:Acrobot-v1", "env.remote_workers=1", "model.encoder=RESNET",
-        "model.recurrent=LSTM", "distributed.gradients=BUCKETS"}) {
+       {"env.id=gym:Acrobot-v1", "model.encoder=RESNET", "model.recurrent=LSTM",
+        "distributed.gradients=BUCKETS"}) {
     const absl::Status status = CheckAvailable(With(text));
     const std::string field(text, std::string(text).find('='));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
