@@ -25,9 +25,13 @@ std::string ToJson(const v1::RunConfig& config, const std::string& checkpoint,
       config.env().id(), checkpoint, summary.mean_return(),
       summary.min_return(), summary.max_return());
   for (size_t i = 0; i < episodes.size(); ++i) {
-    absl::StrAppendFormat(&json, "%s{\"return\": %.17g, \"length\": %d}",
+    absl::StrAppendFormat(&json, "%s{\"return\": %.17g, \"length\": %d",
                           i > 0 ? ", " : "", episodes[i].raw_return,
                           episodes[i].length);
+    for (const auto& [name, value] : episodes[i].metrics) {
+      absl::StrAppendFormat(&json, ", \"%s\": %.17g", name, value);
+    }
+    json += "}";
   }
   return json + "]}\n";
 }

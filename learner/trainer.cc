@@ -190,6 +190,7 @@ absl::Status Trainer::SetUp() {
       MakeRolloutSource({.config = config_,
                          .spaces = spaces_,
                          .pinned = device_.is_cuda(),
+                         .state_size = algorithm_->live_policy()->state_size(),
                          .pool = pool_.get(),
                          .normalizer = &normalizer_,
                          .live_policy = algorithm_->live_policy(),
@@ -284,8 +285,9 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
   ASSIGN_OR_RETURN(const Agreement agreement,
                    Agree(metrics, SecondsSince(update_began)));
   Commit(agreement);
-  normalizer_.Add(
-      agreement.SumsFrom(metrics.size() + assignment_.world_size()));
+  normalizer_.Add(agreement.SumsFrom(metrics.size() +
+                                     pool_->spec().episode_metric_size() +
+                                     assignment_.world_size()));
   if (writes()) {
     TakeEvaluation();
     Record(agreement, metrics);
@@ -308,9 +310,13 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   }
   while (window_.size() > share) window_.pop_front();
   double window_return = 0, window_length = 0;
+  std::vector<double> window_metrics(pool_->spec().episode_metric_size());
   for (const CollectStats::Episode& e : window_) {
     window_return += e.raw_return;
     window_length += e.length;
+    for (size_t i = 0; i < e.metrics.size(); ++i) {
+      window_metrics[i] += e.metrics[i];
+    }
   }
 
   const v1::Command command = coordinator_->Latest();
@@ -336,6 +342,7 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   a.Set(Agreement::kDropped, experience_.dropped);
   std::vector<double> extra;
   for (const Metric& metric : metrics) extra.push_back(metric.value);
+  extra.insert(extra.end(), window_metrics.begin(), window_metrics.end());
   for (int rank = 0; rank < world; ++rank) {
     extra.push_back(rank == assignment_.rank() ? experience_.policy_lag : 0);
   }
@@ -376,6 +383,10 @@ void Trainer::Record(const Agreement& agreement,
   if (window_count_ > 0) {
     all.push_back({"charts/episodic_return", mean_return_});
     all.push_back({"charts/episodic_length", mean_length_});
+    for (int i = 0; i < pool_->spec().episode_metric_size(); ++i) {
+      all.push_back({"metrics/" + pool_->spec().episode_metric(i),
+                     agreement.SumsFrom(metrics.size())[i] / window_count_});
+    }
   }
   all.push_back({"charts/SPS", (progress_.global_step - steps_before_) /
                                    SecondsSince(began_)});
@@ -394,7 +405,8 @@ void Trainer::Record(const Agreement& agreement,
   all.push_back({"sync/preempted_ranks", agreement.Sum(Agreement::kPreempted)});
   all.push_back({"env/restarts", static_cast<double>(progress_.env_restarts)});
   const auto lags =
-      agreement.SumsFrom(metrics.size()).first(assignment_.world_size());
+      agreement.SumsFrom(metrics.size() + pool_->spec().episode_metric_size())
+          .first(assignment_.world_size());
   all.push_back({"policy/lag_mean",
                  std::accumulate(lags.begin(), lags.end(), 0.0) / lags.size()});
   all.push_back(
@@ -433,10 +445,14 @@ void Trainer::TakeEvaluation() {
             << evaluation_->mean_return() << " over " << evaluation_->episodes()
             << " episodes";
   coordinator_->ReportEvaluation(*evaluation_).IgnoreError();
-  recorder_->WriteMetrics(
-      progress_, {{"eval/mean_return", evaluation_->mean_return()},
-                  {"eval/mean_length", evaluation_->mean_length()},
-                  {"eval/update", static_cast<double>(evaluation_->update())}});
+  std::vector<Metric> metrics = {
+      {"eval/mean_return", evaluation_->mean_return()},
+      {"eval/mean_length", evaluation_->mean_length()},
+      {"eval/update", static_cast<double>(evaluation_->update())}};
+  for (const auto& [name, mean] : evaluation_->mean_metric()) {
+    metrics.push_back({"eval/" + name, mean});
+  }
+  recorder_->WriteMetrics(progress_, metrics);
   if (evaluation_->mean_return() > progress_.best_return) {
     progress_.best_return = evaluation_->mean_return();
     evaluated_.progress.best_return = progress_.best_return;

@@ -1,5 +1,6 @@
 #include "envserver/envs/maze.h"
 
+#include <deque>
 #include <tuple>
 #include <utility>
 
@@ -41,11 +42,15 @@ Maze::Maze(const v1::MazeOptions& options)
   action->set_dtype(v1::INT64);
   action->set_num_values(4);
   spec_.set_max_episode_steps(options.episode_steps());
+  spec_.add_episode_metric("spl");
+  spec_.add_episode_metric("success");
 }
 
 absl::Status Maze::Reset(uint64_t seed, Row observation) {
   Carve(seed);
   y_ = x_ = 1;
+  shortest_ = ShortestWay();
+  steps_ = 0;
   Observe(observation);
   return absl::OkStatus();
 }
@@ -56,16 +61,19 @@ absl::StatusOr<Outcome> Maze::Step(ConstRow action, Row observation) {
     y_ += dy;
     x_ += dx;
   }
-  success_ = y_ == size_ - 2 && x_ == size_ - 2;
+  ++steps_;
+  const bool success = y_ == size_ - 2 && x_ == size_ - 2;
+  spl_ = success ? static_cast<double>(shortest_) / steps_ : 0;
   Observe(observation);
   Outcome outcome;
-  outcome.reward = success_ ? 1 : 0;
-  outcome.terminated = success_;
+  outcome.reward = success ? 1 : 0;
+  outcome.terminated = success;
   return outcome;
 }
 
 bool Maze::GameOver(v1::EpisodeEnd* end) {
-  (*end->mutable_metric())["success"] = success_ ? 1 : 0;
+  (*end->mutable_metric())["success"] = spl_ > 0 ? 1 : 0;
+  (*end->mutable_metric())["spl"] = spl_;
   return true;
 }
 
@@ -94,6 +102,26 @@ void Maze::Carve(uint64_t seed) {
     wall_[(y + 2 * dy) * size_ + x + 2 * dx] = false;
     path.emplace_back(y + 2 * dy, x + 2 * dx);
   }
+}
+
+// Breadth first.
+int Maze::ShortestWay() const {
+  std::vector<int> distance(wall_.size(), -1);
+  std::deque<std::pair<int, int>> queue = {{y_, x_}};
+  distance[y_ * size_ + x_] = 0;
+  while (!queue.empty()) {
+    const auto [y, x] = queue.front();
+    queue.pop_front();
+    const int here = distance[y * size_ + x];
+    if (y == size_ - 2 && x == size_ - 2) return here;
+    for (const auto& [dy, dx] : kMoves) {
+      int& there = distance[(y + dy) * size_ + x + dx];
+      if (IsWall(y + dy, x + dx) || there >= 0) continue;
+      there = here + 1;
+      queue.emplace_back(y + dy, x + dx);
+    }
+  }
+  return 0;
 }
 
 bool Maze::IsWall(int y, int x) const {

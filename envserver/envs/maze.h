@@ -23,6 +23,8 @@ namespace flotilla {
 //   # # ### #   action       int64 []  0: up, 1: right, 2: down, 3: left
 //   #     #G#   reward       1 at the goal, which ends the episode
 //   #########   metric       "success": 1 at the goal, 0 at the step limit
+//                            "spl": success times shortest way / way taken
+//                            (Anderson et al. 2018)
 class Maze final : public Environment {
  public:
   // Errors: kInvalidArgument naming the option that is out of range.
@@ -40,6 +42,7 @@ class Maze final : public Environment {
   void Carve(uint64_t seed);
   bool IsWall(int y, int x) const;
   void Observe(Row observation) const;
+  int ShortestWay() const;
 
   const int size_;
   const int view_;
@@ -47,7 +50,9 @@ class Maze final : public Environment {
   std::vector<bool> wall_;  // [size, size]
   int y_ = 0;
   int x_ = 0;
-  bool success_ = false;  // of the last episode
+  int shortest_ = 0;  // steps from start to goal
+  int steps_ = 0;     // taken
+  double spl_ = 0;    // of the last episode
 };
 
 }  // namespace flotilla

@@ -54,6 +54,16 @@ void WriteLeafAs(v1::DType dtype, const char* from, int64_t rows, int64_t n,
   }
 }
 
+std::vector<double> TaskMetrics(const v1::EnvSpec& spec,
+                                const v1::EpisodeEnd& end) {
+  std::vector<double> values;
+  for (const std::string& name : spec.episode_metric()) {
+    const auto found = end.metric().find(name);
+    values.push_back(found == end.metric().end() ? 0 : found->second);
+  }
+  return values;
+}
+
 }  // namespace
 
 Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
@@ -87,6 +97,8 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
   Stopwatch all(&stats->seconds);
   const auto began = Clock::now();
   const int slots = pool_->num_slots();
+  state_size_ = policy->state_size();
+  state_.resize(rows_ * state_size_);  // 0: nothing is remembered yet
   r->valid.fill_(1);
   CarryOver(r);
   int64_t end = r->length;
@@ -147,8 +159,9 @@ absl::StatusOr<EnvPool::Event> Collector::Receive(
   absent_[slot] = late || *event == EnvPool::Event::kAbsent;
   if (*event == EnvPool::Event::kStep) {
     for (const v1::EpisodeEnd& end : pool_->batch(slot).episode_end()) {
-      stats->episodes.push_back(
-          {pool_->first_row(slot) + end.row(), end.raw_return(), end.length()});
+      stats->episodes.push_back({pool_->first_row(slot) + end.row(),
+                                 end.raw_return(), end.length(),
+                                 TaskMetrics(pool_->spec(), end)});
     }
   }
   if (*event == EnvPool::Event::kStep && t > 0) {
@@ -158,6 +171,7 @@ absl::StatusOr<EnvPool::Event> Collector::Receive(
   }
   // The transition into t was lost, or there was none.
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
+  Forget(first, rows);
   if (t > 0) {
     const int64_t at = (t - 1) * rows_ + first;
     std::memset(r->valid.data_ptr<uint8_t>() + at, 0, rows);
@@ -221,6 +235,7 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   for (const v1::RowError& error : batch.error()) {
     r->valid.data_ptr<uint8_t>()[at + error.row()] = 0;
     terminated[error.row()] = truncated[error.row()] = 0;
+    Forget(first + error.row(), 1);
     if (spaces_.frames) {
       r->age.data_ptr<uint8_t>()[t * rows_ + first + error.row()] = 0;
     }
@@ -232,6 +247,13 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   if (bootstrap_truncation_ && batch.final_row_size() > 0) {
     Bootstrap(slot, t, policy, r);
   }
+  for (int64_t i = 0; state_size_ > 0 && i < rows; ++i) {
+    if (ended_[i]) Forget(first + i, 1);
+  }
+}
+
+void Collector::Forget(int64_t row, int64_t count) {
+  std::fill_n(state_.begin() + row * state_size_, count * state_size_, 0.0f);
 }
 
 // The value of each final observation whose episode a time limit ended.
@@ -247,6 +269,7 @@ void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
     }
     Observations seen;
     seen.rows = 1;
+    seen.state = state_.data() + b * state_size_;
     if (spaces_.frames) {
       // The old episode's newest k - 1 frames, then the final one.
       const int64_t bytes = spaces_.features;
@@ -279,6 +302,7 @@ Observations Collector::Observe(int slot, int64_t t, const Rollout& r) {
   Observations seen;
   seen.rows = pool_->rows_per_slot();
   const int64_t first = pool_->first_row(slot);
+  seen.state = state_.data() + first * state_size_;
   if (spaces_.frames) {
     StackRows(r, spaces_, t, first, seen.rows, stack_.data());
     seen.frames = stack_.data();
@@ -295,6 +319,12 @@ void Collector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
   const int64_t at = t * rows_ + pool_->first_row(slot);
   const int64_t rows = pool_->rows_per_slot();
   float* value = r->value.data_ptr<float>() + at;
+  float* state = state_.data() + pool_->first_row(slot) * state_size_;
+  if (t == 0 && state_size_ > 0) {
+    std::copy_n(state, rows * state_size_,
+                r->initial_state.data_ptr<float>() +
+                    pool_->first_row(slot) * state_size_);
+  }
   if (absent_[slot]) {
     std::fill_n(value, rows, 0.0f);
     if (t < r->length) {
@@ -306,6 +336,7 @@ void Collector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
   if (t == end) return policy->Value(seen, value);
   DecisionOutput out;
   out.value = value;
+  out.state = state;
   out.log_prob = r->log_prob.data_ptr<float>() + at;
   if (spaces_.continuous) {
     out.continuous = r->action.data_ptr<float>() + at * spaces_.actions;

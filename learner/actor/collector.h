@@ -21,7 +21,8 @@ struct CollectStats {
   struct Episode {
     int64_t row = 0;
     double raw_return = 0;
-    int64_t length = 0;  // environment steps
+    int64_t length = 0;                // environment steps
+    std::vector<double> metrics = {};  // in the order of EnvSpec.episode_metric
   };
   std::vector<Episode> episodes;
   double env_seconds = 0;        // waiting for environments
@@ -46,6 +47,11 @@ struct Preemption {
 // The observation at T is kept and opens the next rollout: its action is
 // decided then, by the next policy. Every observation is copied once, into the
 // rollout.
+//
+// What a recurrent policy remembers is kept here for each row, over the borders
+// of rollouts, and forgotten when an episode ends or its environment is lost;
+// the value of a final observation is computed before that. The value at T
+// leaves it as it is.
 //
 // Not thread-safe.
 class Collector {
@@ -78,6 +84,7 @@ class Collector {
   void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
   Observations Observe(int slot, int64_t t, const Rollout& r);
   void SendActions(int slot, int64_t t, const Rollout& r);
+  void Forget(int64_t row, int64_t count);
 
   EnvPool* const pool_;
   Normalizer* const normalizer_;
@@ -90,6 +97,8 @@ class Collector {
   // Per slot: actions were sent and not answered. True at a Collect's begin
   // only after one that failed; that answer's transition is then forgotten.
   std::vector<bool> in_flight_;
+  int64_t state_size_ = 0;             // S, once a policy has played
+  std::vector<float> state_;           // [B, S]  before the current step
   std::vector<uint8_t> stack_;         // [rows_per_slot, k, H, W]
   std::vector<uint8_t> final_stack_;   // [1, k, H, W]
   std::vector<float> final_vector_;    // [D]

@@ -18,9 +18,10 @@ class RolloutsWhenAsked : public RolloutSource {
         collector_(
             options_.pool, options_.spaces, options_.config.env().num_envs(),
             options_.config.ppo().bootstrap_truncation(), options_.normalizer),
-        rollout_(
-            MakeRollout(options_.spaces, options_.config.rollout().length(),
-                        options_.config.env().num_envs(), options_.pinned)) {}
+        rollout_(MakeRollout(options_.spaces,
+                             options_.config.rollout().length(),
+                             options_.config.env().num_envs(), options_.pinned,
+                             options_.state_size)) {}
 
   void Begin(int rank, std::stop_token fence) override {
     rank_ = rank;

@@ -60,6 +60,7 @@ struct RolloutSourceOptions {
   v1::RunConfig config;
   Spaces spaces;
   bool pinned = false;
+  int64_t state_size = 0;  // the policy's
   EnvPool* pool = nullptr;
   Normalizer* normalizer = nullptr;  // of the weights being trained
   Policy* live_policy = nullptr;     // the same, between updates

@@ -24,7 +24,7 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
   for (int i = 0; i < rollout.queue_capacity() + 2; ++i) {
     slots_.push_back(MakeRollout(options_.spaces, rollout.length(),
                                  options_.config.env().num_envs(),
-                                 options_.pinned));
+                                 options_.pinned, options_.state_size));
   }
 }
 

@@ -38,14 +38,16 @@ class Impala : public PolicyGradient {
   }
 
  private:
-  Estimates Estimate(const Rollout& rollout, const UpdateContext&) override;
+  absl::StatusOr<Estimates> Estimate(const Rollout& rollout,
+                                     const UpdateContext&) override;
 
   ActionScorer scorer_;
   torch::Tensor log_prob_, target_, advantage_;  // [T, B] float32
   torch::Tensor value_;                          // [T + 1, B] float32
 };
 
-Impala::Estimates Impala::Estimate(const Rollout& r, const UpdateContext&) {
+absl::StatusOr<Impala::Estimates> Impala::Estimate(const Rollout& r,
+                                                   const UpdateContext&) {
   scorer_.Score(r, &log_prob_, &value_);
   const v1::ImpalaConfig& impala = config_.impala();
   VtraceInput input;
@@ -68,7 +70,7 @@ Impala::Estimates Impala::Estimate(const Rollout& r, const UpdateContext&) {
   Rollout now = r;
   now.log_prob = log_prob_;
   now.value = value_;
-  return {now, advantage_, target_};
+  return Estimates{now, advantage_, target_};
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,29 +15,24 @@ namespace {
 
 // 1 - Var(returns - value) / Var(returns), over valid steps: 1 is a perfect
 // value function, 0 no better than a constant.
-double ExplainedVariance(const std::vector<int32_t>& valid,
-                         const torch::Tensor& value,
-                         const torch::Tensor& returns) {
-  const float* v = value.data_ptr<float>();
+double ExplainedVariance(const Rollout& rollout, const torch::Tensor& returns) {
+  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
+  const float* v = rollout.value.data_ptr<float>();
   const float* r = returns.data_ptr<float>();
-  double sum = 0, squares = 0, error_sum = 0, error_squares = 0;
-  for (int32_t i : valid) {
+  double n = 0, sum = 0, squares = 0, error_sum = 0, error_squares = 0;
+  for (int64_t i = 0; i < rollout.valid.numel(); ++i) {
+    if (!valid[i]) continue;
     const double error = r[i] - v[i];
+    ++n;
     sum += r[i];
     squares += static_cast<double>(r[i]) * r[i];
     error_sum += error;
     error_squares += error * error;
   }
-  const double n = std::max<size_t>(1, valid.size());
+  n = std::max(1.0, n);
   const double variance = squares / n - (sum / n) * (sum / n);
   const double left = error_squares / n - (error_sum / n) * (error_sum / n);
   return variance > 0 ? 1 - left / variance : 0;
-}
-
-void Shuffle(Random* rng, std::vector<int32_t>* values) {
-  for (size_t i = values->size(); i > 1; --i) {
-    std::swap((*values)[i - 1], (*values)[rng->Below(i)]);
-  }
 }
 
 // Adds to `status` which of this rank's losses is to blame, if one is.
@@ -77,14 +71,14 @@ torch::Tensor PolicyGradient::Terminated(const Rollout& rollout) const {
              : torch::bitwise_or(rollout.terminated, rollout.truncated);
 }
 
-PpoBatch PolicyGradient::Minibatch(int m, Estimates* estimates, Random* rng) {
-  if (m == 0) Shuffle(rng, &valid_);
-  const int64_t begin = valid_.size() * m / loss_.minibatches();
-  const int64_t end = valid_.size() * (m + 1) / loss_.minibatches();
+PpoBatch PolicyGradient::NextBatch(int m, Minibatches* minibatches,
+                                   Estimates* estimates, Random* rng) {
+  if (m == 0) minibatches->Shuffle(rng);
+  const Minibatch part = minibatches->Get(m);
   PpoBatch batch;
   batch.rollout = &estimates->rollout;
-  batch.index =
-      torch::from_blob(valid_.data() + begin, {end - begin}, torch::kInt32);
+  batch.index = part.index;
+  batch.columns = part.columns;
   batch.advantage = estimates->advantage;
   batch.returns = estimates->returns;
   return batch;
@@ -96,13 +90,9 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
                                        config_.total_env_steps());
   const double learning_rate = config_.optimizer().learning_rate() * factor;
   const double clip_factor = loss_.anneal_clip() ? factor : 1.0;
-  Estimates estimates = Estimate(rollout, context);
-  valid_.clear();
-  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
-  for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
-    if (valid[i]) valid_.push_back(static_cast<int32_t>(i));
-  }
+  ASSIGN_OR_RETURN(Estimates estimates, Estimate(rollout, context));
 
+  Minibatches minibatches(rollout, loss_.minibatches(), net_.recurrent());
   PpoSums sums;
   double grad_norm = 0, sync_seconds = 0;
   int64_t sync_bytes = 0;
@@ -112,7 +102,7 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
   for (int epoch = 0; epoch < loss_.epochs(); ++epoch) {
     double kl = 0;
     for (int m = 0; m < loss_.minibatches(); ++m) {
-      PpoBatch batch = Minibatch(m, &estimates, &rng);
+      PpoBatch batch = NextBatch(m, &minibatches, &estimates, &rng);
       batch.clip_ratio = loss_.clip_ratio() * clip_factor;
       batch.value_clip = loss_.value_clip() * clip_factor;
       const PpoSums minibatch = backend_->Compute(batch);
@@ -146,7 +136,7 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
       {"losses/approx_kl", sums.approx_kl / n},
       {"losses/clipfrac", sums.clipped / n},
       {"losses/explained_variance",
-       ExplainedVariance(valid_, estimates.rollout.value, estimates.returns)},
+       ExplainedVariance(estimates.rollout, estimates.returns)},
       {"losses/grad_norm", grad_norm / std::max(1, steps)},
       {"sync/all_reduce_ms", 1e3 * sync_seconds / std::max(1, steps)},
       {"sync/bytes", static_cast<double>(sync_bytes)}};

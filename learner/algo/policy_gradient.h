@@ -6,6 +6,7 @@
 
 #include "learner/algo/algorithm.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/minibatches.h"
 #include "learner/algo/ppo_backend.h"
 #include "learner/nn/policies.h"
 #include "services/base/random.h"
@@ -16,9 +17,11 @@ namespace flotilla {
 // of minibatches of PPO's loss. They differ in what a step is worth (Estimate)
 // and in the loss's numbers.
 //
-// A minibatch is drawn from the valid steps alone, so ranks may differ in
-// samples and never in the number of gradient steps. target_kl uses the KL of
-// all ranks' last minibatch.
+// A minibatch is drawn from the valid steps alone (minibatches.h), so ranks may
+// differ in samples and never in the number of gradient steps. Recurrent
+// networks replay whole environments from the rollout's initial state
+// (ppo_atari_lstm.py; DD-PPO, Wijmans et al. 2020): no gradient passes the
+// rollout's begin. target_kl uses the KL of all ranks' last minibatch.
 //
 // Metrics are means over the update's minibatches: losses/policy_loss,
 // losses/value_loss, losses/entropy, losses/old_approx_kl, losses/approx_kl,
@@ -49,12 +52,13 @@ class PolicyGradient : public Algorithm {
     torch::Tensor advantage;  // [T, B] float32
     torch::Tensor returns;    // [T, B] float32  what the value aims at
   };
-  virtual Estimates Estimate(const Rollout& rollout,
-                             const UpdateContext& context) = 0;
+  virtual absl::StatusOr<Estimates> Estimate(const Rollout& rollout,
+                                             const UpdateContext& context) = 0;
 
-  // Makes the m-th minibatch of an epoch: by default of the valid steps, which
-  // each epoch shuffles and goes through once. `estimates` may change with it.
-  virtual PpoBatch Minibatch(int m, Estimates* estimates, Random* rng);
+  // What the m-th gradient step of an epoch learns from: by default the m-th of
+  // `minibatches`, shuffled for each epoch. `estimates` may change with it.
+  virtual PpoBatch NextBatch(int m, Minibatches* minibatches,
+                             Estimates* estimates, Random* rng);
 
   // Where nothing is to be bootstrapped from, [T, B] uint8: also at time limits
   // unless loss.bootstrap_truncation.
@@ -68,7 +72,6 @@ class PolicyGradient : public Algorithm {
   GradientStep step_;
   std::unique_ptr<PpoBackend> backend_;
   std::unique_ptr<NetworkPolicy> policy_;
-  std::vector<int32_t> valid_;  // steps of the rollout, shuffled
 };
 
 }  // namespace flotilla

@@ -14,7 +14,11 @@ namespace flotilla {
 // A minibatch: M of a rollout's T * B steps.
 struct PpoBatch {
   const Rollout* rollout = nullptr;
-  torch::Tensor index;      // [M] int32   t * B + b, valid steps only
+  torch::Tensor index;  // [M] int32   t * B + b, valid steps only
+  // Recurrent networks: the environments whose sequences are replayed from
+  // rollout.initial_state. `index` has all their valid steps, by t and then in
+  // this order.
+  torch::Tensor columns;    // [b] int32
   torch::Tensor advantage;  // [T, B] float32
   torch::Tensor returns;    // [T, B] float32
   double clip_ratio = 0;

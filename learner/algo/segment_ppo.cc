@@ -29,9 +29,10 @@ class SegmentPpo : public PolicyGradient {
   }
 
  private:
-  Estimates Estimate(const Rollout& rollout,
-                     const UpdateContext& context) override;
-  PpoBatch Minibatch(int m, Estimates* estimates, Random* rng) override;
+  absl::StatusOr<Estimates> Estimate(const Rollout& rollout,
+                                     const UpdateContext& context) override;
+  PpoBatch NextBatch(int m, Minibatches* minibatches, Estimates* estimates,
+                     Random* rng) override;
   void EstimateAgain(Estimates* estimates);
 
   ActionScorer scorer_;
@@ -46,8 +47,8 @@ class SegmentPpo : public PolicyGradient {
   std::vector<int32_t> index_;
 };
 
-SegmentPpo::Estimates SegmentPpo::Estimate(const Rollout& r,
-                                           const UpdateContext& context) {
+absl::StatusOr<SegmentPpo::Estimates> SegmentPpo::Estimate(
+    const Rollout& r, const UpdateContext& context) {
   done_ = std::clamp(
       static_cast<double>(context.global_step) / config_.total_env_steps(), 0.0,
       1.0);
@@ -85,7 +86,8 @@ void SegmentPpo::EstimateAgain(Estimates* estimates) {
       (target_ - r.value.narrow(0, 0, r.length)).masked_fill_(r.valid == 0, 0);
 }
 
-PpoBatch SegmentPpo::Minibatch(int, Estimates* estimates, Random* rng) {
+PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
+                               Random* rng) {
   const Rollout& r = estimates->rollout;
   log_prob_.view({-1}).index_copy_(0, scored_, scored_log_prob_);
   r.value.view({-1}).index_copy_(0, scored_, scored_value_);

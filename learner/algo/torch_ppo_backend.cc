@@ -19,8 +19,6 @@ class TorchPpoBackend : public PpoBackend {
       return flat.index_select(0, batch.index)
           .to(device, /*non_blocking=*/true);
     };
-    const torch::Tensor observation =
-        GatherObservations(r, net_->spaces(), batch.index).to(device);
     const torch::Tensor action = pick(r.action.flatten(0, 1));
     const torch::Tensor old_log_prob = pick(r.log_prob.flatten());
     const torch::Tensor old_value =
@@ -31,7 +29,11 @@ class TorchPpoBackend : public PpoBackend {
       advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8);
     }
 
-    const ActorCriticOutput out = net_->Forward(observation);
+    const ActorCriticOutput out =
+        net_->recurrent()
+            ? Replay(batch)
+            : net_->Forward(GatherObservations(r, net_->spaces(), batch.index)
+                                .to(device));
     const LogProbAndEntropy now = ScoreActions(*net_, out.policy, action);
     const torch::Tensor log_ratio = now.log_prob - old_log_prob;
     const torch::Tensor ratio = log_ratio.exp();
@@ -67,6 +69,30 @@ class TorchPpoBackend : public PpoBackend {
   }
 
  private:
+  // The outputs at batch.index of whole sequences, replayed from where the
+  // rollout began.
+  ActorCriticOutput Replay(const PpoBatch& batch) {
+    const Rollout& r = *batch.rollout;
+    const torch::Device device = net_->device();
+    const torch::Tensor steps = torch::arange(r.length, torch::kInt32);
+    const torch::Tensor all =
+        (steps.unsqueeze(1) * r.rows + batch.columns).flatten();  // [T * b]
+    Sequences sequences;
+    sequences.state = r.initial_state.index_select(0, batch.columns).to(device);
+    sequences.keep = (1 - Starts(r).index_select(1, batch.columns))
+                         .to(torch::kFloat32)
+                         .unsqueeze(2)
+                         .to(device);
+    ActorCriticOutput out = net_->Forward(
+        GatherObservations(r, net_->spaces(), all).to(device), sequences);
+    if (batch.index.numel() == all.numel()) return out;
+    const torch::Tensor valid =
+        r.valid.flatten().index_select(0, all).nonzero().squeeze(1).to(device);
+    out.policy = out.policy.index_select(0, valid);
+    out.value = out.value.index_select(0, valid);
+    return out;
+  }
+
   ActorCritic* const net_;
   const v1::PpoConfig config_;
 };

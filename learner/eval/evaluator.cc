@@ -27,6 +27,7 @@ class Greedy : public Policy {
   void Value(const Observations& seen, float* value) override {
     policy_->Value(seen, value);
   }
+  int64_t state_size() const override { return policy_->state_size(); }
 
  private:
   Policy* const policy_;
@@ -53,7 +54,8 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   Normalizer scaling = normalizer.ForEvaluation();
   Collector collector(pool.get(), spaces, rows, /*bootstrap_truncation=*/false,
                       &scaling);
-  Rollout steps = MakeRollout(spaces, kStride, rows, /*pinned=*/false);
+  Rollout steps = MakeRollout(spaces, kStride, rows, /*pinned=*/false,
+                              policy->state_size());
   std::vector<int> left(rows, episodes / rows);
   for (int i = 0; i < episodes % rows; ++i) ++left[i];
   std::vector<EvaluatedEpisode> done;
@@ -65,7 +67,10 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     for (const CollectStats::Episode& e : stats.episodes) {
       if (left[e.row] == 0) continue;  // this row's quota is full
       --left[e.row];
-      done.push_back({e.raw_return, e.length});
+      done.push_back({e.raw_return, e.length, {}});
+      for (size_t i = 0; i < e.metrics.size(); ++i) {
+        done.back().metrics[pool->spec().episode_metric(i)] = e.metrics[i];
+      }
     }
   }
   return done;
@@ -80,6 +85,9 @@ v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes) {
   for (const EvaluatedEpisode& one : episodes) {
     sum += one.raw_return;
     length += one.length;
+    for (const auto& [name, value] : one.metrics) {
+      (*e.mutable_mean_metric())[name] += value / episodes.size();
+    }
     lowest = std::min(lowest, one.raw_return);
     highest = std::max(highest, one.raw_return);
   }

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +23,7 @@ namespace flotilla {
 struct EvaluatedEpisode {
   double raw_return = 0;
   int64_t length = 0;
+  std::map<std::string, double> metrics = {};  // the task's own: "success"
 };
 
 // Plays `episodes` episodes with `policy` on env workers of its own. Each row

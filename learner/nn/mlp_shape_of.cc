@@ -3,7 +3,9 @@
 namespace flotilla {
 
 std::optional<MlpShape> MlpShapeOf(const ActorCritic& net) {
-  if (net.spaces().frames || !net.device().is_cpu()) return std::nullopt;
+  if (net.spaces().frames || net.recurrent() || !net.device().is_cpu()) {
+    return std::nullopt;
+  }
   const v1::ModelConfig& config = net.config();
   MlpShape shape;
   shape.observations = net.spaces().features;

@@ -8,8 +8,8 @@
 
 namespace flotilla {
 
-// The network as learner/kernels runs it; nullopt if they cannot: frames, or
-// not on the CPU.
+// The network as learner/kernels runs it; nullopt if they cannot: frames,
+// recurrent, or not on the CPU.
 std::optional<MlpShape> MlpShapeOf(const ActorCritic& net);
 
 }  // namespace flotilla

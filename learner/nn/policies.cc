@@ -66,9 +66,10 @@ class TorchPolicy : public NetworkPolicy {
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
     torch::NoGradGuard no_grad;
-    const ActorCriticOutput result = net_->Forward(Input(seen));
+    const ActorCriticOutput result = Run(seen);
     const torch::Tensor policy = result.policy.to(torch::kCPU).contiguous();
     Copy(result.value, out.value);
+    if (net_->recurrent()) Copy(result.state, out.state);
     const int64_t A = net_->spaces().actions;
     if (net_->spaces().continuous) {
       const torch::Tensor log_std = net_->log_std().detach().to(torch::kCPU);
@@ -82,10 +83,23 @@ class TorchPolicy : public NetworkPolicy {
 
   void Value(const Observations& seen, float* value) override {
     torch::NoGradGuard no_grad;
-    Copy(net_->Forward(Input(seen)).value, value);
+    Copy(Run(seen).value, value);
   }
 
+  int64_t state_size() const override { return net_->state_size(); }
+
  private:
+  ActorCriticOutput Run(const Observations& seen) const {
+    Sequences step;
+    if (net_->recurrent()) {
+      step.state = torch::from_blob(const_cast<float*>(seen.state),
+                                    {seen.rows, net_->state_size()})
+                       .to(net_->device());
+      step.keep = torch::ones({1, seen.rows, 1}, net_->device());
+    }
+    return net_->Forward(Input(seen), step);
+  }
+
   torch::Tensor Input(const Observations& seen) const {
     const Spaces& s = net_->spaces();
     const torch::Tensor host =
@@ -117,6 +131,7 @@ class FrozenPolicy : public Policy {
   void Value(const Observations& seen, float* value) override {
     policy_->Value(seen, value);
   }
+  int64_t state_size() const override { return policy_->state_size(); }
 
  private:
   const ActorCritic net_;

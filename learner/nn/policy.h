@@ -13,6 +13,8 @@ struct Observations {
   const float* vector = nullptr;    // [R, D]
   const uint8_t* frames = nullptr;  // [R, k, H, W], stacked, oldest first
   int64_t rows = 0;                 // R
+  // Recurrent policies only: what each row remembers before this step.
+  const float* state = nullptr;  // [R, S]
 };
 
 // Where a decision is written, on the host; `discrete` or `continuous` as the
@@ -22,6 +24,8 @@ struct DecisionOutput {
   float* continuous = nullptr;  // [R, A]
   float* log_prob = nullptr;    // [R]
   float* value = nullptr;       // [R]
+  // Recurrent policies only: after this step. May be Observations::state.
+  float* state = nullptr;  // [R, S]
 };
 
 // What actors run. Writes into outputs it is given and allocates nothing after
@@ -39,8 +43,12 @@ class Policy {
   virtual void Decide(const Observations& observations, bool greedy,
                       Random* rng, const DecisionOutput& out) = 0;
 
-  // State values alone.
+  // State values alone; what rows remember stays as it is.
   virtual void Value(const Observations& observations, float* value) = 0;
+
+  // S: numbers of recurrent state in a row, all 0 when an episode begins. The
+  // caller keeps them, so that one policy can play any rows. 0: no memory.
+  virtual int64_t state_size() const { return 0; }
 };
 
 }  // namespace flotilla

@@ -3,7 +3,7 @@
 namespace flotilla {
 
 Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
-                    bool pinned) {
+                    bool pinned, int64_t state_size) {
   const auto options = [pinned](torch::Dtype dtype) {
     return torch::TensorOptions().dtype(dtype).pinned_memory(pinned);
   };
@@ -30,7 +30,18 @@ Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
   r.truncated = torch::zeros({T, B}, u8);
   r.bootstrap_value = torch::zeros({T, B}, f32);
   r.valid = torch::zeros({T, B}, u8);
+  if (state_size > 0) r.initial_state = torch::zeros({B, state_size}, f32);
   return r;
+}
+
+torch::Tensor Starts(const Rollout& r) {
+  torch::Tensor starts = torch::zeros_like(r.valid);
+  const int64_t after = r.length - 1;
+  starts.narrow(0, 1, after)
+      .copy_(r.terminated.narrow(0, 0, after)
+                 .logical_or(r.truncated.narrow(0, 0, after))
+                 .logical_or_(r.valid.narrow(0, 0, after) == 0));
+  return starts;
 }
 
 }  // namespace flotilla

@@ -41,13 +41,22 @@ struct Rollout {
   // 0 where the transition was lost: to a dead worker, a failed environment or
   // a shortened rollout. Losses skip it, traces are cut there.
   torch::Tensor valid;  // [T, B] uint8
+  // What a recurrent policy remembered before step 0; nothing later is kept,
+  // since replaying the steps gives it (Starts). Undefined if S is 0.
+  torch::Tensor initial_state;  // [B, S] float32
 
   int64_t policy_version = 0;
   int64_t valid_steps = 0;  // sum of `valid`
 };
 
+// `state_size` is the policy's.
 Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
-                    bool pinned);
+                    bool pinned, int64_t state_size = 0);
+
+// 1 where the step begins an episode, so that a recurrent policy had forgotten
+// everything: after an end, or after a step that was lost. [T, B] uint8. Row 0
+// is all 0: `initial_state` has been forgotten already where it had to be.
+torch::Tensor Starts(const Rollout& rollout);
 
 // The row offset of frame storage: step t's newest frame is t + this.
 inline int64_t FrameOffset(const Spaces& spaces) { return spaces.stack - 1; }

@@ -19,13 +19,9 @@ absl::Status CheckAvailable(const v1::RunConfig& config) {
   const v1::DistributedConfig& distributed = config.distributed();
   const Absent absent[] = {
       {config.has_dqn(), "dqn", "ppo {}"},
-      {config.env().id() == "Maze", "env.id=Maze", "another environment"},
       {config.env().id().rfind("gym:", 0) == 0, "env.id=gym:...",
        "a native environment (flotilla envs), or a server of your own that "
        "speaks proto/flotilla/v1/env.proto"},
-      {config.model().encoder() == v1::RESNET, "model.encoder=RESNET",
-       "NATURE_CNN"},
-      {config.model().recurrent() != v1::NONE, "model.recurrent", "NONE"},
       {distributed.gradients() != v1::FLAT, "distributed.gradients", "FLAT"},
   };
   for (const Absent& a : absent) {

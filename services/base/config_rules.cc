@@ -209,10 +209,12 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   for (int i = 0; i < model.hidden_size(); ++i) {
     AtLeast(1, model.hidden(i), "model.hidden", problems);
   }
-  Check(model.encoder() != v1::NATURE_CNN || model.hidden_size() <= 1,
-        "model.hidden",
-        absl::StrCat("has ", model.hidden_size(),
-                     " widths; NATURE_CNN takes one, of its last linear layer"),
+  const bool cnn =
+      model.encoder() == v1::NATURE_CNN || model.encoder() == v1::RESNET;
+  Check(!cnn || model.hidden_size() <= 1, "model.hidden",
+        absl::StrCat("has ", model.hidden_size(), " widths; ",
+                     v1::Encoder_Name(model.encoder()),
+                     " takes one, of its last linear layer"),
         problems);
   AtLeast(1, model.recurrent_size(), "model.recurrent_size", problems);
   AtLeast(1, model.recurrent_layers(), "model.recurrent_layers", problems);
@@ -269,6 +271,11 @@ void CheckPpo(const v1::RunConfig& config, Problems* problems) {
   Within(0, kInfinity, ppo.entropy_cost(), "ppo.entropy_cost", problems);
   Within(0, kInfinity, ppo.value_cost(), "ppo.value_cost", problems);
   CheckMinibatches(config, "ppo", ppo.epochs(), ppo.minibatches(), problems);
+  Check(!ppo.normalize_advantages_over_ranks() || ppo.normalize_advantages(),
+        "ppo.normalize_advantages_over_ranks",
+        "is true, but ppo.normalize_advantages is false: nothing is "
+        "normalised; set both or neither",
+        problems);
   Within(0, kInfinity, ppo.target_kl(), "ppo.target_kl", problems);
   if (ppo.minibatch() != v1::SEGMENTS) return;
   Check(
@@ -283,6 +290,11 @@ void CheckPpo(const v1::RunConfig& config, Problems* problems) {
   Check(config.model().recurrent() == v1::NONE, "ppo.minibatch",
         "is SEGMENTS, which has no recurrent form; use STEPS, or --set "
         "model.recurrent=NONE",
+        problems);
+  Check(!ppo.normalize_advantages_over_ranks(),
+        "ppo.normalize_advantages_over_ranks",
+        "is true, but ppo.minibatch SEGMENTS normalises each minibatch; use "
+        "STEPS, or false",
         problems);
   Positive(ppo.rho_clip(), "ppo.rho_clip", problems);
   Positive(ppo.c_clip(), "ppo.c_clip", problems);

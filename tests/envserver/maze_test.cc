@@ -99,6 +99,27 @@ TEST(MazeTest, TheWayLeadsToTheGoalAndItsReward) {
   env.Reset(5);
   EXPECT_TRUE(env.environment().GameOver(&end));
   EXPECT_EQ(end.metric().at("success"), 1);
+  EXPECT_EQ(end.metric().at("spl"), 1);
+}
+
+TEST(MazeTest, SplIsTheShortestWayOverTheWayTaken) {
+  EnvironmentHarness env = MakeMaze(9, 3);
+  EXPECT_THAT(env.environment().spec().episode_metric(),
+              ElementsAre("spl", "success"));
+  env.Reset(4);
+  const std::vector<int> moves = Solve(WholeMaze(9, 4));
+  for (int i = 0; i < 6; ++i) env.Step<int64_t>(0);  // into the wall
+  for (int move : moves) env.Step<int64_t>(move);
+  env.Reset(5);
+  v1::EpisodeEnd end;
+  EXPECT_TRUE(env.environment().GameOver(&end));
+  EXPECT_DOUBLE_EQ(end.metric().at("spl"), moves.size() / (moves.size() + 6.0));
+  // An episode that does not get there has none.
+  env.Step<int64_t>(0);
+  env.Reset(6);
+  EXPECT_TRUE(env.environment().GameOver(&end));
+  EXPECT_EQ(end.metric().at("spl"), 0);
+  EXPECT_EQ(end.metric().at("success"), 0);
 }
 
 TEST(MazeTest, WallsHoldAndTheViewIsAroundTheAgent) {

@@ -3,9 +3,11 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "learner/actor/env_pool.h"
+#include "learner/nn/policies.h"
 
 namespace flotilla {
 namespace {
@@ -24,6 +26,26 @@ class RandomPolicy : public Policy {
   void Value(const Observations& seen, float* value) override {
     for (int64_t r = 0; r < seen.rows; ++r) value[r] = seen.vector[r * 4];
   }
+};
+
+// Counts the steps that each row remembers. The value is that count, so a
+// bootstrap value tells from which state it was computed.
+class CountingPolicy : public Policy {
+ public:
+  void Decide(const Observations& seen, bool, Random* rng,
+              const DecisionOutput& out) override {
+    Value(seen, out.value);
+    for (int64_t r = 0; r < seen.rows; ++r) {
+      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.log_prob[r] = 0;
+      for (int i = 0; i < 2; ++i)
+        out.state[2 * r + i] = seen.state[2 * r + i] + 1;
+    }
+  }
+  void Value(const Observations& seen, float* value) override {
+    for (int64_t r = 0; r < seen.rows; ++r) value[r] = seen.state[2 * r + 1];
+  }
+  int64_t state_size() const override { return 2; }
 };
 
 struct Player {
@@ -197,6 +219,135 @@ TEST(CollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
     }
   }
   EXPECT_EQ(truncations, 8 * 2);
+}
+
+// A maze of one way: right is the way in half of the mazes of this size.
+TEST(CollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
+  EnvWorkerOptions options = CartPole(1, 1);
+  options.env.set_id("Maze");
+  options.env.mutable_options()->mutable_maze()->set_size(5);
+  Player player(options);
+  class Walk : public RandomPolicy {
+    void Decide(const Observations& seen, bool greedy, Random* rng,
+                const DecisionOutput& out) override {
+      RandomPolicy::Decide(seen, greedy, rng, out);
+      for (int64_t r = 0; r < seen.rows; ++r) {
+        out.discrete[r] = static_cast<int64_t>(rng->Below(4));
+      }
+    }
+  } policy;
+  Rollout r = MakeRollout(player.spaces, 300, 8, false);
+  ASSERT_TRUE(
+      player.collector.Collect(&policy, &player.rng, {}, &r, &player.stats)
+          .ok());
+  ASSERT_EQ(player.pool->spec().episode_metric(0), "spl");
+  int successes = 0;
+  for (const auto& episode : player.stats.episodes) {
+    ASSERT_EQ(episode.metrics.size(), 2u);
+    EXPECT_EQ(episode.metrics[1], episode.raw_return);
+    const double spl = episode.metrics[0];
+    if (episode.metrics[1] == 0) {
+      EXPECT_EQ(spl, 0);
+      continue;
+    }
+    ++successes;
+    // Every way from corner to corner of two by two cells has four steps.
+    EXPECT_DOUBLE_EQ(spl, 4.0 / episode.length);
+  }
+  EXPECT_GT(successes, 0);
+}
+
+// What rows remember: carried over rollouts, forgotten at an episode's end and
+// with a lost worker; a final observation's value comes from before that.
+TEST(CollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
+  EnvWorkerOptions options = CartPole(2, 2);
+  options.env.mutable_options()->set_max_episode_steps(9);
+  Player player(options);
+  CountingPolicy policy;
+  const int64_t T = 50;
+  Rollout r = MakeRollout(player.spaces, T, 8, false, policy.state_size());
+  std::vector<float> remembered(8, 0.0f);
+  int64_t truncations = 0, terminations = 0, lost = 0;
+  for (int i = 0; player.pool->restarts() < 2 || i < 4; ++i) {
+    ASSERT_LT(i, 10000) << "no worker was replaced";
+    const auto worker = player.pool->Describe()[1];
+    if (i >= 2 && worker.state() == "playing") {
+      kill(static_cast<pid_t>(worker.pid()), SIGKILL);
+    }
+    ASSERT_TRUE(
+        player.collector.Collect(&policy, &player.rng, {}, &r, &player.stats)
+            .ok());
+    for (int64_t b = 0; b < 8; ++b) {
+      // A worker may be lost between two rollouts: nothing is remembered then.
+      float count = r.initial_state[b][0].item<float>();
+      ASSERT_TRUE(count == remembered[b] || (count == 0 && b >= 4));
+      for (int64_t t = 0; t < T; ++t) {
+        if (!r.valid[t][b].item<uint8_t>()) {
+          ++lost;
+          count = 0;
+          continue;
+        }
+        ASSERT_EQ(r.value[t][b].item<float>(), count)
+            << "t " << t << " b " << b;
+        ++count;
+        if (r.truncated[t][b].item<uint8_t>()) {
+          ++truncations;
+          ASSERT_EQ(r.bootstrap_value[t][b].item<float>(), 9);
+          count = 0;
+        } else if (r.terminated[t][b].item<uint8_t>()) {
+          ++terminations;
+          count = 0;
+        }
+      }
+      // Valued and not advanced.
+      ASSERT_TRUE(r.value[T][b].item<float>() == count || b >= 4);
+      remembered[b] = count;
+    }
+  }
+  EXPECT_GT(truncations, 0);
+  EXPECT_GT(terminations, 0);
+  EXPECT_GT(lost, 0);
+}
+
+// Replaying a rollout from its initial state gives what the actor decided.
+TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
+  for (v1::RecurrentCell cell : {v1::LSTM, v1::GRU}) {
+    EnvWorkerOptions options = CartPole(1, 2);
+    options.env.mutable_options()->set_max_episode_steps(15);
+    Player player(options);
+    v1::ModelConfig model;
+    model.set_recurrent(cell);
+    model.set_recurrent_size(16);
+    model.set_recurrent_layers(2);
+    ActorCritic net =
+        ActorCritic::Make(player.spaces, model, torch::kCPU).value();
+    net.Initialize(1);
+    torch::manual_seed(1);
+    net.parameters().add_(0.2 * torch::randn_like(net.parameters()));
+    const auto policy = MakeNetworkPolicy(&net);
+    const int64_t T = 40;
+    Rollout r = MakeRollout(player.spaces, T, 8, false, policy->state_size());
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_TRUE(player.collector
+                      .Collect(policy.get(), &player.rng, {}, &r, &player.stats)
+                      .ok());
+      EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0, i > 0);
+      EXPECT_GT(Starts(r).sum().item<int64_t>(), 16);
+      torch::NoGradGuard no_grad;
+      Sequences sequences;
+      sequences.state = r.initial_state;
+      sequences.keep = (1 - Starts(r)).to(torch::kFloat32).unsqueeze(2);
+      const ActorCriticOutput out =
+          net.Forward(r.observation.narrow(0, 0, T).flatten(0, 1), sequences);
+      const torch::Tensor log_prob =
+          torch::log_softmax(out.policy, 1)
+              .gather(1, r.action.flatten().unsqueeze(1))
+              .view({T, 8});
+      EXPECT_TRUE(torch::allclose(log_prob, r.log_prob, 0, 1e-5));
+      EXPECT_TRUE(torch::allclose(out.value.view({T, 8}),
+                                  r.value.narrow(0, 0, T), 0, 1e-5));
+    }
+  }
 }
 
 }  // namespace

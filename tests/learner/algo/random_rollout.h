@@ -50,6 +50,9 @@ inline Rollout Columns(const Rollout& all, int64_t first, int64_t rows) {
   cut(r.truncated);
   cut(r.bootstrap_value);
   cut(r.valid);
+  if (r.initial_state.defined()) {
+    r.initial_state = r.initial_state.narrow(0, first, rows).contiguous();
+  }
   r.valid_steps = r.valid.sum().item<int64_t>();
   return r;
 }

@@ -57,6 +57,24 @@ TEST(EvaluatorTest, PlaysExactlyTheEpisodesAskedForAndGreedily) {
   }
 }
 
+TEST(EvaluatorTest, TheTasksOwnMetricsComeWithEveryEpisode) {
+  EnvWorkerOptions options = CartPole(4);
+  options.env.set_id("Maze");
+  options.env.mutable_options()->mutable_maze()->set_episode_steps(6);
+  Spaces spaces;
+  spaces.features = 2 * 3 * 3;
+  spaces.actions = 4;
+  OneWay policy;
+  const auto played = Evaluate(options, spaces, &policy, Normalizer(), 8,
+                               /*greedy=*/true, /*round=*/1, {});
+  ASSERT_TRUE(played.ok()) << played.status();
+  for (const EvaluatedEpisode& e : *played) {
+    // Twelve steps away at the least.
+    EXPECT_EQ(e.metrics.at("success"), 0);
+    EXPECT_EQ(e.metrics.at("spl"), 0);
+  }
+}
+
 TEST(EvaluatorTest, RoundsPlayDifferentEpisodesAndARoundTheSame) {
   // Lengths alone hardly differ, so compare the sequence over many episodes.
   OneWay policy;
@@ -82,12 +100,15 @@ TEST(EvaluatorTest, StopsWhenTold) {
 }
 
 TEST(EvaluatorTest, TheSummaryIsOfAllEpisodes) {
-  const v1::Evaluation e = Summarize({{1.0, 10}, {-3.0, 20}, {8.0, 30}});
+  const v1::Evaluation e = Summarize({{1.0, 10, {{"spl", 0.5}}},
+                                      {-3.0, 20, {{"spl", 0}}},
+                                      {8.0, 30, {{"spl", 1}}}});
   EXPECT_EQ(e.episodes(), 3);
   EXPECT_DOUBLE_EQ(e.mean_return(), 2.0);
   EXPECT_DOUBLE_EQ(e.min_return(), -3.0);
   EXPECT_DOUBLE_EQ(e.max_return(), 8.0);
   EXPECT_DOUBLE_EQ(e.mean_length(), 20.0);
+  EXPECT_DOUBLE_EQ(e.mean_metric().at("spl"), 0.5);
 }
 
 TEST(EvaluatorTest, AtariIsEvaluatedOnWholeGames) {

@@ -362,6 +362,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "rollout.length * env.num_envs = 128 * 4 = 512; use 4 or 8"},
         Refusal{"ppo.minibatches=0", "ppo.minibatches is 0"},
         Refusal{"ppo.minibatches=8", "keeps whole sequences together", kLstm},
+        Refusal{"ppo.normalize_advantages_over_ranks=true", "both or neither",
+                "ppo { normalize_advantages: false }"},
         Refusal{"ppo.discount=1.1", "ppo.discount is 1.1"},
         Refusal{"ppo.clip_ratio=0", "must be above 0"},
         Refusal{"env.id=Pendulum-v1", "choose ppo", "dqn {}"},

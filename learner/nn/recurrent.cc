@@ -1,0 +1,230 @@
+#include "learner/nn/recurrent.h"
+
+#include <vector>
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Views of every step, made in one call.
+std::vector<Tensor> Steps(const Tensor& all) { return all.unbind(0); }
+
+// What a forward pass leaves for the backward one.
+struct Trace {
+  Tensor gates;     // [T, B, G, H]  activated
+  Tensor h_before;  // [T, B, H]  what the step started from: forgotten or not
+  Tensor extra;     // [T, B, H]  LSTM: c_before; GRU: W_hn h + b_hn
+  Tensor tanh_c;    // [T, B, H]  LSTM only
+  Tensor output;    // [T, B, H]
+  Tensor state;     // [B, S]
+};
+
+Trace MakeTrace(int64_t gates, const Tensor& input, const Tensor& weight_ih,
+                const Tensor& weight_hh, const Tensor& bias) {
+  const int64_t T = input.size(0), B = input.size(1), H = weight_hh.size(1);
+  Trace trace;
+  // The input's part of every step, in one product.
+  trace.gates = at::addmm(bias, input.flatten(0, 1), weight_ih.t())
+                    .view({T, B, gates, H});
+  trace.h_before = at::empty({T, B, H}, input.options());
+  trace.extra = at::empty_like(trace.h_before);
+  trace.output = at::empty_like(trace.h_before);
+  return trace;
+}
+
+// i, f, o = sigmoid; g = tanh; c' = f c + i g; h' = o tanh(c').
+Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
+                  const Tensor& state, const Tensor& keep) {
+  const int64_t T = input.size(0), B = input.size(1), H = w.weight_hh.size(1);
+  Trace trace =
+      MakeTrace(4, input, w.weight_ih, w.weight_hh, w.bias_ih + w.bias_hh);
+  trace.tanh_c = at::empty_like(trace.output);
+  const Tensor recurrent = w.weight_hh.t();
+  Tensor h = state.narrow(1, 0, H);
+  Tensor c = state.narrow(1, H, H).clone();
+  const auto keeps = Steps(keep), gates = Steps(trace.gates),
+             befores = Steps(trace.h_before), c_befores = Steps(trace.extra),
+             tanhs = Steps(trace.tanh_c), outputs = Steps(trace.output);
+  for (int64_t t = 0; t < T; ++t) {
+    Tensor h_before = befores[t], c_before = c_befores[t];
+    Tensor tanh_c = tanhs[t], output = outputs[t];
+    at::mul_out(h_before, h, keeps[t]);
+    at::mul_out(c_before, c, keeps[t]);
+    gates[t].view({B, 4 * H}).addmm_(h_before, recurrent);
+    gates[t].narrow(1, 0, 2).sigmoid_();
+    const Tensor i = gates[t].select(1, 0), f = gates[t].select(1, 1);
+    const Tensor g = gates[t].select(1, 2).tanh_();
+    const Tensor o = gates[t].select(1, 3).sigmoid_();
+    at::mul_out(c, f, c_before).addcmul_(i, g);
+    at::tanh_out(tanh_c, c);
+    h = at::mul_out(output, o, tanh_c);
+  }
+  trace.state = at::cat({h, c}, 1);
+  return trace;
+}
+
+// r, z = sigmoid; n = tanh(x_n + r (W_hn h + b_hn)); h' = (1 - z) n + z h.
+Trace GruForward(const RecurrentWeights& w, const Tensor& input,
+                 const Tensor& state, const Tensor& keep) {
+  const int64_t T = input.size(0), B = input.size(1), H = w.weight_hh.size(1);
+  Trace trace = MakeTrace(3, input, w.weight_ih, w.weight_hh, w.bias_ih);
+  const Tensor recurrent = w.weight_hh.t();
+  Tensor h = state;
+  Tensor from_h = at::empty({B, 3 * H}, input.options());
+  const Tensor from_h_gates = from_h.view({B, 3, H});
+  const auto keeps = Steps(keep), gates = Steps(trace.gates),
+             befores = Steps(trace.h_before), extras = Steps(trace.extra),
+             outputs = Steps(trace.output);
+  for (int64_t t = 0; t < T; ++t) {
+    Tensor h_before = befores[t], output = outputs[t], extra = extras[t];
+    at::mul_out(h_before, h, keeps[t]);
+    at::addmm_out(from_h, w.bias_hh, h_before, recurrent);
+    gates[t].narrow(1, 0, 2).add_(from_h_gates.narrow(1, 0, 2)).sigmoid_();
+    const Tensor r = gates[t].select(1, 0), z = gates[t].select(1, 1);
+    extra.copy_(from_h_gates.select(1, 2));
+    const Tensor n = gates[t].select(1, 2).addcmul_(r, extra).tanh_();
+    h = at::lerp_out(output, n, h_before, z);
+  }
+  trace.state = h.clone();
+  return trace;
+}
+
+// Gradients of input and weights from those of the gates before activation: of
+// the part that comes from the input, and of the part that comes from h.
+variable_list WeightGradients(const Tensor& from_input, const Tensor& from_h,
+                              const Tensor& input, const Tensor& h_before,
+                              const Tensor& weight_ih) {
+  return {at::mm(from_input, weight_ih).view(input.sizes()),
+          at::mm(from_input.t(), input.flatten(0, 1)),
+          at::mm(from_h.t(), h_before.flatten(0, 1)), from_input.sum(0),
+          from_h.sum(0)};
+}
+
+class Lstm : public torch::autograd::Function<Lstm> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& input,
+                        const Tensor& weight_ih, const Tensor& weight_hh,
+                        const Tensor& bias_ih, const Tensor& bias_hh,
+                        const Tensor& state, const Tensor& keep) {
+    Trace trace = LstmForward({weight_ih, weight_hh, bias_ih, bias_hh}, input,
+                              state, keep);
+    ctx->save_for_backward({input, weight_ih, weight_hh, keep, trace.gates,
+                            trace.h_before, trace.extra, trace.tanh_c});
+    return trace.output;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &input = saved[0], &weight_ih = saved[1],
+                 &weight_hh = saved[2], &keep = saved[3], &c_before = saved[6],
+                 &tanh_c = saved[7];
+    const int64_t T = input.size(0), B = input.size(1), H = weight_hh.size(1);
+    const Tensor i = saved[4].select(2, 0), f = saved[4].select(2, 1),
+                 g = saved[4].select(2, 2), o = saved[4].select(2, 3);
+    // d gate / d (its share of dc or dh), for all steps at once.
+    const Tensor factor = at::stack({g * i * (1 - i), c_before * f * (1 - f),
+                                     i * (1 - g * g), tanh_c * o * (1 - o)},
+                                    2);
+    const auto into_c = Steps(o * (1 - tanh_c * tanh_c));
+    const auto forget = Steps(f * keep);
+    const Tensor gradient = at::empty({T, B, 4, H}, input.options());
+    const auto dgates = Steps(gradient), factors = Steps(factor),
+               keeps = Steps(keep), douts = Steps(grads[0]);
+    Tensor dh = at::zeros({B, H}, input.options());
+    const Tensor dc = at::zeros_like(dh);
+    for (int64_t t = T - 1; t >= 0; --t) {
+      dh.add_(douts[t]);
+      dc.addcmul_(dh, into_c[t]);
+      Tensor from_c = dgates[t].narrow(1, 0, 3),
+             from_h = dgates[t].select(1, 3);
+      at::mul_out(from_c, dc.unsqueeze(1), factors[t].narrow(1, 0, 3));
+      at::mul_out(from_h, dh, factors[t].select(1, 3));
+      dc.mul_(forget[t]);
+      at::mm_out(dh, dgates[t].view({B, 4 * H}), weight_hh).mul_(keeps[t]);
+    }
+    const Tensor flat = gradient.view({T * B, 4 * H});
+    variable_list result =
+        WeightGradients(flat, flat, input, saved[5], weight_ih);
+    result.insert(result.end(), {Tensor(), Tensor()});
+    return result;
+  }
+};
+
+class Gru : public torch::autograd::Function<Gru> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& input,
+                        const Tensor& weight_ih, const Tensor& weight_hh,
+                        const Tensor& bias_ih, const Tensor& bias_hh,
+                        const Tensor& state, const Tensor& keep) {
+    Trace trace = GruForward({weight_ih, weight_hh, bias_ih, bias_hh}, input,
+                             state, keep);
+    ctx->save_for_backward({input, weight_ih, weight_hh, keep, trace.gates,
+                            trace.h_before, trace.extra});
+    return trace.output;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &input = saved[0], &weight_ih = saved[1],
+                 &weight_hh = saved[2], &keep = saved[3], &h_before = saved[5];
+    const int64_t T = input.size(0), B = input.size(1), H = weight_hh.size(1);
+    const Tensor r = saved[4].select(2, 0), z = saved[4].select(2, 1),
+                 n = saved[4].select(2, 2);
+    const Tensor into_n = (1 - z) * (1 - n * n);
+    const Tensor factor = at::stack({into_n * saved[6] * r * (1 - r),
+                                     (h_before - n) * z * (1 - z), into_n * r},
+                                    2);
+    const Tensor gradient = at::empty({T, B, 3, H}, input.options());
+    const Tensor dhs = at::empty({T, B, H}, input.options());
+    const auto dgates = Steps(gradient), factors = Steps(factor),
+               keeps = Steps(keep), douts = Steps(grads[0]), zs = Steps(z),
+               dh_steps = Steps(dhs);
+    Tensor carried = at::zeros({B, H}, input.options());
+    for (int64_t t = T - 1; t >= 0; --t) {
+      Tensor dh = dh_steps[t], dgate = dgates[t];
+      at::add_out(dh, carried, douts[t]);
+      at::mul_out(dgate, dh.unsqueeze(1), factors[t]);
+      at::mul_out(carried, dh, zs[t]);
+      carried.addmm_(dgate.view({B, 3 * H}), weight_hh).mul_(keeps[t]);
+    }
+    // The new gate's input part is not multiplied by r.
+    const Tensor from_input = gradient.clone();
+    from_input.select(2, 2).copy_(dhs * into_n);
+    variable_list result = WeightGradients(from_input.view({T * B, 3 * H}),
+                                           gradient.view({T * B, 3 * H}), input,
+                                           h_before, weight_ih);
+    result.insert(result.end(), {Tensor(), Tensor()});
+    return result;
+  }
+};
+
+}  // namespace
+
+int64_t RecurrentGates(v1::RecurrentCell cell) {
+  return cell == v1::LSTM ? 4 : 3;
+}
+
+int64_t RecurrentPlanes(v1::RecurrentCell cell) {
+  return cell == v1::LSTM ? 2 : 1;
+}
+
+RecurrentOutput RunRecurrent(v1::RecurrentCell cell, const RecurrentWeights& w,
+                             const Tensor& input, const Tensor& state,
+                             const Tensor& keep) {
+  if (!at::GradMode::is_enabled()) {
+    const Trace trace = cell == v1::LSTM ? LstmForward(w, input, state, keep)
+                                         : GruForward(w, input, state, keep);
+    return {trace.output, trace.state};
+  }
+  const Tensor output = cell == v1::LSTM
+                            ? Lstm::apply(input, w.weight_ih, w.weight_hh,
+                                          w.bias_ih, w.bias_hh, state, keep)
+                            : Gru::apply(input, w.weight_ih, w.weight_hh,
+                                         w.bias_ih, w.bias_hh, state, keep);
+  return {output, Tensor()};
+}
+
+}  // namespace flotilla

@@ -1,0 +1,199 @@
+#include "learner/nn/recurrent.h"
+
+#include <cmath>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kT = 7, kB = 3, kI = 4, kH = 5;
+
+struct Problem {
+  explicit Problem(v1::RecurrentCell cell) : cell(cell) {
+    torch::manual_seed(5);
+    const int64_t GH = RecurrentGates(cell) * kH;
+    weights = {Draw({GH, kI}), Draw({GH, kH}), Draw({GH}), Draw({GH})};
+    input = Draw({kT, kB, kI});
+    state = Draw({kB, RecurrentPlanes(cell) * kH});
+    keep = torch::ones({kT, kB, 1}, torch::kFloat64);
+  }
+
+  static Tensor Draw(torch::IntArrayRef shape) {
+    return 0.5 * torch::randn(shape, torch::kFloat64);
+  }
+
+  // An episode begins at two places in the middle, twice in a row, and at the
+  // last step.
+  void Reset() { keep[3][0] = keep[3][1] = keep[4][1] = keep[kT - 1][2] = 0; }
+
+  RecurrentOutput Run() const {
+    return RunRecurrent(cell, weights, input, state, keep);
+  }
+
+  v1::RecurrentCell cell;
+  RecurrentWeights weights;
+  Tensor input, state, keep;
+};
+
+double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+// One number at a time, from the equations in torch.nn.LSTM's and GRU's pages.
+std::vector<double> SlowLoop(const Problem& p, Tensor* last) {
+  auto at = [](const Tensor& m, int64_t i, int64_t j) {
+    return m[i][j].item<double>();
+  };
+  std::vector<double> outputs(kT * kB * kH);
+  *last = p.state.clone();
+  for (int64_t b = 0; b < kB; ++b) {
+    std::vector<double> h(kH), c(kH);
+    for (int64_t k = 0; k < kH; ++k) {
+      h[k] = at(p.state, b, k);
+      if (p.cell == v1::LSTM) c[k] = at(p.state, b, kH + k);
+    }
+    for (int64_t t = 0; t < kT; ++t) {
+      if (p.keep[t][b][0].item<double>() == 0) {
+        h.assign(kH, 0);
+        c.assign(kH, 0);
+      }
+      auto from_x = [&](int64_t gate, int64_t k) {
+        const int64_t row = gate * kH + k;
+        double sum = p.weights.bias_ih[row].item<double>();
+        for (int64_t i = 0; i < kI; ++i) {
+          sum +=
+              at(p.weights.weight_ih, row, i) * p.input[t][b][i].item<double>();
+        }
+        return sum;
+      };
+      auto from_h = [&](int64_t gate, int64_t k) {
+        const int64_t row = gate * kH + k;
+        double sum = p.weights.bias_hh[row].item<double>();
+        for (int64_t i = 0; i < kH; ++i) {
+          sum += at(p.weights.weight_hh, row, i) * h[i];
+        }
+        return sum;
+      };
+      std::vector<double> next(kH);
+      for (int64_t k = 0; k < kH; ++k) {
+        auto gate = [&](int64_t g) { return from_x(g, k) + from_h(g, k); };
+        if (p.cell == v1::LSTM) {
+          c[k] =
+              Sigmoid(gate(1)) * c[k] + Sigmoid(gate(0)) * std::tanh(gate(2));
+          next[k] = Sigmoid(gate(3)) * std::tanh(c[k]);
+        } else {
+          const double r = Sigmoid(gate(0)), z = Sigmoid(gate(1));
+          const double n = std::tanh(from_x(2, k) + r * from_h(2, k));
+          next[k] = (1 - z) * n + z * h[k];
+        }
+      }
+      h = next;
+      for (int64_t k = 0; k < kH; ++k) outputs[(t * kB + b) * kH + k] = h[k];
+    }
+    for (int64_t k = 0; k < kH; ++k) {
+      (*last)[b][k] = h[k];
+      if (p.cell == v1::LSTM) (*last)[b][kH + k] = c[k];
+    }
+  }
+  return outputs;
+}
+
+class RecurrentTest : public testing::TestWithParam<v1::RecurrentCell> {};
+
+TEST_P(RecurrentTest, IsTheEquationsWithResetsInTheMiddle) {
+  Problem p(GetParam());
+  for (bool reset : {false, true}) {
+    if (reset) p.Reset();
+    Tensor last;
+    const std::vector<double> want = SlowLoop(p, &last);
+    for (bool gradients : {false, true}) {
+      torch::AutoGradMode mode(gradients);
+      const RecurrentOutput got = p.Run();
+      const double* output = got.output.data_ptr<double>();
+      for (size_t i = 0; i < want.size(); ++i) {
+        ASSERT_NEAR(output[i], want[i], 1e-12) << i;
+      }
+      EXPECT_EQ(got.state.defined(), !gradients);
+      if (gradients) continue;
+      EXPECT_TRUE(torch::allclose(got.state, last, 0, 1e-12));
+    }
+  }
+}
+
+TEST_P(RecurrentTest, StepsOneAtATimeEqualAllAtOnce) {
+  Problem p(GetParam());
+  p.Reset();
+  torch::NoGradGuard no_grad;
+  const RecurrentOutput whole = p.Run();
+  Tensor state = p.state;
+  for (int64_t t = 0; t < kT; ++t) {
+    const RecurrentOutput step =
+        RunRecurrent(p.cell, p.weights, p.input.narrow(0, t, 1), state,
+                     p.keep.narrow(0, t, 1));
+    EXPECT_TRUE(torch::allclose(step.output[0], whole.output[t], 0, 1e-12));
+    state = step.state;
+  }
+  EXPECT_TRUE(torch::allclose(state, whole.state, 0, 1e-12));
+}
+
+TEST_P(RecurrentTest, WeightsAreTorchs) {
+  Problem p(GetParam());
+  auto take = [&](auto module) {
+    module->to(torch::kFloat64);
+    torch::NoGradGuard no_grad;
+    auto named = module->named_parameters();
+    named["weight_ih_l0"].copy_(p.weights.weight_ih);
+    named["weight_hh_l0"].copy_(p.weights.weight_hh);
+    named["bias_ih_l0"].copy_(p.weights.bias_ih);
+    named["bias_hh_l0"].copy_(p.weights.bias_hh);
+  };
+  Tensor want;
+  const Tensor h = p.state.narrow(1, 0, kH).unsqueeze(0).contiguous();
+  if (p.cell == v1::LSTM) {
+    torch::nn::LSTM lstm(kI, kH);
+    take(lstm);
+    const Tensor c = p.state.narrow(1, kH, kH).unsqueeze(0).contiguous();
+    want = std::get<0>(lstm->forward(p.input, std::make_tuple(h, c)));
+  } else {
+    torch::nn::GRU gru(kI, kH);
+    take(gru);
+    want = std::get<0>(gru->forward(p.input, h));
+  }
+  EXPECT_TRUE(torch::allclose(p.Run().output, want, 0, 1e-12));
+}
+
+TEST_P(RecurrentTest, GradientsAreTheFiniteDifferences) {
+  Problem p(GetParam());
+  p.Reset();
+  const Tensor direction = Problem::Draw({kT, kB, kH});
+  const std::vector<Tensor> variables = {p.input, p.weights.weight_ih,
+                                         p.weights.weight_hh, p.weights.bias_ih,
+                                         p.weights.bias_hh};
+  for (const Tensor& v : variables) v.set_requires_grad(true);
+  (p.Run().output * direction).sum().backward();
+  constexpr double kStep = 1e-6;
+  torch::NoGradGuard no_grad;
+  for (size_t v = 0; v < variables.size(); ++v) {
+    double* value = variables[v].data_ptr<double>();
+    const double* gradient = variables[v].grad().data_ptr<double>();
+    for (int64_t i = 0; i < variables[v].numel(); ++i) {
+      const double before = value[i];
+      auto loss_at = [&](double x) {
+        value[i] = x;
+        return (p.Run().output * direction).sum().item<double>();
+      };
+      const double slope =
+          (loss_at(before + kStep) - loss_at(before - kStep)) / (2 * kStep);
+      value[i] = before;
+      ASSERT_NEAR(gradient[i], slope, 1e-7) << "variable " << v << " at " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cells, RecurrentTest,
+                         testing::Values(v1::LSTM, v1::GRU));
+
+}  // namespace
+}  // namespace flotilla
