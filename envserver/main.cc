@@ -162,7 +162,12 @@ absl::Status RunServer() {
   RpcServerOptions options;
   options.address = ListenAddress();
   options.credentials = CredentialsFromFlags();
-  options.services = {{v1::EnvService::service_full_name(), &service}};
+  const std::string name = v1::EnvService::service_full_name();
+  options.services = {
+      {name,
+       &service,
+       {{"/" + name + "/Play", {kLearnerRole}},
+        {"/" + name + "/GetSpec", {kLearnerRole, kClientRole}}}}};
   options.on_drain = [&] { service.Shutdown(); };
   ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));
   if (const std::string path = absl::GetFlag(FLAGS_address_file);
