@@ -155,6 +155,7 @@ void LogIfError(const absl::Status& status) {
 // Serves until a signal, or the end of the run.
 absl::Status RunServer() {
   ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
+  ObeyParentOnly();
   const RegistryFactory factory(Threads());
   PlayOptions play;
   play.max_num_envs = absl::GetFlag(FLAGS_num_envs);
