@@ -155,6 +155,7 @@ void LogIfError(const absl::Status& status) {
 // Serves until a signal, or the end of the run.
 absl::Status RunServer() {
   ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
+  ObeyParentOnly();
   const RegistryFactory factory(Threads());
   PlayOptions play;
   play.max_num_envs = absl::GetFlag(FLAGS_num_envs);
@@ -162,7 +163,12 @@ absl::Status RunServer() {
   RpcServerOptions options;
   options.address = ListenAddress();
   options.credentials = CredentialsFromFlags();
-  options.services = {{v1::EnvService::service_full_name(), &service}};
+  const std::string name = v1::EnvService::service_full_name();
+  options.services = {
+      {name,
+       &service,
+       {{"/" + name + "/Play", {kLearnerRole}},
+        {"/" + name + "/GetSpec", {kLearnerRole, kClientRole}}}}};
   options.on_drain = [&] { service.Shutdown(); };
   ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));
   if (const std::string path = absl::GetFlag(FLAGS_address_file);

@@ -1,5 +1,7 @@
 #include "launcher/given_rank.h"
 
+#include <climits>
+
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@ namespace flotilla {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr int kSlurmPorts = 1000;  // from kDefaultPort
 
 absl::Status Invalid(const std::string& message) {
   return absl::InvalidArgumentError(message);
@@ -131,13 +134,21 @@ absl::StatusOr<int> TasksOnNode(const std::string& text, int node) {
                               "\", which says nothing of node ", node));
 }
 
+// Jobs that share a host must not meet: each has a port of its own.
+absl::StatusOr<int> SlurmPort(const Variables& variables) {
+  RETURN_IF_ERROR(variables.Require({"SLURM_JOB_ID"}, "a Slurm job step's"));
+  ASSIGN_OR_RETURN(const int job, variables.Int("SLURM_JOB_ID", 0, INT_MAX));
+  return kDefaultPort + job % kSlurmPorts;
+}
+
 absl::StatusOr<NamedAddress> FirstHost(const Variables& variables) {
   const std::string name = SlurmListName(variables);
   ASSIGN_OR_RETURN(const std::vector<std::string> hosts,
                    ParseHostList(variables.Text(name)));
+  ASSIGN_OR_RETURN(const int port, SlurmPort(variables));
   return NamedAddress{
-      absl::StrCat(hosts[0], ":", kDefaultPort),
-      absl::StrCat("the first host of ", name, ", default port")};
+      absl::StrCat(hosts[0], ":", port),
+      absl::StrCat("the first host of ", name, ", port by SLURM_JOB_ID")};
 }
 
 absl::StatusOr<GivenRank> SlurmRank(const Variables& variables) {
@@ -166,8 +177,12 @@ absl::StatusOr<GivenRank> SlurmRank(const Variables& variables) {
   } else {
     place.local_world_size = (place.world_size + num_nodes - 1) / num_nodes;
   }
-  place.coordinator = num_nodes == 1 ? OnThisHost(kDefaultPort, "default")
-                                     : FirstHost(variables);
+  if (num_nodes > 1) {
+    place.coordinator = FirstHost(variables);
+  } else {
+    ASSIGN_OR_RETURN(const int port, SlurmPort(variables));
+    place.coordinator = OnThisHost(port, "port by SLURM_JOB_ID");
+  }
   return place;
 }
 

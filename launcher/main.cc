@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
      RunDoctor},
     {"coordinator", "serve as the coordinator of a job", RunCoordinator},
     {"serve-envs", "serve environments to learners elsewhere", RunServeEnvs},
+    {"health", "ask a coordinator or env server whether it serves", RunHealth},
     {"version", "print the version", RunVersion},
 };
 

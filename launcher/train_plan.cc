@@ -121,7 +121,8 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                         env.groups(), env.groups() == 1 ? " group" : " groups",
                         " of ", plan.envs_per_worker / env.groups())));
   if (env.remote_workers() > 0) {
-    absl::StrAppend(&text, both("remote workers", env.remote_workers()));
+    absl::StrAppend(&text, both("of other hosts", env.remote_workers(),
+                                "flotilla serve-envs --coordinator"));
   }
   return text;
 }

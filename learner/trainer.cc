@@ -167,6 +167,9 @@ absl::Status Trainer::SetUp() {
   env_options_.name = absl::StrCat("rank_", options_.first_rank);
   env_options_.credentials = options_.credentials;
   env_options_.threads = EnvThreads(config_.env(), options_.local_world_size);
+  env_options_.coordinator = coordinator_;
+  env_options_.remote_timeout =
+      absl::Seconds(config_.distributed().join_timeout_seconds());
   // Above every incarnation before, so that no episode is played twice.
   const uint64_t incarnation =
       progress_.env_incarnation + (options_.incarnation << 20) + 1;

@@ -22,6 +22,7 @@ int RunConfigs(const Arguments& arguments);
 int RunDoctor(const Arguments& arguments);
 int RunCoordinator(const Arguments& arguments);
 int RunServeEnvs(const Arguments& arguments);
+int RunHealth(const Arguments& arguments);
 int RunVersion(const Arguments& arguments);
 
 // product.md's exit codes for ends that are not a run's.

@@ -6,6 +6,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/programs.h"
 #include "launcher/supervisor.h"
+#include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 
@@ -96,6 +97,7 @@ int RunServeEnvs(const Arguments& arguments) {
   if (!servers.ok()) return Report("serve-envs", servers.status());
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("serve-envs", signals.status());
+  ObeyParentOnly();
 
   SupervisorOptions options;
   options.num_learners = static_cast<int>(servers->size());

@@ -1,9 +1,8 @@
 #include "learner/actor/env_pool.h"
 
 #include <algorithm>
-#include <condition_variable>
+#include <chrono>
 #include <csignal>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +14,6 @@ namespace flotilla {
 namespace {
 
 constexpr absl::Duration kBudgetWindow = absl::Minutes(10);
-
-// Sleeps for `delay` unless `stop` comes first.
-void SleepUnless(std::stop_token stop, absl::Duration delay) {
-  std::mutex mu;
-  std::condition_variable_any cv;
-  std::unique_lock lock(mu);
-  cv.wait_for(lock, stop, absl::ToChronoMilliseconds(delay),
-              [] { return false; });
-}
 
 }  // namespace
 
@@ -39,6 +29,7 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
   for (int w = 0; w < env.num_workers(); ++w) {
     pool->workers_[w].id = first_worker_id + w;
     pool->workers_[w].incarnation = incarnation;
+    pool->workers_[w].remote = w >= env.num_workers() - env.remote_workers();
     pool->BeginReplacement(&pool->workers_[w], absl::ZeroDuration());
     for (int g = 0; g < env.groups(); ++g) {
       Slot slot;
@@ -48,6 +39,19 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
     }
   }
   for (Worker& worker : pool->workers_) {
+    if (worker.remote) {
+      // Those of other hosts may come later, but for one to learn the spaces.
+      if (!pool->spec_.env_id().empty()) continue;
+      if (worker.replacement.wait_for(absl::ToChronoMilliseconds(
+              options.remote_timeout)) != std::future_status::ready) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "no env server came in ",
+            absl::FormatDuration(options.remote_timeout),
+            ", and env.remote_workers leaves no local one; on a host with "
+            "cores to spare, run: flotilla serve-envs --coordinator with this "
+            "run's address"));
+      }
+    }
     worker.replacement.wait();
     RETURN_IF_ERROR(pool->TakeReplacement(&worker));
   }
@@ -57,10 +61,19 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
 EnvPool::~EnvPool() {
   closing_.request_stop();
   for (Worker& worker : workers_) {
-    if (worker.replacement.valid()) worker.replacement.wait();
+    if (worker.replacement.valid()) {
+      absl::StatusOr<EnvWorker> late = worker.replacement.get();
+      if (late.ok()) worker.up = *std::move(late);
+    }
     if (worker.up.stream != nullptr) worker.up.stream->Cancel();
     if (worker.up.process != nullptr) worker.up.process->Signal(SIGTERM);
+    Release(&worker);
   }
+}
+
+void EnvPool::Release(Worker* worker) {
+  if (worker->up.remote_id.empty()) return;
+  options_.coordinator->ReleaseEnvServers({worker->up.remote_id}).IgnoreError();
 }
 
 absl::string_view EnvPool::Observation(int slot, int leaf) const {
@@ -72,10 +85,14 @@ void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
   worker->replacement = std::async(
       std::launch::async,
       [options = options_, id = worker->id, incarnation = worker->incarnation,
-       rows = rows_per_worker_, groups = options_.env.groups(), delay,
+       remote = worker->remote, rows = rows_per_worker_,
+       groups = options_.env.groups(), delay,
        stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
         if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
         if (stop.stop_requested()) return absl::CancelledError("closing");
+        if (remote) {
+          return LeaseEnvWorker(options, id, incarnation, rows, groups, stop);
+        }
         return StartLocalEnvWorker(options, id, incarnation, rows, groups);
       });
 }
@@ -83,7 +100,8 @@ void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
 absl::Status EnvPool::TakeReplacement(Worker* worker) {
   absl::StatusOr<EnvWorker> up = worker->replacement.get();
   if (!up.ok()) return up.status();
-  const v1::EnvSpec& spec = up->stream->spec();
+  worker->up = *std::move(up);
+  const v1::EnvSpec& spec = worker->up.stream->spec();
   if (spec_.env_id().empty()) {
     spec_ = spec;
   } else if (!google::protobuf::util::MessageDifferencer::Equals(spec_, spec)) {
@@ -92,7 +110,6 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
         " serves another specification than before: ", spec.ShortDebugString(),
         " instead of ", spec_.ShortDebugString()));
   }
-  worker->up = *std::move(up);
   worker->pid = worker->up.process != nullptr ? worker->up.process->pid() : 0;
   for (Slot& slot : slots_) {
     if (&workers_[slot.worker] != worker) continue;
@@ -111,6 +128,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
       absl::StrAppend(&detail, " (", exit->ToString(), ")");
     }
   }
+  Release(worker);
   worker->up = EnvWorker();  // kills what still runs
   worker->last_failure = detail;
   const absl::Time now = absl::Now();
@@ -119,15 +137,19 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
     worker->failures.pop_front();
   }
   const int recent = static_cast<int>(worker->failures.size());
-  if (recent > options_.env.max_worker_restarts()) {
+  // Other hosts come and go as they like: they have no budget.
+  if (!worker->remote && recent > options_.env.max_worker_restarts()) {
     return absl::ResourceExhaustedError(
         absl::StrCat("env worker ", worker->id, " failed ", recent,
                      " times in 10 minutes (env.max_worker_restarts is ",
                      options_.env.max_worker_restarts(), "); last: ", detail));
   }
-  LOG(WARNING) << "env worker " << worker->id << " is lost: " << detail
-               << "; restart " << recent << " of "
-               << options_.env.max_worker_restarts() << " allowed";
+  LOG(WARNING) << "env worker " << worker->id << " is lost: " << detail << "; "
+               << (worker->remote
+                       ? "another host's will take its place"
+                       : absl::StrCat("restart ", recent, " of ",
+                                      options_.env.max_worker_restarts(),
+                                      " allowed"));
   ++worker->restarts;
   ++restarts_;
   worker->incarnation = ++last_incarnation_;
@@ -229,7 +251,9 @@ void EnvPool::NoteStatus() {
     status.set_restarts(worker.restarts);
     status.set_address(worker.up.address);
     status.set_pid(worker.pid);
-    status.set_state(worker.up.stream != nullptr ? "playing" : "restarting");
+    status.set_state(worker.up.stream != nullptr ? "playing"
+                     : worker.remote             ? "waiting for a server"
+                                                 : "restarting");
     all.push_back(std::move(status));
   }
   MutexLock lock(&mu_);

@@ -28,6 +28,8 @@ namespace flotilla {
 // A worker that dies, hangs past its timeout or breaks the protocol is killed
 // and replaced in the background, within its restart budget; meanwhile its
 // slots are absent. Its half-played episodes are gone with it, never spliced.
+// Workers on other hosts are leased, and replaced by what the coordinator has,
+// without a budget.
 //
 // Not thread-safe: one actor owns it. But restarts, last_incarnation and
 // Describe may be called from any thread.
@@ -78,6 +80,7 @@ class EnvPool {
  private:
   struct Worker {
     uint64_t id = 0;
+    bool remote = false;  // on another host, leased
     uint64_t incarnation = 0;
     EnvWorker up;  // stream is null while down
     std::future<absl::StatusOr<EnvWorker>> replacement;
@@ -96,6 +99,7 @@ class EnvPool {
   };
 
   EnvPool() = default;
+  void Release(Worker* worker);
   absl::Status Fail(Worker* worker, const absl::Status& why);
   void BeginReplacement(Worker* worker, absl::Duration delay);
   absl::Status TakeReplacement(Worker* worker);

@@ -2,11 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "glog/logging.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -79,6 +83,14 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
 
 }  // namespace
 
+void SleepUnless(std::stop_token stop, absl::Duration delay) {
+  std::mutex mu;
+  std::condition_variable_any cv;
+  std::unique_lock lock(mu);
+  cv.wait_for(lock, stop, absl::ToChronoMilliseconds(delay),
+              [] { return false; });
+}
+
 absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t worker_id,
                                               uint64_t incarnation, int rows,
@@ -111,17 +123,34 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   return worker;
 }
 
-absl::StatusOr<EnvWorker> ConnectEnvWorker(const EnvWorkerOptions& options,
-                                           const std::string& address,
-                                           uint64_t worker_id,
-                                           uint64_t incarnation, int rows,
-                                           int groups) {
-  EnvWorker worker;
-  worker.address = address;
-  ASSIGN_OR_RETURN(worker.stream,
-                   Open(options, address, worker_id, incarnation, rows, groups,
-                        /*local=*/false));
-  return worker;
+absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
+                                         uint64_t worker_id,
+                                         uint64_t incarnation, int rows,
+                                         int groups, std::stop_token stop) {
+  absl::Duration delay = absl::Milliseconds(100);
+  while (!stop.stop_requested()) {
+    const auto leased =
+        options.coordinator->LeaseEnvServers(options.env.id(), /*count=*/1);
+    if (leased.ok() && !leased->empty()) {
+      const v1::Member& server = leased->front();
+      EnvWorker worker;
+      worker.address = server.address();
+      worker.remote_id = server.id();
+      absl::StatusOr<std::unique_ptr<EnvStream>> stream =
+          Open(options, worker.address, worker_id, incarnation, rows, groups,
+               /*local=*/false);
+      if (stream.ok()) {
+        worker.stream = *std::move(stream);
+        return worker;
+      }
+      LOG(WARNING) << "env server " << server.id() << " at " << worker.address
+                   << " does not take us: " << stream.status().message();
+      options.coordinator->ReleaseEnvServers({server.id()}).IgnoreError();
+    }
+    SleepUnless(stop, delay);
+    delay = std::min(2 * delay, absl::Seconds(2));
+  }
+  return absl::CancelledError("closing");
 }
 
 }  // namespace flotilla

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -10,6 +11,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/env.pb.h"
 #include "services/base/subprocess.h"
+#include "services/coordinator/coordinator_client.h"
 #include "services/env/env_stream.h"
 
 namespace flotilla {
@@ -23,6 +25,10 @@ struct EnvWorkerOptions {
   std::string name;        // "rank_0", "evaluation"
   RpcCredentials credentials;
   int threads = 1;  // that step rows, per worker
+  // Leases env.remote_workers; borrowed. Null where there are none.
+  CoordinatorClient* coordinator = nullptr;
+  // How long to wait for the first of them where no worker is local.
+  absl::Duration remote_timeout = absl::Minutes(10);
 };
 
 // One env worker that is up: its stream and, if it is a local one, its process.
@@ -30,7 +36,7 @@ struct EnvWorker {
   std::unique_ptr<Subprocess> process;  // null: a server on another host
   std::unique_ptr<EnvStream> stream;
   std::string address;
-  std::string remote_id;  // of a leased server
+  std::string remote_id;  // of a leased server, to be released
 };
 
 // Starts flotilla-envserver on a unix socket of its own and plays `rows`
@@ -43,12 +49,16 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t incarnation, int rows,
                                               int groups);
 
-// The same on a server that runs elsewhere, at `address`.
-absl::StatusOr<EnvWorker> ConnectEnvWorker(const EnvWorkerOptions& options,
-                                           const std::string& address,
-                                           uint64_t worker_id,
-                                           uint64_t incarnation, int rows,
-                                           int groups);
+// The same on a server of another host, leased from options.coordinator. Blocks
+// until there is one that takes us. Errors: kCancelled when `stop` is
+// requested.
+absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
+                                         uint64_t worker_id,
+                                         uint64_t incarnation, int rows,
+                                         int groups, std::stop_token stop);
+
+// Sleeps for `delay` unless `stop` comes first.
+void SleepUnless(std::stop_token stop, absl::Duration delay);
 
 }  // namespace flotilla
 

@@ -29,7 +29,8 @@ AdamResult AdamStep(const AdamOptions& options, const float* gradient,
       .gradient = static_cast<float>(options.gradient_scale * clip),
       .beta1 = static_cast<float>(options.beta1),
       .beta2 = static_cast<float>(options.beta2),
-      .step = static_cast<float>(options.learning_rate / correction(options.beta1)),
+      .step =
+          static_cast<float>(options.learning_rate / correction(options.beta1)),
       .deviation = static_cast<float>(1 / std::sqrt(correction(options.beta2))),
       .epsilon = static_cast<float>(options.epsilon),
   };

@@ -22,8 +22,6 @@ absl::Status CheckAvailable(const v1::RunConfig& config) {
       {config.env().id().rfind("gym:", 0) == 0, "env.id=gym:...",
        "a native environment (flotilla envs), or a server of your own that "
        "speaks proto/flotilla/v1/env.proto"},
-      {config.env().remote_workers() > 0, "env.remote_workers",
-       "0: env workers on the learner's host"},
       {distributed.gradients() != v1::FLAT, "distributed.gradients", "FLAT"},
   };
   for (const Absent& a : absent) {

@@ -196,7 +196,12 @@ void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
   AtLeast(0, env.max_worker_restarts(), "env.max_worker_restarts", problems);
   Positive(env.step_timeout_seconds(), "env.step_timeout_seconds", problems);
   Positive(env.reset_timeout_seconds(), "env.reset_timeout_seconds", problems);
-  AtLeast(0, env.remote_workers(), "env.remote_workers", problems);
+  Check(env.remote_workers() >= 0 && env.remote_workers() <= env.num_workers(),
+        "env.remote_workers",
+        absl::StrCat("is ", env.remote_workers(),
+                     "; it must be from 0 to env.num_workers = ",
+                     env.num_workers(), ", of which they are a part"),
+        problems);
   Within(0, 1, env.quorum(), "env.quorum", problems);
 }
 

@@ -14,6 +14,9 @@ namespace {
 
 constexpr int kExitCode = 128 + SIGKILL;
 
+bool g_has_parent = false;
+void (*g_on_term)(int) = nullptr;
+
 // The descriptor the variable names, or -1 if that is not a pipe: a process
 // started by something else may have inherited the variable alone.
 int LifelineDescriptor() {
@@ -27,6 +30,10 @@ int LifelineDescriptor() {
     return -1;
   }
   return static_cast<int>(fd);
+}
+
+void OnTerm(int signal, siginfo_t* info, void*) {
+  if (info->si_pid == getppid()) g_on_term(signal);
 }
 
 void Watch(int fd) {
@@ -46,6 +53,7 @@ void StartLifelineWatch() {
   const int fd = LifelineDescriptor();
   unsetenv(kLifelineVariable);
   if (fd < 0) return;
+  g_has_parent = true;
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   // Signals are for the threads that expect them.
   sigset_t all, before;
@@ -53,6 +61,17 @@ void StartLifelineWatch() {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread(Watch, fd).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void ObeyParentOnly() {
+  signal(SIGUSR1, SIG_IGN);
+  if (!g_has_parent) return;
+  struct sigaction action = {};
+  sigaction(SIGTERM, nullptr, &action);
+  g_on_term = action.sa_handler;
+  action.sa_sigaction = OnTerm;
+  action.sa_flags |= SA_SIGINFO;
+  sigaction(SIGTERM, &action, nullptr);
 }
 
 }  // namespace flotilla

@@ -22,6 +22,13 @@ inline constexpr char kLifelineVariable[] = "FLOTILLA_LIFELINE_FD";
 // variable is not set or does not name a pipe.
 void StartLifelineWatch();
 
+// For a child whose parent decides when it is no longer needed. Batch systems
+// signal every process of a job, and learners need their coordinator and
+// environments until they have saved. From here on SIGUSR1 is ignored, and so,
+// if a parent holds our lifeline, is a SIGTERM that others sent. Call it once
+// SIGTERM's handler is installed.
+void ObeyParentOnly();
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_SERVICES_BASE_LIFELINE_H_

@@ -15,6 +15,7 @@
 #include "services/base/status_macros.h"
 #include "services/coordinator/journal.h"
 #include "services/rpc/grpc_status.h"
+#include "services/rpc/roles.h"
 
 namespace flotilla {
 namespace {
@@ -128,7 +129,14 @@ v1::Status CoordinatorService::GetStatus() {
 grpc::ServerUnaryReactor* CoordinatorService::Register(
     grpc::CallbackServerContext* context, const v1::RegisterRequest* request,
     v1::RegisterResponse* response) {
-  auto result = roster_.Register(request->member(), SteadyNow());
+  const v1::Member& member = request->member();
+  const absl::Status allowed = CheckRole(
+      *context->auth_context(),
+      {member.role() == v1::ENV_SERVER ? kEnvServerRole : kLearnerRole},
+      absl::StrCat("registering \"", member.id(), "\" as ",
+                   v1::Role_Name(member.role())));
+  if (!allowed.ok()) return Reply(context, allowed);
+  auto result = roster_.Register(member, SteadyNow());
   if (result.ok()) *response = *std::move(result);
   Wake();
   return Reply(context, result.status());

@@ -119,6 +119,7 @@ int Main(int argc, char** argv) {
     std::cerr << "flotilla-coordinator: " << signals.status().message() << "\n";
     return kFailed;
   }
+  ObeyParentOnly();
   // A second Ctrl-C ends at once.
   std::stop_callback at_once((*signals)->StopNow(), [] { _exit(130); });
   const absl::Status status =

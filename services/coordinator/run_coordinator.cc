@@ -42,11 +42,33 @@ absl::Status Check(const RosterOptions& roster) {
   return absl::OkStatus();
 }
 
+// Env servers join and leave, learners do all of a run's work, people look on
+// and stop it.
+MethodRoles Callers() {
+  MethodRoles callers;
+  const auto* service =
+      v1::Member::descriptor()->file()->FindServiceByName("CoordinatorService");
+  for (int i = 0; i < service->method_count(); ++i) {
+    const std::string method = service->method(i)->name();
+    std::vector<std::string> roles = {kLearnerRole};
+    if (method == "Register" || method == "Session" || method == "Leave") {
+      roles = {kLearnerRole, kEnvServerRole};
+    } else if (method == "GetStatus" || method == "WatchStatus") {
+      roles = {kClientRole, kLearnerRole, kEnvServerRole};
+    } else if (method == "Stop") {
+      roles = {kClientRole};
+    }
+    callers[absl::StrCat("/", service->full_name(), "/", method)] = roles;
+  }
+  return callers;
+}
+
 absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
     const RunCoordinatorOptions& options, CoordinatorService* service) {
   RpcServerOptions server;
   server.credentials = options.credentials;
-  server.services = {{v1::CoordinatorService::service_full_name(), service}};
+  server.services = {
+      {v1::CoordinatorService::service_full_name(), service, Callers()}};
   server.max_message_bytes = kMaxMessageBytes;
   server.on_drain = [service] { service->Shutdown(); };
   server.address =

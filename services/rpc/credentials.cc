@@ -1,5 +1,13 @@
 #include "services/rpc/credentials.h"
 
+#include <grpcpp/security/tls_certificate_provider.h>
+#include <grpcpp/security/tls_credentials_options.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -32,30 +40,61 @@ absl::StatusOr<std::string> ReadFile(const std::string& what,
   return text.str();
 }
 
-struct TlsFiles {
-  std::string cert;
-  std::string key;
-  std::string ca;
+template <typename T, void (*kFree)(T*)>
+struct Freed {
+  void operator()(T* it) const { kFree(it); }
 };
+using Certificate = std::unique_ptr<X509, Freed<X509, X509_free>>;
+using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY, EVP_PKEY_free>>;
 
-absl::StatusOr<TlsFiles> ReadTlsFiles(const RpcCredentials& credentials) {
-  TlsFiles files;
-  ASSIGN_OR_RETURN(files.cert,
-                   ReadFile("TLS certificate", credentials.tls_cert));
-  ASSIGN_OR_RETURN(files.key, ReadFile("TLS key", credentials.tls_key));
-  ASSIGN_OR_RETURN(files.ca,
-                   ReadFile("TLS certificate authority", credentials.tls_ca));
-  const std::pair<const std::string*, const std::string*> pem[] = {
-      {&credentials.tls_cert, &files.cert},
-      {&credentials.tls_key, &files.key},
-      {&credentials.tls_ca, &files.ca}};
-  for (const auto& [path, text] : pem) {
-    if (!absl::StrContains(*text, "-----BEGIN ")) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", *path, "\" is not a PEM file"));
-    }
-  }
-  return files;
+std::unique_ptr<BIO, Freed<BIO, BIO_vfree>> Reader(const std::string& text) {
+  return std::unique_ptr<BIO, Freed<BIO, BIO_vfree>>(
+      BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+}
+
+absl::StatusOr<Certificate> ReadCertificate(const std::string& what,
+                                            const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(what, path));
+  Certificate result(
+      PEM_read_bio_X509(Reader(text).get(), nullptr, nullptr, nullptr));
+  if (result != nullptr) return result;
+  ERR_clear_error();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the ", what, " \"", path, "\" is no certificate in PEM"));
+}
+
+// gRPC reads the files itself, again and again, and says nothing of what is
+// wrong with them.
+absl::Status CheckTlsFiles(const RpcCredentials& credentials) {
+  ASSIGN_OR_RETURN(const Certificate certificate,
+                   ReadCertificate("TLS certificate", credentials.tls_cert));
+  RETURN_IF_ERROR(
+      ReadCertificate("TLS certificate authority", credentials.tls_ca)
+          .status());
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFile("TLS key", credentials.tls_key));
+  char no_password[] = "";
+  const Key key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr,
+                                        no_password));
+  const bool fits =
+      key != nullptr && X509_check_private_key(certificate.get(), key.get());
+  ERR_clear_error();
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the TLS key \"", credentials.tls_key, "\" is not ",
+                   key == nullptr ? "a private key in PEM, without a password"
+                                  : absl::StrCat("that of the certificate \"",
+                                                 credentials.tls_cert, "\"")));
+}
+
+// Reads the files again every `credentials.reload`.
+absl::StatusOr<
+    std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider>>
+WatchTlsFiles(const RpcCredentials& credentials) {
+  RETURN_IF_ERROR(CheckTlsFiles(credentials));
+  return std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      credentials.tls_key, credentials.tls_cert, credentials.tls_ca,
+      static_cast<unsigned>(absl::ToInt64Seconds(credentials.reload)));
 }
 
 // "127.0.0.1" of "127.0.0.1:29400", "::1" of "[::1]:29400".
@@ -99,22 +138,23 @@ absl::Status CheckCredentials(const RpcCredentials& credentials) {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const RpcCredentials& credentials, const std::string& address) {
+    const RpcCredentials& credentials, const std::string& address,
+    const MethodRoles& roles) {
   RETURN_IF_ERROR(CheckCredentials(credentials));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(credentials));
   if (!credentials.uses_tls() || IsUnixAddress(address)) {
     return token.empty() ? grpc::InsecureServerCredentials()
                          : PlaintextTokenServerCredentials(token);
   }
-  ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(credentials));
-  grpc::SslServerCredentialsOptions options(
+  ASSIGN_OR_RETURN(const auto files, WatchTlsFiles(credentials));
+  grpc::experimental::TlsServerCredentialsOptions options(files);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  options.pem_root_certs = std::move(files.ca);
-  options.pem_key_cert_pairs.push_back(
-      {std::move(files.key), std::move(files.cert)});
   std::shared_ptr<grpc::ServerCredentials> result =
-      grpc::SslServerCredentials(options);
-  if (!token.empty()) DemandToken(token, result.get());
+      grpc::experimental::TlsServerCredentials(options);
+  DemandTokenAndRole(token, roles, result.get());
   return result;
 }
 
@@ -125,12 +165,12 @@ MakeChannelCredentials(const RpcCredentials& credentials,
   if (!credentials.uses_tls() || IsUnixAddress(address)) {
     return grpc::InsecureChannelCredentials();
   }
-  ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(credentials));
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = std::move(files.ca);
-  options.pem_private_key = std::move(files.key);
-  options.pem_cert_chain = std::move(files.cert);
-  return grpc::SslCredentials(options);
+  ASSIGN_OR_RETURN(const auto files, WatchTlsFiles(credentials));
+  grpc::experimental::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(files);
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsCredentials(options);
 }
 
 absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials) {

@@ -10,15 +10,19 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "services/rpc/roles.h"
 
 namespace flotilla {
 
 // How this process proves who it is, and whom it believes. The same for all of
 // a run's services. Everything is a path: secrets are never on a command line.
 //
-// TLS is mutual: both sides show a certificate that `tls_ca` signed. It needs
-// all three files. It protects host:port addresses; a unix socket goes without,
-// for its folder's permissions do that.
+// TLS is mutual: both sides show a certificate that `tls_ca` signed, the
+// server's good for its host, the client's with a role (roles.h). It needs all
+// three files, which may be replaced while the process runs: connections made
+// `reload` later use the new ones. It protects host:port addresses; a unix
+// socket goes without, for its folder's permissions do that.
 //
 // The token is a shared secret, sent with every call as the metadata
 // `authorization: Bearer TOKEN`, on any kind of address. Without TLS it crosses
@@ -29,6 +33,7 @@ struct RpcCredentials {
   std::string tls_ca;      // PEM: who signs everybody's certificates
   std::string token_file;  // surrounding white space is ignored
   bool insecure = false;   // serve other hosts with neither TLS nor token
+  absl::Duration reload = absl::Seconds(10);  // whole seconds, at least one
 
   bool uses_tls() const { return !tls_cert.empty(); }
   bool uses_token() const { return !token_file.empty(); }
@@ -39,11 +44,14 @@ struct RpcCredentials {
 absl::Status CheckCredentials(const RpcCredentials& credentials);
 
 // What a server at `address` demands from its clients: a certificate, a token,
-// both or neither. A call without the right token ends with UNAUTHENTICATED
-// before any handler sees it.
-// Errors: kInvalidArgument, kNotFound or kPermissionDenied, naming the file.
+// both or neither. A call without the right token ends with UNAUTHENTICATED,
+// one whose certificate lacks the role for it with PERMISSION_DENIED, before
+// any handler sees it. Errors: kInvalidArgument, kNotFound or
+// kPermissionDenied, naming the file; kInvalidArgument if key and certificate
+// do not belong together.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
-    const RpcCredentials& credentials, const std::string& address);
+    const RpcCredentials& credentials, const std::string& address,
+    const MethodRoles& roles = {});
 
 // The channel's half of TLS. Errors are those of MakeServerCredentials.
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>>

@@ -102,10 +102,8 @@ absl::Status BindError(const std::string& address) {
   const std::string what = absl::StrCat("cannot listen on ", address, ": ");
   switch (error) {
     case 0:
-      return absl::UnavailableError(absl::StrCat(
-          what,
-          "gRPC refused it, although it is free (with TLS: do key and "
-          "certificate belong together?)"));
+      return absl::UnavailableError(
+          absl::StrCat(what, "gRPC refused it, although it is free"));
     case EADDRINUSE:
       return absl::UnavailableError(
           absl::StrCat(what,
@@ -186,8 +184,12 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options) {
   QuietGrpcLog();
   ASSIGN_OR_RETURN(const std::string address, Normalised(options.address));
+  MethodRoles roles;
+  for (const auto& service : options.services) {
+    roles.insert(service.roles.begin(), service.roles.end());
+  }
   ASSIGN_OR_RETURN(auto credentials,
-                   MakeServerCredentials(options.credentials, address));
+                   MakeServerCredentials(options.credentials, address, roles));
   RETURN_IF_ERROR(CheckExposure(address, options.credentials));
   RETURN_IF_ERROR(ClearStaleSocket(address));
 
@@ -198,8 +200,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   int port = 0;
   builder.AddListeningPort(address, credentials, &port);
   builder.RegisterService(&result->health_);
-  for (const auto& [name, service] : options.services) {
-    builder.RegisterService(service);
+  for (const auto& service : options.services) {
+    builder.RegisterService(service.service);
   }
   result->server_ = builder.BuildAndStart();
   if (result->server_ == nullptr) return BindError(address);
@@ -209,8 +211,8 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
         absl::StrCat(address.substr(0, address.rfind(':') + 1), port);
   }
   result->health_.SetServing("", true);
-  for (const auto& [name, service] : options.services) {
-    result->health_.SetServing(name, true);
+  for (const auto& service : options.services) {
+    result->health_.SetServing(service.name, true);
   }
   return result;
 }

@@ -30,6 +30,7 @@ struct RpcServerOptions {
   struct NamedService {
     std::string name;
     grpc::Service* service;
+    MethodRoles roles = {};  // who may call it, with TLS
   };
   std::vector<NamedService> services;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "services/rpc/credentials.h"
+#include "services/rpc/grpc_status.h"
 
 namespace flotilla {
 namespace {
@@ -24,25 +25,33 @@ std::string HeaderOf(const std::string& token) {
   return absl::StrCat("Bearer ", token);
 }
 
-class TokenProcessor final : public grpc::AuthMetadataProcessor {
+class CallProcessor final : public grpc::AuthMetadataProcessor {
  public:
-  explicit TokenProcessor(const std::string& token) : want_(HeaderOf(token)) {}
+  CallProcessor(const std::string& token, const MethodRoles& roles)
+      : want_(token.empty() ? "" : HeaderOf(token)), roles_(roles) {}
 
   bool IsBlocking() const override { return false; }
 
-  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*,
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* caller,
                        OutputMetadata*, OutputMetadata*) override {
-    const auto found = metadata.find(kKey);
-    if (found != metadata.end() &&
-        EqualInConstantTime({found->second.data(), found->second.size()},
-                            want_)) {
-      return grpc::Status::OK;
+    if (!want_.empty() && !EqualInConstantTime(Value(metadata, kKey), want_)) {
+      return {grpc::StatusCode::UNAUTHENTICATED, kRefusal};
     }
-    return {grpc::StatusCode::UNAUTHENTICATED, kRefusal};
+    const auto method = roles_.find(std::string(Value(metadata, ":path")));
+    if (method == roles_.end()) return grpc::Status::OK;
+    return ToGrpc(CheckRole(*caller, method->second, method->first));
   }
 
  private:
-  const std::string want_;
+  static absl::string_view Value(const InputMetadata& metadata,
+                                 const char* key) {
+    const auto found = metadata.find(key);
+    if (found == metadata.end()) return "";
+    return {found->second.data(), found->second.size()};
+  }
+
+  const std::string want_;  // "": any
+  const MethodRoles roles_;
 };
 
 // The same on gRPC's C interface, whose insecure credentials do take a
@@ -124,10 +133,10 @@ class TokenInterceptorFactory final
 
 }  // namespace
 
-void DemandToken(const std::string& token,
-                 grpc::ServerCredentials* credentials) {
+void DemandTokenAndRole(const std::string& token, const MethodRoles& roles,
+                        grpc::ServerCredentials* credentials) {
   credentials->SetAuthMetadataProcessor(
-      std::make_shared<TokenProcessor>(token));
+      std::make_shared<CallProcessor>(token, roles));
 }
 
 std::shared_ptr<grpc::ServerCredentials> PlaintextTokenServerCredentials(

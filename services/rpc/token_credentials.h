@@ -7,14 +7,17 @@
 #include <memory>
 #include <string>
 
-// The token's way over the wire: metadata `authorization: Bearer TOKEN`. Use
-// RpcCredentials rather than these.
+#include "services/rpc/roles.h"
+
+// The token's way over the wire, metadata `authorization: Bearer TOKEN`, and
+// what a server asks of each call. Use RpcCredentials rather than these.
 
 namespace flotilla {
 
-// Makes a server with TLS `credentials` refuse calls without `token`.
-void DemandToken(const std::string& token,
-                 grpc::ServerCredentials* credentials);
+// Makes a server with TLS `credentials` refuse calls without `token` (if it is
+// not empty), and those of certificates without the role.
+void DemandTokenAndRole(const std::string& token, const MethodRoles& roles,
+                        grpc::ServerCredentials* credentials);
 
 // Plaintext, and `token` with every call. gRPC's own insecure credentials take
 // no token.

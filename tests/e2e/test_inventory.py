@@ -76,7 +76,7 @@ def test_a_dry_run_starts_and_leaves_nothing(sandbox):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "status", "stop", "envs", "configs", "doctor", "serve-envs", "coordinator"]
+    "command", ["train", "evaluate", "status", "stop", "envs", "configs", "doctor", "serve-envs", "coordinator", "health"]
 )
 def test_every_command_has_help(sandbox, command):
     text = "\n".join(lines(sandbox, command, "--help"))

@@ -45,6 +45,19 @@ def test_a_signal_to_one_learner_stops_them_all(sandbox):
     assert_saved(job, "preempted", seen.update)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_every_process_stops_them_in_order(sandbox, number):
+    """As batch systems do: coordinator and env workers stay until the learners have saved."""
+    job = sandbox.train(*LONG, "--nproc-per-node", 2)
+    update = job.await_update(5).update
+    for pid in sandbox.processes():
+        os.kill(pid, number)
+    assert job.wait() == 75, job.diagnosis()
+    assert_saved(job, "preempted", update)
+    assert summary(job.run_dir)["restarts"] == {"learner": 0, "env_worker": 0}
+    assert "the coordinator died" not in job.output()
+
+
 def test_a_second_interrupt_ends_at_once(sandbox):
     """Even where saving would take long: the learners' env workers stand still."""
     job = sandbox.train(*LONG, "--nproc-per-node", 2)

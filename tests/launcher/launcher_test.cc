@@ -550,7 +550,7 @@ TEST_F(LauncherTest, EnvsConfigsVersionAndHelpAnswer) {
   EXPECT_THAT(Run("", {"--help"}).output, HasSubstr("serve-envs"));
   EXPECT_THAT(Run("", {"help", "train"}).output, HasSubstr("--max-restarts"));
   for (const char* command : {"train", "evaluate", "status", "stop", "envs",
-                              "configs", "doctor", "serve-envs"}) {
+                              "configs", "doctor", "serve-envs", "health"}) {
     EXPECT_EQ(Run("", {command, "--help"}).code, 0) << command;
   }
 }

@@ -224,7 +224,7 @@ TEST(TopologyTest, AFlagOverridesTheEnvironmentsAddress) {
 
 TEST(TopologyTest, SlurmGivesOneRankAndTheFirstHostsName) {
   EXPECT_EQ(Brief({}, kSlurm),
-            "rank 3+1 of 4, local 1 of 2, node 1, at gpu07:29400");
+            "rank 3+1 of 4, local 1 of 2, node 1, at gpu07:29477");
 }
 
 TEST(TopologyTest, SlurmTasksPerNodeMayDiffer) {
@@ -242,7 +242,7 @@ TEST(TopologyTest, SlurmOnOneNodeMeetsOnLoopback) {
                                     {"SLURM_STEP_TASKS_PER_NODE", "4"},
                                     {"SLURM_NODEID", "0"},
                                     {"SLURM_LOCALID", "3"}})),
-            "rank 3+1 of 4, local 3 of 4, node 0, at 127.0.0.1:29400");
+            "rank 3+1 of 4, local 3 of 4, node 0, at 127.0.0.1:29477");
 }
 
 TEST(TopologyTest, SlurmOutsideAStepIsIgnored) {
@@ -257,7 +257,7 @@ TEST(TopologyTest, NodesUnderSlurmTakeTheirRankFromIt) {
   const Environment one_task_a_node =
       With(kSlurm, {{"SLURM_STEP_NUM_TASKS", "2"}});
   EXPECT_EQ(Brief({.nproc_per_node = "4", .nnodes = "2"}, one_task_a_node),
-            "rank 4+4 of 8, local 0 of 4, node 1, at gpu07:29400");
+            "rank 4+4 of 8, local 0 of 4, node 1, at gpu07:29477");
   EXPECT_THAT(Brief({.nproc_per_node = "4", .nnodes = "2"}, kSlurm),
               HasSubstr("--ntasks-per-node=1"));
 }
@@ -298,8 +298,8 @@ TEST(TopologyTest, EveryValueHasItsSource) {
   EXPECT_EQ(text,
             "rank=3 of 4 <SLURM_PROCID, SLURM_STEP_NUM_TASKS>\n"
             "local rank=1 of 2 <SLURM_LOCALID>\n"
-            "coordinator=gpu07:29400 <the first host of SLURM_STEP_NODELIST, "
-            "default port>\n");
+            "coordinator=gpu07:29477 <the first host of SLURM_STEP_NODELIST, "
+            "port by SLURM_JOB_ID>\n");
 }
 
 }  // namespace

@@ -8,6 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/mutex.h"
+#include "tests/testing/fake_coordinator_client.h"
+#include "tests/testing/temp_dir.h"
 
 namespace flotilla {
 namespace {
@@ -142,6 +145,104 @@ TEST(EnvPoolTest, AnUnknownEnvironmentIsTheServersError) {
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(pool.status().message()),
               testing::HasSubstr("CartPole-v7"));
+}
+
+// A coordinator that leases out what it is offered.
+class Leases : public FakeCoordinatorClient {
+ public:
+  explicit Leases(const std::string& folder) : FakeCoordinatorClient(folder) {}
+
+  void Offer(const std::string& id, const std::string& address) {
+    MutexLock lock(&mu_);
+    free_.emplace_back().set_id(id);
+    free_.back().set_address(address);
+  }
+  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(const std::string&,
+                                                          int count) override {
+    MutexLock lock(&mu_);
+    std::vector<v1::Member> leased;
+    while (count-- > 0 && !free_.empty()) {
+      leased.push_back(free_.back());
+      free_.pop_back();
+    }
+    return leased;
+  }
+  absl::Status ReleaseEnvServers(const std::vector<std::string>& ids) override {
+    MutexLock lock(&mu_);
+    released_.insert(released_.end(), ids.begin(), ids.end());
+    return absl::OkStatus();
+  }
+  std::vector<std::string> released() {
+    MutexLock lock(&mu_);
+    return released_;
+  }
+
+ private:
+  Mutex mu_;
+  std::vector<v1::Member> free_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> released_ ABSL_GUARDED_BY(mu_);
+};
+
+std::unique_ptr<Subprocess> StartServer(const std::string& address) {
+  SubprocessOptions program;
+  program.argv = {ProgramFolder() + "/flotilla-envserver",
+                  "--listen=" + address};
+  auto server = Subprocess::Start(program);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+void AwaitEvent(EnvPool* pool, int slot, EnvPool::Event event) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (pool->Receive(slot, {}).value() != event) {
+    ASSERT_LT(absl::Now(), deadline);
+    if (event == EnvPool::Event::kAbsent) Act(pool, slot);
+  }
+}
+
+TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
+  TempDir folder;
+  Leases leases(folder.path());
+  EnvWorkerOptions options = CartPole(8, /*workers=*/2, /*groups=*/1);
+  options.env.set_remote_workers(1);
+  options.coordinator = &leases;
+  auto pool = Start(options);
+  EXPECT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  EXPECT_EQ(pool->Receive(1, {}).value(), EnvPool::Event::kAbsent);
+
+  const std::string first = "unix:" + folder.path() + "/first";
+  auto server = StartServer(first);
+  leases.Offer("nobody", "unix:" + folder.path() + "/nobody");
+  leases.Offer("first", first);
+  AwaitEvent(pool.get(), 1, EnvPool::Event::kReset);
+  Act(pool.get(), 1);
+  EXPECT_EQ(pool->Receive(1, {}).value(), EnvPool::Event::kStep);
+  EXPECT_EQ(pool->Describe()[1].address(), first);
+
+  Act(pool.get(), 1);
+  server->Signal(SIGKILL);
+  AwaitEvent(pool.get(), 1, EnvPool::Event::kAbsent);
+  EXPECT_EQ(pool->restarts(), 1);
+  const std::string second = "unix:" + folder.path() + "/second";
+  auto replacement = StartServer(second);
+  leases.Offer("second", second);
+  AwaitEvent(pool.get(), 1, EnvPool::Event::kReset);
+  EXPECT_EQ(pool->Describe()[1].address(), second);
+  pool.reset();
+  EXPECT_THAT(leases.released(), testing::IsSupersetOf({"first", "second"}));
+}
+
+TEST(EnvPoolTest, WithoutLocalWorkersItWaitsForAServerAndSaysWhatToStart) {
+  TempDir folder;
+  Leases leases(folder.path());
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_remote_workers(1);
+  options.coordinator = &leases;
+  options.remote_timeout = absl::Milliseconds(50);
+  const auto pool = EnvPool::Start(options, 0, 1);
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(pool.status().message()),
+              testing::HasSubstr("flotilla serve-envs --coordinator"));
 }
 
 }  // namespace

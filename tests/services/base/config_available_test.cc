@@ -21,8 +21,8 @@ TEST(ConfigAvailableTest, WhatShipsIsAvailable) {
 }
 
 TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
-  for (const char* text : {"env.id=gym:Acrobot-v1", "env.remote_workers=1",
-                           "distributed.gradients=BUCKETS"}) {
+  for (const char* text :
+       {"env.id=gym:Acrobot-v1", "distributed.gradients=BUCKETS"}) {
     const absl::Status status = CheckAvailable(With(text));
     const std::string field(text, std::string(text).find('='));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;

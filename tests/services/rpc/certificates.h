@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/rpc/credentials.h"
@@ -20,12 +21,22 @@ class Certificates {
   // who believes `trusted` (empty: `ca`).
   RpcCredentials Member(const std::string& name, const std::string& ca = "ca",
                         int days = 1, const std::string& trusted = "") {
+    return Member(name, {kLearnerRole, kClientRole}, ca, days, trusted);
+  }
+
+  RpcCredentials Member(const std::string& name,
+                        const std::vector<std::string>& roles,
+                        const std::string& ca = "ca", int days = 1,
+                        const std::string& trusted = "") {
     MakeAuthority(ca);
     if (!trusted.empty()) MakeAuthority(trusted);
     Run(absl::StrCat("openssl req ", kNewKey, " -keyout ", name,
                      ".key -out request.csr -subj /CN=", name));
-    WriteFile(folder_ / "extensions",
-              "subjectAltName = IP:127.0.0.1, DNS:localhost\n");
+    std::string names = "subjectAltName = IP:127.0.0.1, DNS:localhost";
+    for (const std::string& role : roles) {
+      absl::StrAppend(&names, ", URI:flotilla:role:", role);
+    }
+    WriteFile(folder_ / "extensions", names + "\n");
     Run(absl::StrCat("openssl x509 -req -in request.csr -CA ", ca,
                      ".pem -CAkey ", ca, ".key -CAcreateserial -days ", days,
                      " -extfile extensions -out ", name, ".pem"));

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "services/rpc/server.h"
 #include "tests/services/rpc/certificates.h"
 #include "tests/services/rpc/health_client.h"
@@ -203,7 +207,55 @@ TEST(TlsTest, KeyOfAnotherCertificateIsRefusedAtTheStart) {
   options.credentials = certificates.Member("one");
   options.credentials.tls_key = certificates.Member("two").tls_key;
   EXPECT_THAT(RpcServer::Start(options),
-              StatusIs(StatusCode::kUnavailable, HasSubstr("key")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("two.key")));
+}
+
+TEST(TlsTest, ReplacedFilesServeTheNextConnections) {
+  Certificates certificates;
+  RpcCredentials server_files = certificates.Member("server");
+  server_files.reload = absl::Seconds(1);
+  InProcessServer server({}, nullptr, "127.0.0.1:0", server_files);
+  const RpcCredentials other = certificates.Member("client", "other");
+  EXPECT_THAT(CheckHealth(server.address(), other),
+              StatusIs(StatusCode::kUnavailable));
+  const RpcCredentials renewed = certificates.Member("renewed", "other");
+  for (const auto& [from, to] :
+       {std::pair(renewed.tls_key, server_files.tls_key),
+        std::pair(renewed.tls_cert, server_files.tls_cert),
+        std::pair(renewed.tls_ca, server_files.tls_ca)}) {
+    WriteFile(to, ReadFile(from));
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (!CheckHealth(server.address(), other).ok()) {
+    ASSERT_LT(absl::Now(), deadline);
+  }
+}
+
+TEST(TlsTest, RolesSayWhoMayCallWhat) {
+  Certificates certificates;
+  ASSERT_OK_AND_ASSIGN(
+      const auto credentials,
+      MakeServerCredentials(
+          certificates.Member("server"), "127.0.0.1:0",
+          {{"/grpc.health.v1.Health/Check", {kEnvServerRole, kClientRole}}}));
+  HealthService service;
+  service.SetServing("", true);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", credentials, &port);
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  const auto ask = [&](const std::vector<std::string>& roles) {
+    return CheckHealth(absl::StrCat("127.0.0.1:", port),
+                       certificates.Member("caller", roles));
+  };
+  EXPECT_OK(ask({kClientRole}));
+  EXPECT_OK(ask({kLearnerRole, kEnvServerRole}));
+  EXPECT_THAT(ask({kLearnerRole}),
+              StatusIs(StatusCode::kPermissionDenied,
+                       HasSubstr("envserver or client; yours has learner")));
+  EXPECT_THAT(ask({}), StatusIs(StatusCode::kPermissionDenied,
+                                HasSubstr("yours has none")));
 }
 
 TEST(TlsTest, UnixSocketsGoWithout) {

@@ -1,0 +1,99 @@
+"""What deploy/ holds besides manifests, looked at by the tools made for it."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
+TOOLS = pathlib.Path(sys.executable).parent
+DEPLOY = SOURCE / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+SCRIPTS = [*sorted(DEPLOY.rglob("*.sh")), *sorted(DEPLOY.rglob("*.sbatch"))]
+DOCKERFILES = sorted((DEPLOY / "docker").glob("*.Dockerfile"))
+EXPOSURE = 20  # of 100, as systemd-analyze counts it; both have 14 or less
+
+
+def run(*words):
+    return subprocess.run([str(w) for w in words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+
+
+def name(path):
+    return path.name
+
+
+def test_there_is_something_to_look_at():
+    assert len(UNITS) == 2 and len(SCRIPTS) == 4 and len(DOCKERFILES) == 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=name)
+def test_shellcheck(script):
+    result = run(TOOLS / "shellcheck", script)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name)
+def test_hadolint(dockerfile):
+    result = run(TOOLS / "hadolint", dockerfile)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name)
+def test_what_is_copied_exists_and_nobody_is_root(dockerfile):
+    lines = dockerfile.read_text().splitlines()
+    for line in lines:
+        if line.startswith("COPY ") and "--from" not in line:
+            assert (SOURCE / line.split()[1]).exists(), line
+    assert "USER 10001:10001" in lines
+
+
+@pytest.fixture(scope="module")
+def units(tmp_path_factory):
+    """The units with programs where they are here; templates get an instance."""
+    folder = tmp_path_factory.mktemp("units")
+    made = []
+    for unit in UNITS:
+        made.append(folder / unit.name.replace("@.", "@29500."))
+        made[-1].write_text(unit.read_text().replace("/usr/bin/flotilla", f"{BIN}/flotilla"))
+    return made
+
+
+def verify(unit):
+    # It says what it does not know, and ends with 0 all the same.
+    result = run("systemd-analyze", "verify", "--man=no", unit)
+    lines = (result.stdout + result.stderr).splitlines()
+    return result.returncode, [line for line in lines if unit.name in line or "Unknown" in line]
+
+
+def test_units_are_known_to_systemd(units):
+    for unit in units:
+        assert verify(unit) == (0, []), unit.name
+
+
+def test_a_typo_in_a_unit_is_noticed(units, tmp_path):
+    wrong = tmp_path / units[0].name
+    wrong.write_text(units[0].read_text().replace("PrivateTmp=", "PrivatTmp="))
+    assert verify(wrong)[1]
+
+
+def test_units_are_confined(units):
+    for unit in units:
+        result = run("systemd-analyze", "security", "--offline=true", f"--threshold={EXPOSURE}", unit)
+        assert result.returncode == 0, result.stdout
+
+
+def test_units_give_flags_that_the_programs_know(units):
+    for unit in units:
+        text = unit.read_text().replace("\\\n", " ")
+        words = next(line for line in text.splitlines() if line.startswith("ExecStart=")).split("=", 1)[1].split()
+        help_text = run(words[0], "--help").stdout
+        for word in words[1:]:
+            assert word.split("=")[0].lstrip("-") in help_text, word
+
+
+def test_the_tools_are_there():
+    assert shutil.which("systemd-analyze") and (TOOLS / "shellcheck").exists() and (TOOLS / "hadolint").exists()

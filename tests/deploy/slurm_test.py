@@ -1,0 +1,121 @@
+"""deploy/slurm on a real Slurm: two nodes train, are warned, save, requeue and go on."""
+
+import json
+import pathlib
+import sys
+
+import grpc
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+from harness import BIN, SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, poll, summary, training_lines  # noqa: E402
+from slurm_cluster import Cluster  # noqa: E402
+
+UPDATE = 2 * 4 * 128  # environment steps of an update: two learners, cartpole_ppo
+TOTAL = 300 * UPDATE
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    sandbox = Sandbox(tmp_path)
+    try:
+        cluster = Cluster(sandbox)
+        cluster.env |= {"FLOTILLA": str(BIN / "flotilla"), "LEARNERS_PER_NODE": "1"}
+        yield cluster
+    finally:
+        sandbox.close()
+
+
+def await_lines(cluster, run, count):
+    path = run / "metrics.jsonl"
+
+    def enough():
+        return path.exists() and len(training_lines(run)) >= count
+
+    poll(enough, f"{count} updates\n{cluster.logs()}", 30)
+
+
+def await_state(cluster, number, *states, **more):
+    def reached():
+        job = cluster.job(number)
+        if job["JobState"] in states and all(job[k] == v for k, v in more.items()):
+            return job
+        assert job["JobState"] not in ("FAILED", "NODE_FAIL"), f"{job}\n{cluster.logs()}"
+        return None
+
+    return poll(reached, f"{states} {more}", 40, interval=0.1)
+
+
+def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
+    number = cluster.submit(
+        SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", f"total_env_steps={TOTAL}",
+        "--set", "evaluation.every_updates=0",
+    )  # fmt: skip
+    run = tmp_path / "runs" / f"flotilla-{number}"
+    await_lines(cluster, run, 5)
+    # As --signal=USR1@90 does: to every process of the job's steps.
+    cluster.ask("scancel", "--signal=USR1", str(number))
+    await_state(cluster, number, "PENDING", Restarts="1")
+
+    saved = summary(run)
+    assert saved["status"] == "preempted" and saved["world_size"] == 2, saved
+    assert len(saved["parameters_sha256"]) == 2 and len(set(saved["parameters_sha256"])) == 1
+    assert saved["restarts"]["learner"] == 0 and saved["restarts"].get("env_worker", 0) == 0, saved
+    before = training_lines(run)
+    assert before[-1]["update"] == saved["updates"] < TOTAL / UPDATE
+    checkpoint = run / "checkpoints" / "latest"
+    assert checkpoint.resolve().name == f"step_{saved['global_steps']:012d}"
+    assert json.loads((checkpoint / "progress.json").read_text())["update"] in (saved["updates"], str(saved["updates"]))
+    assert "the coordinator died" not in cluster.output(), cluster.output()
+
+    await_state(cluster, number, "COMPLETED", Restarts="1", ExitCode="0:0")
+    result = summary(run)
+    assert result["status"] == "completed" and result["global_steps"] == TOTAL, result
+    assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
+    lines = training_lines(run)
+    assert lines[: len(before)] == before, "what was reported before was changed"
+    assert [line["update"] for line in lines] == list(range(1, TOTAL // UPDATE + 1))
+    assert [line["global_step"] for line in lines] == [UPDATE * u for u in range(1, TOTAL // UPDATE + 1)]
+    assert result["episodes"] > saved["episodes"]
+    assert cluster.output().count(f"requeued Slurm job {number}") == 1, cluster.output()
+
+
+def test_scancel_saves_and_ends_the_job(cluster, tmp_path):
+    number = cluster.submit(
+        SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", "total_env_steps=1000000000",
+    )  # fmt: skip
+    run = tmp_path / "runs" / f"flotilla-{number}"
+    await_lines(cluster, run, 5)
+    cluster.ask("scancel", str(number))
+    await_state(cluster, number, "CANCELLED", Restarts="0")
+    saved = summary(run)
+    assert saved["status"] == "preempted", saved
+    assert "the coordinator died" not in cluster.output(), cluster.output()
+    assert (run / "checkpoints" / "latest").resolve().name == f"step_{saved['global_steps']:012d}"
+    assert "requeued" not in cluster.output()
+
+
+def test_env_hosts_join_the_learners_of_a_heterogeneous_job(cluster, tmp_path):
+    number = cluster.submit(
+        SOURCE / "deploy" / "slurm" / "train_with_env_hosts.sbatch", "cartpole_ppo", "--set",
+        "total_env_steps=1000000000", options=[":", "--nodes=1", "--gres=none"], ENV_SERVERS="2",
+    )  # fmt: skip
+    run = tmp_path / "runs" / f"flotilla-{number}"
+    await_lines(cluster, run, 1)
+    address = (run / "coordinator.address").read_text().strip()
+    token = (run / ".token").read_text()
+    with grpc.insecure_channel(address) as channel:
+        stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
+
+        def both():
+            status = stub.GetStatus(
+                coordinator_pb2.GetStatusRequest(), timeout=10, metadata=[("authorization", f"Bearer {token}")]
+            )
+            return status if len(status.env_server) == 2 else None
+
+        status = poll(both, f"two env servers\n{cluster.logs()}", 20, interval=0.1)
+    assert {learner.state for learner in status.learner} == {"alive"}
+    stopped = cluster.sandbox.run("stop", "--run-dir", run, "--token-file", run / ".token")
+    assert stopped.returncode == 0, stopped.stderr
+    await_state(cluster, number, "COMPLETED", ExitCode="0:0")
+    assert summary(run)["status"] == "stopped"

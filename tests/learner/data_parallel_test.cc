@@ -1,0 +1,127 @@
+#include "learner/library/data_parallel.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "learner/collective/shm_collective.h"
+#include "learner/library/world.h"
+#include "tests/learner/collective/ranks.h"
+
+namespace flotilla {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+torch::nn::Sequential MakeNet() {
+  return torch::nn::Sequential(torch::nn::Linear(4, 8), torch::nn::Tanh(),
+                               torch::nn::Linear(8, 2));
+}
+
+torch::Tensor Flat(const torch::nn::Sequential& net) {
+  std::vector<torch::Tensor> all;
+  for (const auto& p : net->parameters()) all.push_back(p.detach().flatten());
+  return torch::cat(all);
+}
+
+struct Data {
+  torch::Tensor x = torch::randn({60, 4});
+  torch::Tensor y = torch::randn({60, 2});
+};
+
+// Five steps of Adam on rows [from, from + n); by itself without `parallel`.
+void Train(torch::nn::Sequential& net, const Data& data, int64_t from,
+           int64_t n, DataParallel* parallel) {
+  torch::optim::Adam adam(net->parameters(), 1e-3);
+  for (int step = 0; step < 5; ++step) {
+    adam.zero_grad();
+    torch::mse_loss(net->forward(data.x.narrow(0, from, n)),
+                    data.y.narrow(0, from, n))
+        .backward();
+    if (parallel != nullptr) {
+      ASSERT_TRUE(parallel->AverageGradients(static_cast<double>(n)).ok());
+    }
+    adam.step();
+  }
+}
+
+TEST(DataParallelTest, RanksTogetherTakeTheStepsOfOneProcess) {
+  torch::manual_seed(1);
+  const Data data;
+  std::vector<torch::nn::Sequential> nets;  // each starts somewhere else
+  for (int i = 0; i < 3; ++i) nets.push_back(MakeNet());
+  torch::nn::Sequential alone = MakeNet();
+  {
+    torch::NoGradGuard no_grad;
+    for (size_t i = 0; i < alone->parameters().size(); ++i) {
+      alone->parameters()[i].copy_(nets[0]->parameters()[i]);
+    }
+  }
+  // Rows 10, 20 and 30: no equal shares.
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto shm =
+        MakeShmCollective(assignment, coordinator, absl::Seconds(20)).value();
+    auto parallel = DataParallel::Wrap(nets[rank].get(), shm.get()).value();
+    const int64_t from[] = {0, 10, 30};
+    Train(nets[rank], data, from[rank], 10 * (rank + 1), &parallel);
+    EXPECT_EQ(parallel.traffic().calls, 5);
+    EXPECT_EQ(parallel.traffic().bytes, 5 * 4 * (4 * 8 + 8 + 8 * 2 + 2 + 1));
+  });
+  Train(alone, data, 0, 60, nullptr);
+  EXPECT_TRUE(torch::equal(Flat(nets[0]), Flat(nets[1])));
+  EXPECT_TRUE(torch::equal(Flat(nets[0]), Flat(nets[2])));
+  EXPECT_LT((Flat(nets[0]) - Flat(alone)).abs().max().item<float>(), 1e-6);
+}
+
+TEST(DataParallelTest, ARankWithoutDataDoesNotDiluteTheGradient) {
+  torch::manual_seed(2);
+  const Data data;
+  std::vector<torch::nn::Sequential> nets = {MakeNet(), MakeNet()};
+  torch::Tensor gradient;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto shm =
+        MakeShmCollective(assignment, coordinator, absl::Seconds(20)).value();
+    torch::nn::Sequential& net = nets[rank];
+    auto parallel = DataParallel::Wrap(net.get(), shm.get()).value();
+    if (rank == 0) {
+      torch::mse_loss(net->forward(data.x), data.y).backward();
+      gradient = net->parameters()[0].grad().clone();
+    }
+    ASSERT_TRUE(parallel.AverageGradients(rank == 0 ? 60 : 0).ok());
+    // Rank 0's gradient, not half of it.
+    EXPECT_LT(
+        (net->parameters()[0].grad() - gradient).abs().max().item<float>(),
+        1e-6);
+    // Nothing anywhere: no step.
+    ASSERT_TRUE(parallel.AverageGradients(0).ok());
+    EXPECT_EQ(net->parameters()[0].grad().abs().max().item<float>(), 0);
+  });
+}
+
+TEST(DataParallelTest, WhatItCannotCarryIsRefusedByName) {
+  torch::nn::Linear net(2, 2);
+  net->to(torch::kFloat64);
+  const absl::Status status = DataParallel::Wrap(net.get(), nullptr).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("weight"), HasSubstr("Double")));
+}
+
+TEST(WorldTest, ABackendThatIsNotThereIsRefusedWithWhatIs) {
+  const absl::Status mpi = World::Join({.backend = "mpi"}).status();
+  EXPECT_EQ(mpi.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(mpi.message()),
+              AllOf(HasSubstr("mpi"), HasSubstr("gloo"), HasSubstr("nccl")));
+  if (torch::cuda::device_count() > 0) return;
+  const absl::Status cuda = World::Join({.cuda = true}).status();
+  EXPECT_EQ(cuda.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(cuda.message()), HasSubstr("0 are here"));
+}
+
+}  // namespace
+}  // namespace flotilla
