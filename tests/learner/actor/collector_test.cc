@@ -237,9 +237,9 @@ TEST(CollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
     }
   } policy;
   Rollout r = MakeRollout(player.spaces, 300, 8, false);
-  ASSERT_TRUE(
-      player.collector.Collect(&policy, &player.rng, {}, &r, &player.stats)
-          .ok());
+  ASSERT_TRUE(player.collector
+                  .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
+                  .ok());
   ASSERT_EQ(player.pool->spec().episode_metric(0), "spl");
   int successes = 0;
   for (const auto& episode : player.stats.episodes) {
@@ -275,7 +275,8 @@ TEST(CollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
       kill(static_cast<pid_t>(worker.pid()), SIGKILL);
     }
     ASSERT_TRUE(
-        player.collector.Collect(&policy, &player.rng, {}, &r, &player.stats)
+        player.collector
+            .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
             .ok());
     for (int64_t b = 0; b < 8; ++b) {
       // A worker may be lost between two rollouts: nothing is remembered then.
@@ -329,7 +330,8 @@ TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
     Rollout r = MakeRollout(player.spaces, T, 8, false, policy->state_size());
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(player.collector
-                      .Collect(policy.get(), &player.rng, {}, &r, &player.stats)
+                      .Collect(policy.get(), &player.rng, {}, nullptr, &r,
+                               &player.stats)
                       .ok());
       EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0, i > 0);
       EXPECT_GT(Starts(r).sum().item<int64_t>(), 16);

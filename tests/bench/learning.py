@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Learning curves as a Markdown table: each configuration, seed and number of learners once.
+
+  tests/bench/learning.py cartpole_ppo:1,2,4 maze_ppo:1 'maze_ppo:1 model.recurrent=NONE' [--seeds 3]
+
+A run is CONFIG:LEARNERS[,LEARNERS...] and any settings (a.b=value) after it. Means are over seeds, with the
+standard deviation; a curve is the training return (last 100 episodes) at tenths of total_env_steps.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+FLOTILLA = os.path.join(os.environ.get("FLOTILLA_BIN", os.path.join(ROOT, "build", "bin")), "flotilla")
+
+
+def run(config, learners, seed, settings, metric, folder):
+    command = [FLOTILLA, "train", config, "--standalone", "--progress=none", "--run-dir", folder, "--nproc-per-node",
+               str(learners), "--set", f"seed={seed}"]
+    for setting in settings:
+        command += ["--set", setting]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    with open(os.path.join(folder, "summary.json")) as f:
+        summary = json.load(f)
+    assert len(set(summary["parameters_sha256"])) == 1, "ranks differ"
+    with open(os.path.join(folder, "metrics.jsonl")) as f:
+        points = [(line["global_step"], line[metric]) for line in map(json.loads, f) if metric in line]
+    summary["curve"] = [next((v for s, v in reversed(points) if s <= points[-1][0] * i / 10), None)
+                        for i in range(1, 11)] if points else []
+    return summary
+
+
+def spread(values):
+    values = [v for v in values if v is not None]
+    if not values:
+        return "-"
+    deviation = statistics.stdev(values) if len(values) > 1 else 0
+    digits = 1 if max(map(abs, values)) >= 10 else 2
+    return f"{statistics.mean(values):.{digits}f} ± {deviation:.{digits}f}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+", metavar="CONFIG:LEARNERS [SETTING...]")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--metric", default="charts/episodic_return", help="whose curve (charts/episodic_return)")
+    options = parser.parse_args()
+    print("| configuration | learners | status | steps | seconds | training return | evaluation | curve of "
+          f"{options.metric} |\n| --- | --: | --- | --: | --: | --: | --: | --- |")
+    for text in options.runs:
+        name, *settings = text.split()
+        config, _, worlds = name.partition(":")
+        for learners in (worlds or "1").split(","):
+            results = []
+            for seed in range(1, options.seeds + 1):
+                with tempfile.TemporaryDirectory() as folder:
+                    results.append(run(config, learners, seed, settings, options.metric, os.path.join(folder, "run")))
+            curves = [r["curve"] for r in results if r["curve"]]
+            curve = ["-" if None in at else f"{statistics.mean(at):.3g}" for at in zip(*curves)]
+            statuses = [r["status"] for r in results]
+            print(f"| {' '.join([config, *settings])} | {learners} | "
+                  + ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
+                  + f" | {statistics.mean(r['global_steps'] for r in results):,.0f}"
+                  f" | {spread([r['wall_seconds'] for r in results])} | {spread([r['mean_return'] for r in results])}"
+                  f" | {spread([r.get('eval_mean_return') for r in results])} | {' '.join(curve)} |", flush=True)
+
+
+main()
