@@ -65,6 +65,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   Progress progress;
   RETURN_IF_ERROR(
       FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));
+  algorithm->BeforeCollecting(progress.global_step);
 
   ASSIGN_OR_RETURN(
       const std::vector<EvaluatedEpisode> played,

@@ -261,6 +261,7 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
     TakeSnapshot(Live(), progress_, &committed_);
   }
   ReportPhase(v1::STEPPING, "environments");
+  algorithm_->BeforeCollecting(progress_.global_step);
   ASSIGN_OR_RETURN(experience_,
                    rollouts_->Next(progress_.update,
                                    stragglers_->Begin(assignment_.generation(),

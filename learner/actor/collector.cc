@@ -64,6 +64,12 @@ std::vector<double> TaskMetrics(const v1::EnvSpec& spec,
   return values;
 }
 
+// Adds one final observation.
+void Append(const void* observation, size_t bytes, Rollout* r) {
+  const uint8_t* from = static_cast<const uint8_t*>(observation);
+  r->final_observation.insert(r->final_observation.end(), from, from + bytes);
+}
+
 }  // namespace
 
 Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
@@ -100,6 +106,8 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
   state_size_ = policy->state_size();
   state_.resize(rows_ * state_size_);  // 0: nothing is remembered yet
   r->valid.fill_(1);
+  r->final_step.clear();
+  r->final_observation.clear();
   CarryOver(r);
   int64_t end = r->length;
   std::optional<Clock::time_point> asked_at;
@@ -256,7 +264,7 @@ void Collector::Forget(int64_t row, int64_t count) {
   std::fill_n(state_.begin() + row * state_size_, count * state_size_, 0.0f);
 }
 
-// The value of each final observation whose episode a time limit ended.
+// Each final observation whose episode a time limit ended, and its value.
 void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
   const v1::StepBatch& batch = pool_->batch(slot);
   const int64_t first = pool_->first_row(slot);
@@ -270,6 +278,7 @@ void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
     Observations seen;
     seen.rows = 1;
     seen.state = state_.data() + b * state_size_;
+    r->final_step.push_back(at);
     if (spaces_.frames) {
       // The old episode's newest k - 1 frames, then the final one.
       const int64_t bytes = spaces_.features;
@@ -280,6 +289,7 @@ void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
       std::memcpy(stack.data() + stack.size() - bytes,
                   batch.final_observation().leaf(0).data() + f * bytes, bytes);
       seen.frames = stack.data();
+      Append(stack.data() + stack.size() - bytes, bytes, r);
     } else {
       int64_t column = 0;
       for (int leaf = 0; leaf < batch.final_observation().leaf_size(); ++leaf) {
@@ -293,6 +303,7 @@ void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
       }
       normalizer_->Scale(final_vector_.data(), 1);
       seen.vector = final_vector_.data();
+      Append(final_vector_.data(), final_vector_.size() * sizeof(float), r);
     }
     policy->Value(seen, r->bootstrap_value.data_ptr<float>() + at);
   }

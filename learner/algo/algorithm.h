@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
 #include "learner/collective/collective.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/flat_parameters.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/rollout.h"
 #include "learner/rollout/spaces.h"
@@ -33,9 +33,13 @@ class Algorithm {
  public:
   virtual ~Algorithm() = default;
 
+  // Called before a rollout is collected: exploration may follow `global_step`,
+  // the environment steps of all ranks so far.
+  virtual void BeforeCollecting(int64_t global_step) { (void)global_step; }
+
   // Learns from one rollout and reports what happened, each metric this rank's
   // mean over its samples. May take many gradient steps (PPO's epochs) or none;
-  // how many depends on the configuration, on how many rollouts came before and
+  // how many depends on the configuration, on the steps of all ranks before and
   // on reduced values, never on what is in this rank's rollout, or ranks would
   // wait for each other forever.
   // Errors: those of Collective; kInternal if the loss is not finite, on every

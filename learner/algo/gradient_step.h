@@ -39,6 +39,9 @@ class GradientStep {
   absl::StatusOr<Result> Apply(Collective* collective, double samples,
                                double extra, double learning_rate);
 
+  // Steps taken, by all ranks alike: those without a sample do not count.
+  int64_t count() const { return *step_.data_ptr<int64_t>(); }
+
   // The optimizer's buffers, each [P], and then its step count [1] int64: live
   // views.
   std::vector<NamedTensor> State();

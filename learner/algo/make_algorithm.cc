@@ -1,4 +1,5 @@
 #include "learner/algo/algorithm.h"
+#include "learner/algo/dqn.h"
 #include "learner/algo/impala.h"
 #include "learner/algo/ppo.h"
 
@@ -10,8 +11,7 @@ absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(
     case v1::RunConfig::kPpo:
       return MakePpo(config, spaces, device);
     case v1::RunConfig::kDqn:
-      return absl::UnimplementedError(
-          "dqn is not available yet; choose ppo { } in the configuration");
+      return MakeDqn(config, spaces, device);
     case v1::RunConfig::kImpala:
       return MakeImpala(config, spaces, device);
     case v1::RunConfig::ALGORITHM_NOT_SET:

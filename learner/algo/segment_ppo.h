@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "learner/algo/algorithm.h"
+#include "learner/nn/actor_critic.h"
 
 namespace flotilla {
 

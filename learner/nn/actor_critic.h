@@ -2,12 +2,12 @@
 #define FLOTILLA_LEARNER_NN_ACTOR_CRITIC_H_
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
 #include "learner/nn/flat_parameters.h"
+#include "learner/nn/layers.h"
 #include "learner/nn/recurrent.h"
 #include "learner/rollout/spaces.h"
 #include "learner/torch.h"
@@ -32,14 +32,11 @@ struct Sequences {
 //
 //   vector: two MLPs (critic, actor), or one trunk with two heads
 //   frames: conv 32@8s4, 64@4s2, 64@3s1, linear 512 (Mnih et al. 2015), two
-//   heads; or the 15 convolutions with residual blocks of Espeholt et al. 2018,
-//   linear 256
-//   recurrent: one trunk, then LSTM or GRU layers, then two heads
-//   (ppo_atari_lstm.py)
+//   heads (model.conv_channels has other widths); or the 15 convolutions with
+//   residual blocks of Espeholt et al. 2018, linear 256 recurrent: one trunk,
+//   then LSTM or GRU layers, then two heads (ppo_atari_lstm.py)
 //
-// All parameters are views into one flat buffer, and all gradients into
-// another (FlatParameters). Parameters, in the buffer's order (and the names in
-// checkpoints):
+// Parameters, in the flat buffer's order (and the names in checkpoints):
 //
 //   actor_logstd                                      continuous actions, [A]
 //   critic.0.weight, critic.0.bias, critic.2.weight, ..., actor.0.weight, ...
@@ -75,53 +72,39 @@ class ActorCritic {
   // or h and c, of the first layer, then those of the next.
   int64_t state_size() const;
 
-  // The flat buffers, [P] float32.
-  const torch::Tensor& parameters() const { return parameters_; }
-  const torch::Tensor& gradients() const { return gradients_; }
-  int64_t num_parameters() const { return parameters_.numel(); }
-  // All of it as the optimizer sees it: views.
-  FlatParameters Flat() const {
-    return {parameters_, gradient_message_, gradients_, Named()};
-  }
+  // Parameters and gradients, [P] float32 each.
+  const FlatParameters& Flat() const { return flat_; }
+  const torch::Tensor& parameters() const { return flat_.parameters; }
+  const torch::Tensor& gradients() const { return flat_.gradients; }
+  int64_t num_parameters() const { return flat_.size(); }
 
   // [A]; undefined for discrete actions.
   const torch::Tensor& log_std() const { return log_std_; }
 
   // Views into parameters(), in its order.
-  std::vector<NamedTensor> Named() const;
+  const std::vector<NamedTensor>& Named() const { return flat_.named; }
 
   // The same shape with weights of its own.
   ActorCritic Clone() const;
 
   const Spaces& spaces() const { return spaces_; }
   const v1::ModelConfig& config() const { return config_; }
-  torch::Device device() const { return parameters_.device(); }
+  torch::Device device() const { return flat_.device(); }
 
   // Convolutions in bfloat16, weights and everything else in float32.
   void set_bf16(bool on) { bf16_ = on; }
 
  private:
-  struct Layer {
-    torch::Tensor weight, bias;
-    std::string name;
-    double gain;
-    int64_t stride = 0;  // 0: linear
-    int64_t padding = 0;
-  };
-
   ActorCritic() = default;
   void Build(torch::Device device);
-  torch::Tensor Trunk(const torch::Tensor& observation) const;
-  torch::Tensor ResidualConvolutions(torch::Tensor x) const;
-  torch::Tensor Apply(const Layer& layer, const torch::Tensor& x) const;
   torch::Tensor Recur(const torch::Tensor& features, const Sequences& sequences,
                       torch::Tensor* state) const;
-  torch::Tensor Activate(torch::Tensor x) const;
 
   Spaces spaces_;
   v1::ModelConfig config_;
   bool bf16_ = false;
-  torch::Tensor parameters_, gradient_message_, gradients_, log_std_;
+  FlatParameters flat_;
+  torch::Tensor log_std_;
   // Two MLPs and no trunk, or a trunk and two heads of one layer each.
   std::vector<Layer> trunk_, critic_, actor_;
   std::vector<RecurrentWeights> recurrent_;  // per layer

@@ -22,12 +22,20 @@ struct FlatParameters {
   // Numbers that travel behind the gradients in one all-reduce.
   static constexpr int kTail = 2;
 
+  FlatParameters() = default;
+  FlatParameters(int64_t size, torch::Device device);
+
+  // The next parameter: a leaf that is a view into `parameters`, with its
+  // gradient a view into `gradients`. All of them together take `size` numbers.
+  torch::Tensor Take(const std::string& name, torch::IntArrayRef shape);
+
   torch::Tensor parameters;        // [P] float32
   torch::Tensor gradient_message;  // [P + kTail] float32
   torch::Tensor gradients;         // [P]  the message's beginning
   std::vector<NamedTensor> named;  // views into `parameters`, in its order
 
   int64_t size() const { return parameters.numel(); }
+  torch::Device device() const { return parameters.device(); }
 };
 
 }  // namespace flotilla

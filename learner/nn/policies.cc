@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "learner/kernels/mlp_actor_critic.h"
+#include "learner/nn/input_tensor.h"
 #include "learner/nn/mlp_shape_of.h"
 #include "learner/nn/sampling.h"
 
@@ -101,14 +102,7 @@ class TorchPolicy : public NetworkPolicy {
   }
 
   torch::Tensor Input(const Observations& seen) const {
-    const Spaces& s = net_->spaces();
-    const torch::Tensor host =
-        s.frames ? torch::from_blob(const_cast<uint8_t*>(seen.frames),
-                                    {seen.rows, s.stack, s.height, s.width},
-                                    torch::kUInt8)
-                 : torch::from_blob(const_cast<float*>(seen.vector),
-                                    {seen.rows, s.features}, torch::kFloat32);
-    return host.to(net_->device());
+    return ToTensor(seen, net_->spaces(), net_->device());
   }
 
   static void Copy(const torch::Tensor& from, float* to) {

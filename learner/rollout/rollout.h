@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_ROLLOUT_ROLLOUT_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "learner/rollout/spaces.h"
 #include "learner/torch.h"
@@ -38,6 +39,11 @@ struct Rollout {
   torch::Tensor truncated;    // [T, B] uint8
   // Value of the final observation where a time limit ended the episode.
   torch::Tensor bootstrap_value;  // [T, B] float32
+  // The final observations of episodes that a time limit ended, which resets
+  // replaced: where, and each [D] float32 or newest frame [H, W] uint8 (the k -
+  // 1 before it are the step's own), as bytes. Empty for other ends.
+  std::vector<int64_t> final_step;         // [F]  t * B + b
+  std::vector<uint8_t> final_observation;  // [F, D * 4] or [F, H * W]
   // 0 where the transition was lost: to a dead worker, a failed environment or
   // a shortened rollout. Losses skip it, traces are cut there.
   torch::Tensor valid;  // [T, B] uint8

@@ -75,15 +75,19 @@ std::string WhereIs(const std::string& path, const std::string& file,
   return location.empty() ? file : absl::StrCat(file, ":", location);
 }
 
-// Widths of hidden layers where the encoder is certain; a list has no default
-// that the schema could declare.
-void ResolveHidden(v1::RunConfig* config) {
+// Widths of layers where the encoder is certain; a list has no default that the
+// schema could declare.
+void ResolveWidths(v1::RunConfig* config) {
   v1::ModelConfig* model = config->mutable_model();
-  if (model->hidden_size() > 0) return;
   const std::string& env_id = config->env().id();
   const bool automatic = model->encoder() == v1::ENCODER_AUTO;
-  if (model->encoder() == v1::NATURE_CNN ||
-      (automatic && EnvOptionsPart(env_id) == "atari")) {
+  const bool nature_cnn = model->encoder() == v1::NATURE_CNN ||
+                          (automatic && EnvOptionsPart(env_id) == "atari");
+  if (nature_cnn && model->conv_channels_size() == 0) {
+    for (int width : {32, 64, 64}) model->add_conv_channels(width);
+  }
+  if (model->hidden_size() > 0) return;
+  if (nature_cnn) {
     model->add_hidden(512);
   } else if (model->encoder() == v1::MLP ||
              (automatic &&
@@ -179,7 +183,7 @@ absl::Status Validate(const v1::RunConfig& config) {
 v1::RunConfig Resolved(const v1::RunConfig& config) {
   v1::RunConfig resolved = config;
   WriteDefaults(config.env().id(), &resolved);
-  ResolveHidden(&resolved);
+  ResolveWidths(&resolved);
   return resolved;
 }
 

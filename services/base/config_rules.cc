@@ -216,6 +216,22 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
                      v1::Encoder_Name(model.encoder()),
                      " takes one, of its last linear layer"),
         problems);
+  const int channels = model.conv_channels_size();
+  Check(channels == 0 || channels == 3, "model.conv_channels",
+        absl::StrCat("has ", channels,
+                     " widths; NATURE_CNN has three convolutions: use "
+                     "[32, 64, 64]"),
+        problems);
+  for (int width : model.conv_channels()) {
+    AtLeast(1, width, "model.conv_channels", problems);
+  }
+  Check(channels == 0 || model.encoder() == v1::NATURE_CNN ||
+            model.encoder() == v1::ENCODER_AUTO,
+        "model.conv_channels",
+        absl::StrCat("is set, but model.encoder ",
+                     v1::Encoder_Name(model.encoder()),
+                     " does not read it; remove it"),
+        problems);
   AtLeast(1, model.recurrent_size(), "model.recurrent_size", problems);
   AtLeast(1, model.recurrent_layers(), "model.recurrent_layers", problems);
   Within(-20, 2, model.initial_log_std(), "model.initial_log_std", problems);
@@ -312,6 +328,15 @@ void CheckDqn(const v1::RunConfig& config, Problems* problems) {
         absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
                      "; dqn has no recurrent form: choose ppo, or NONE"),
         problems);
+  const std::pair<std::string, bool> scales[] = {
+      {"model.normalize_observations", config.model().normalize_observations()},
+      {"model.normalize_rewards", config.model().normalize_rewards()}};
+  for (const auto& [path, on] : scales) {
+    Check(!on, path,
+          "is true, but replay would mix what was scaled at different times; "
+          "dqn needs false",
+          problems);
+  }
   Within(0, 1, dqn.discount(), "dqn.discount", problems);
   AtLeast(1, dqn.batch_size(), "dqn.batch_size", problems);
   Check(dqn.replay_capacity() >= dqn.batch_size(), "dqn.replay_capacity",
@@ -320,6 +345,12 @@ void CheckDqn(const v1::RunConfig& config, Problems* problems) {
                      dqn.batch_size()),
         problems);
   AtLeast(1, dqn.n_step(), "dqn.n_step", problems);
+  const int64_t window = int64_t{dqn.n_step()} * config.env().num_envs();
+  Check(dqn.replay_capacity() >= window, "dqn.replay_capacity",
+        absl::StrCat("is ", dqn.replay_capacity(),
+                     "; it must hold dqn.n_step steps of each environment, ",
+                     dqn.n_step(), " * env.num_envs = ", window),
+        problems);
   AtLeast(1, dqn.updates_per_rollout(), "dqn.updates_per_rollout", problems);
   AtLeast(1, dqn.target_update_every(), "dqn.target_update_every", problems);
   Within(0, 1, dqn.epsilon_start(), "dqn.epsilon_start", problems);

@@ -52,3 +52,25 @@ def test_the_checkpoint_plays(run):
         assert episode["return"] >= 0 and episode["length"] > 50
     assert played["mean_return"] == np.mean([e["return"] for e in played["episodes"]])
     run.sandbox.await_no_process()
+
+
+def test_a_moment_of_pong_dqn(sandbox):
+    """DI-engine's network of 14 million parameters, on the real emulator."""
+    job = sandbox.train(
+        sandbox.config("pong_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=384",
+        "--set", "dqn.updates_per_rollout=2", "--set", "dqn.batch_size=8", "--set", "dqn.replay_capacity=1000",
+        "--set", "runtime.torch_threads=1", "--set", "metrics.every_updates=1",
+        "--set", "env.step_timeout_seconds=300", "--set", "env.reset_timeout_seconds=300",
+    )  # fmt: skip
+    job.succeeds(timeout=300)
+    result = summary(job.run_dir)
+    assert result["status"] == "completed" and result["algorithm"] == "dqn"
+    assert result["global_steps"] == 384 and result["updates"] == 2
+    assert len(set(result["parameters_sha256"])) == 1
+    lines = training_lines(job.run_dir)
+    assert [line["replay/size"] for line in lines] == [96, 192]
+    assert all(line["losses/td_loss"] > 0 for line in lines)
+    weights = load_file(job.run_dir / "checkpoints" / "latest" / "weights.safetensors")
+    assert sum(w.size for w in weights.values()) == 14259975
+    assert weights["encoder.4.weight"].shape == (512, 128, 3, 3)
+    job.sandbox.await_no_process()

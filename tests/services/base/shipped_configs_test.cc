@@ -43,5 +43,24 @@ TEST(ShippedConfigsTest, CartPolePpoHasTheNumbersOfCleanRl) {
   EXPECT_EQ(config->optimizer().schedule(), v1::LINEAR);
 }
 
+TEST(ShippedConfigsTest, PongDqnHasTheNumbersOfDiEngine) {
+  const auto config = LoadRunConfig(ConfigFolder() + "/pong_dqn.textproto", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  const v1::DqnConfig& dqn = config->dqn();
+  EXPECT_EQ(config->total_env_steps(), 3000000);
+  EXPECT_EQ(config->env().num_envs() * config->rollout().length(), 96);
+  EXPECT_EQ(dqn.updates_per_rollout() * config->evaluation().every_updates(),
+            4000);
+  EXPECT_EQ(dqn.batch_size(), 32);
+  EXPECT_EQ(dqn.n_step(), 3);
+  EXPECT_EQ(dqn.target_update_every(), 500);
+  EXPECT_EQ(dqn.replay_capacity(), 100000);
+  EXPECT_DOUBLE_EQ(config->optimizer().learning_rate(), 1e-4);
+  EXPECT_DOUBLE_EQ(config->optimizer().epsilon(), 1e-8);
+  EXPECT_EQ(config->optimizer().schedule(), v1::CONSTANT);
+  EXPECT_EQ(config->optimizer().max_grad_norm(), 0);
+  EXPECT_EQ(config->evaluation().stop_return(), 20);
+}
+
 }  // namespace
 }  // namespace flotilla

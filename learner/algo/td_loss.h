@@ -1,0 +1,30 @@
+#ifndef FLOTILLA_LEARNER_ALGO_TD_LOSS_H_
+#define FLOTILLA_LEARNER_ALGO_TD_LOSS_H_
+
+#include "flotilla/v1/config.pb.h"
+#include "learner/nn/q_network.h"
+#include "learner/replay/replay_buffer.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+struct TdSums {
+  torch::Tensor error;  // [N] float32, on the host: Q(s, a) - target
+  double loss = 0;      // weighted, over the batch
+  double q = 0;         // Q(s, a), over the batch
+};
+
+// Leaves in `net`'s gradients the sum, not the mean, over the batch of the
+// gradient of
+//
+//   weight * (Q(s, a) - y)^2     (Huber with threshold 1: config.huber)
+//   y = n_step_return + discount * Q_target(s', argmax_a' Q(s', a'))
+//
+// where the argmax is of `net` (van Hasselt et al. 2016), or of `target` if not
+// config.double_q (Mnih et al. 2015).
+TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
+                         const ReplayBatch& batch, const v1::DqnConfig& config);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ALGO_TD_LOSS_H_

@@ -1,0 +1,76 @@
+#ifndef FLOTILLA_LEARNER_NN_Q_NETWORK_H_
+#define FLOTILLA_LEARNER_NN_Q_NETWORK_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/nn/flat_parameters.h"
+#include "learner/nn/layers.h"
+#include "learner/rollout/spaces.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// DQN's network, of the shape DI-engine uses:
+//
+//   vector: MLP, every layer activated
+//   frames: convolutions of Mnih et al. 2015, then a linear layer without
+//           activation (DI-engine's pong_dqn: conv_channels [128, 128, 512])
+//   heads:  linear H, ReLU, linear; H is the encoder's width
+//
+// Dueling (Wang et al. 2016) has two heads, Q = A - mean(A) + V. Parameters, in
+// the flat buffer's order and with their names in checkpoints:
+//
+//   encoder.0.weight, encoder.0.bias, encoder.2.weight, ...
+//   advantage.0.weight, ..., advantage.2.bias, value.0.weight, ...,
+//   value.2.bias or, without dueling, q.0.weight, ..., q.2.bias
+//
+// Not thread-safe.
+class QNetwork {
+ public:
+  // Errors: kInvalidArgument for continuous actions or an encoder that does not
+  // fit the observation.
+  static absl::StatusOr<QNetwork> Make(const Spaces& spaces,
+                                       const v1::ModelConfig& config,
+                                       bool dueling, torch::Device device);
+
+  // Weights and biases uniform in +-1 / sqrt(inputs), as torch.nn.Linear and
+  // Conv2d start. The same seed gives the same weights on every rank.
+  void Initialize(uint64_t seed);
+
+  // Q [N, A] of observations [N, D] float32 or [N, k, H, W] uint8.
+  torch::Tensor Forward(const torch::Tensor& observation) const;
+
+  // Parameters and gradients, [P] float32 each.
+  const FlatParameters& Flat() const { return flat_; }
+
+  // Views into the parameters, in their order.
+  const std::vector<NamedTensor>& Named() const { return flat_.named; }
+
+  // The same shape with weights of its own.
+  QNetwork Clone() const;
+
+  const Spaces& spaces() const { return spaces_; }
+  torch::Device device() const { return flat_.device(); }
+
+  // Convolutions in bfloat16, weights and everything else in float32.
+  void set_bf16(bool on) { bf16_ = on; }
+
+ private:
+  QNetwork() = default;
+  void Build(torch::Device device);
+
+  Spaces spaces_;
+  v1::ModelConfig config_;
+  bool dueling_ = true;
+  bool bf16_ = false;
+  FlatParameters flat_;
+  std::vector<Layer> encoder_;
+  std::vector<Layer> advantage_, value_;  // value_: dueling only
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_Q_NETWORK_H_

@@ -1,0 +1,38 @@
+#ifndef FLOTILLA_LEARNER_NN_Q_POLICY_H_
+#define FLOTILLA_LEARNER_NN_Q_POLICY_H_
+
+#include <memory>
+
+#include "learner/nn/policy.h"
+#include "learner/nn/q_network.h"
+
+namespace flotilla {
+
+// Epsilon-greedy: each row for itself takes a uniformly random action with
+// probability epsilon, else the one of the largest Q (the first, if several
+// are). Decide always draws one number a row and one more for a random action.
+//
+// Nothing reads a Q-learner's log-probabilities and values: zeros.
+class QPolicy : public Policy {
+ public:
+  // Reads `net`'s weights as they are at each call. Borrowed.
+  explicit QPolicy(const QNetwork* net) : net_(net) {}
+
+  void set_epsilon(double epsilon) { epsilon_ = epsilon; }
+  double epsilon() const { return epsilon_; }
+
+  void Decide(const Observations& seen, bool greedy, Random* rng,
+              const DecisionOutput& out) override;
+  void Value(const Observations& seen, float* value) override;
+
+ private:
+  const QNetwork* const net_;
+  double epsilon_ = 0;
+};
+
+// The same with a copy of `net` of its own: frozen.
+std::unique_ptr<Policy> MakeFrozenQPolicy(const QNetwork& net, double epsilon);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_Q_POLICY_H_

@@ -1,0 +1,157 @@
+"""DQN with DI-engine's CartPole numbers, and a moment of its Pong."""
+
+import json
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from harness import checkpoint_files, read_jsonl, summary, training_lines
+
+
+def epsilon(step):
+    return 0.1 + 0.85 * math.exp(-step / 10000)
+
+
+@pytest.fixture(scope="module")
+def run(shared_sandbox):
+    job = shared_sandbox.train("cartpole_dqn", "--nproc-per-node", 2, "--set", "metrics.every_updates=1")
+    job.succeeds(timeout=240)
+    return job
+
+
+def test_two_learners_reach_di_engines_stop_value(run):
+    result = summary(run.run_dir)
+    assert result["status"] == "solved" and result["algorithm"] == "dqn"
+    assert result["eval_mean_return"] >= 195 and result["eval_episodes"] == 5
+    assert result["world_size"] == 2 and len(set(result["parameters_sha256"])) == 1
+    assert result["stop_update"] == result["updates"] > 0
+    assert result["global_steps"] == 16 * result["updates"]
+
+
+def test_metrics_follow_the_global_step(run):
+    lines = training_lines(run.run_dir)
+    names = {
+        "losses/td_loss", "losses/q_values", "losses/grad_norm", "charts/epsilon", "charts/learning_rate",
+        "charts/episodic_return", "charts/SPS", "replay/size", "sync/all_reduce_ms", "sync/bytes",
+    }  # fmt: skip
+    for line in lines[100:]:
+        assert names <= line.keys()
+        assert all(np.isfinite(value) for value in line.values())
+        assert line["losses/td_loss"] > 0
+        assert line["replay/size"] == min(20000, line["global_step"] // 2)
+        assert line["charts/epsilon"] == pytest.approx(epsilon(line["global_step"] - 16))
+        assert line["sync/bytes"] == 5 * 4 * (33923 + 2)  # five gradients, one all-reduce each
+    # A rank learns as soon as it has a batch of 64: after 8 of its 8 steps.
+    assert [line["losses/td_loss"] > 0 for line in lines[:9]] == [False] * 7 + [True] * 2
+
+
+def test_only_rank_0_evaluates_and_writes(run):
+    evaluations = [line for line in read_jsonl(run.run_dir / "metrics.jsonl") if "eval/mean_return" in line]
+    assert evaluations and all(line["eval/update"] % 8 == 0 for line in evaluations)
+    assert "evaluation of update" in (run.run_dir / "logs" / "rank_0.log").read_text()
+    assert "evaluation of update" not in (run.run_dir / "logs" / "rank_1.log").read_text()
+
+
+def test_the_checkpoint_holds_model_target_and_optimizer(run):
+    folder = run.run_dir / "checkpoints" / "best"
+    weights = load_file(folder / "weights.safetensors")
+    assert sum(w.size for w in weights.values()) == 33923
+    assert weights["advantage.2.weight"].shape == (2, 64) and weights["value.2.weight"].shape == (1, 64)
+    state = load_file(folder / "state.safetensors")
+    assert {f"target.{name}" for name in weights} <= state.keys()
+    assert state["adam.exp_avg"].shape == (33923,) and state["adam.step"][0] > 0
+
+
+def test_the_checkpoint_plays_greedily(run):
+    result = run.sandbox.run("evaluate", run.run_dir / "checkpoints" / "best", "--episodes", 10, "--json")
+    assert result.returncode == 0, result.stderr
+    played = json.loads(result.stdout)
+    assert len(played["episodes"]) == 10 and played["mean_return"] > 150
+
+
+def short(sandbox, name, steps, *words, resume=False):
+    job = sandbox.train(
+        *([] if resume else [sandbox.config("cartpole_dqn")]), *words, "--set", f"total_env_steps={steps}",
+        "--set", "metrics.every_updates=1", run_dir=name,
+    )  # fmt: skip
+    result = job.succeeds()
+    assert result["status"] == "completed"
+    assert len(set(result["parameters_sha256"])) == 1
+    return result
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_the_same_seed_gives_the_same_parameters(sandbox, learners):
+    words = ["--nproc-per-node", learners]
+    first = short(sandbox, "first", 1600, *words)["parameters_sha256"]
+    assert short(sandbox, "second", 1600, *words)["parameters_sha256"] == first
+    assert short(sandbox, "other", 1600, *words, "--set", "seed=2")["parameters_sha256"] != first
+
+
+def test_ranks_explore_differently(sandbox):
+    """With one seed for all ranks they would collect the same episodes."""
+    short(sandbox, "run", 1600, "--nproc-per-node", 2)
+    lines = training_lines(sandbox.folder / "run")
+    # Two ranks that did the same would finish episodes in pairs.
+    finished = np.diff([0] + [line["charts/episodes"] for line in lines])
+    assert (finished % 2 == 1).any()
+
+
+def test_resuming_goes_on_from_the_saved_state(sandbox):
+    short(sandbox, "run", 1600)
+    folder = sandbox.folder / "run" / "checkpoints"
+    saved = checkpoint_files((folder / "latest").resolve())
+    short(sandbox, "run", 1600, "--resume", resume=True)  # nothing is left to do
+    assert checkpoint_files((folder / "latest").resolve()) == saved
+    result = short(sandbox, "run", 2400, "--resume", resume=True)
+    assert result["global_steps"] == 2400 and result["updates"] == 300
+    lines = training_lines(sandbox.folder / "run")
+    assert [line["global_step"] for line in lines] == list(range(8, 2401, 8))
+    assert lines[200]["charts/epsilon"] == pytest.approx(epsilon(1600))
+    # The replay fills anew; nothing is learned from less than a batch.
+    assert [line["replay/size"] for line in lines[199:202]] == [1600, 8, 16]
+    assert [line["losses/td_loss"] > 0 for line in lines[199:209]] == [True] + [False] * 7 + [True] * 2
+
+
+def test_a_killed_env_worker_does_not_stop_it(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=16000",
+    )  # fmt: skip
+    job.await_update(50)
+    status = job.await_status(
+        lambda s: len(s.learner) == 2 and [w.state for w in s.learner[1].env_worker] == ["playing"], "a worker that plays"
+    )
+    os.kill(status.learner[1].env_worker[0].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["restarts"] == {"learner": 0, "env_worker": 1}
+    assert result["global_steps"] >= 16000 and len(set(result["parameters_sha256"])) == 1
+
+
+def test_a_killed_learner_comes_back_with_an_empty_replay(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=24000",
+        "--set", "metrics.every_updates=1",
+    )  # fmt: skip
+    status = job.await_update(50)
+    os.kill(status.learner[1].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["restarts"]["learner"] == 1
+    assert len(set(result["parameters_sha256"])) == 1
+    # Rank 0 learned on alone while rank 1 had less than a batch.
+    assert all(line["losses/td_loss"] > 0 for line in training_lines(job.run_dir)[8:])
+
+
+def test_what_does_not_fit_is_refused_by_name(sandbox):
+    for override, words in {
+        "env.id=Pendulum-v1": ("continuous", "choose ppo"),
+        "dqn.replay_capacity=10": ("dqn.batch_size = 64",),
+        "model.normalize_rewards=true": ("model.normalize_rewards", "dqn needs false"),
+        "dqn.save_replay=true": ("there is no field",),
+    }.items():
+        result = sandbox.run("train", "cartpole_dqn", "--set", override)
+        assert result.returncode == 2, override
+        assert all(word in result.stderr for word in words), result.stderr

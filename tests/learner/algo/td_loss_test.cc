@@ -1,0 +1,173 @@
+#include "learner/algo/td_loss.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gtest/gtest.h"
+#include "learner/algo/gradient_step.h"
+#include "learner/collective/solo_collective.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+QNetwork MakeNet(uint64_t seed) {
+  v1::ModelConfig config;
+  config.add_hidden(16);
+  config.set_activation(v1::RELU);
+  QNetwork net =
+      QNetwork::Make(VectorSpaces(4, 3), config, true, torch::kCPU).value();
+  net.Initialize(seed);
+  return net;
+}
+
+ReplayBatch RandomBatch(int64_t N) {
+  ReplayBatch batch;
+  batch.observation = torch::randn({N, 4});
+  batch.next_observation = torch::randn({N, 4});
+  batch.action = torch::randint(0, 3, {N}, torch::kInt64);
+  batch.n_step_return = torch::randn({N}) * 2;
+  batch.discount = (torch::rand({N}) < 0.8).to(torch::kFloat32) * 0.9;
+  batch.weight = torch::rand({N});
+  return batch;
+}
+
+struct Case {
+  bool double_q, huber;
+};
+
+class TdLossTest : public testing::TestWithParam<Case> {};
+
+// Row by row in float64, from the papers. The gradient by Q(s, a) is worked out
+// by hand and only the network's own is autograd's.
+TEST_P(TdLossTest, IsTheSlowLoops) {
+  v1::DqnConfig config;
+  config.set_double_q(GetParam().double_q);
+  config.set_huber(GetParam().huber);
+  const QNetwork net = MakeNet(1), target = MakeNet(2);
+  torch::manual_seed(3);
+  const int64_t N = 40, A = 3;
+  const ReplayBatch batch = RandomBatch(N);
+  const torch::Tensor q = net.Forward(batch.observation);
+  const torch::Tensor next = net.Forward(batch.next_observation).detach();
+  const torch::Tensor next_target =
+      target.Forward(batch.next_observation).detach();
+  std::vector<double> error(N);
+  double loss = 0, q_sum = 0;
+  torch::Tensor by_q = torch::zeros({N, A});
+  int disagreements = 0;
+  for (int64_t i = 0; i < N; ++i) {
+    const float* online = next.data_ptr<float>() + i * A;
+    const float* other = next_target.data_ptr<float>() + i * A;
+    const int64_t by_online = std::max_element(online, online + A) - online;
+    const int64_t by_target = std::max_element(other, other + A) - other;
+    disagreements += by_online != by_target;
+    const double bootstrap = other[config.double_q() ? by_online : by_target];
+    const double y = batch.n_step_return[i].item<double>() +
+                     batch.discount[i].item<double>() * bootstrap;
+    const int64_t a = batch.action[i].item<int64_t>();
+    const double value = q[i][a].item<double>();
+    const double w = batch.weight[i].item<double>();
+    error[i] = value - y;
+    q_sum += value;
+    const bool linear = config.huber() && std::abs(error[i]) >= 1;
+    if (config.huber()) {
+      loss += w * (linear ? std::abs(error[i]) - 0.5 : error[i] * error[i] / 2);
+      by_q[i][a] = w * (linear ? std::copysign(1.0, error[i]) : error[i]);
+    } else {
+      loss += w * error[i] * error[i];
+      by_q[i][a] = w * 2 * error[i];
+    }
+  }
+  ASSERT_GT(disagreements, 3);
+  net.Flat().gradients.zero_();
+  q.backward(by_q);
+  const torch::Tensor want = net.Flat().gradients.clone();
+  net.Flat().gradients.fill_(7);  // what was there before does not matter
+
+  const TdSums got = ComputeTdGradient(net, target, batch, config);
+  EXPECT_NEAR(got.loss, loss, 1e-4 * loss);
+  EXPECT_NEAR(got.q, q_sum, 1e-4);
+  for (int64_t i = 0; i < N; ++i) {
+    EXPECT_NEAR(got.error[i].item<double>(), error[i], 1e-5);
+  }
+  const double scale = want.abs().max().item<double>();
+  EXPECT_GT(scale, 0.1);
+  EXPECT_LT((net.Flat().gradients - want).abs().max().item<double>(),
+            1e-5 * scale);
+  EXPECT_EQ(target.Flat().gradients.abs().max().item<float>(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Losses, TdLossTest,
+                         testing::Values(Case{true, false}, Case{false, false},
+                                         Case{true, true}));
+
+ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
+  ReplayBatch part = all;
+  for (torch::Tensor* t :
+       {&part.observation, &part.next_observation, &part.action,
+        &part.n_step_return, &part.discount, &part.weight}) {
+    *t = t->narrow(0, first, n);
+  }
+  return part;
+}
+
+torch::Tensor Learn(Collective* collective, const ReplayBatch& batch,
+                    int steps) {
+  const v1::DqnConfig config;
+  QNetwork net = MakeNet(1);
+  const QNetwork target = MakeNet(2);
+  GradientStep step(net.Flat(), v1::OptimizerConfig());
+  for (int i = 0; i < steps; ++i) {
+    const int64_t n = batch.action.defined() ? batch.action.size(0) : 0;
+    TdSums sums;
+    if (n > 0) {
+      sums = ComputeTdGradient(net, target, batch, config);
+    } else {
+      net.Flat().gradients.zero_();
+    }
+    EXPECT_TRUE(
+        step.Apply(collective, static_cast<double>(n), sums.loss, 1e-3).ok());
+  }
+  return net.Flat().parameters;
+}
+
+std::vector<torch::Tensor> LearnOnTwoRanks(
+    const std::vector<ReplayBatch>& batches, int steps) {
+  std::vector<torch::Tensor> got(2);
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                     coordinator, torch::kCPU)
+                          .value();
+    got[assignment.rank()] =
+        Learn(collective.get(), batches[assignment.rank()], steps);
+  });
+  return got;
+}
+
+TEST(TdLossTest, TwoRanksWithHalfTheBatchEqualOneRank) {
+  torch::manual_seed(1);
+  const ReplayBatch whole = RandomBatch(64);
+  SoloCollective alone;
+  const torch::Tensor want = Learn(&alone, whole, 10);
+  const auto got =
+      LearnOnTwoRanks({Slice(whole, 0, 32), Slice(whole, 32, 32)}, 10);
+  EXPECT_TRUE(torch::equal(got[0], got[1]));
+  EXPECT_LT((got[0] - want).abs().max().item<double>(), 1e-6);
+}
+
+// The mean is over the ranks that contribute: not half of rank 0's gradient.
+TEST(TdLossTest, ARankWithoutABatchDoesNotDiluteTheGradient) {
+  torch::manual_seed(1);
+  const ReplayBatch batch = RandomBatch(32);
+  SoloCollective alone;
+  const torch::Tensor want = Learn(&alone, batch, 5);
+  const auto got = LearnOnTwoRanks({batch, ReplayBatch()}, 5);
+  EXPECT_TRUE(torch::equal(got[0], got[1]));
+  EXPECT_LT((got[0] - want).abs().max().item<double>(), 1e-6);
+}
+
+}  // namespace
+}  // namespace flotilla

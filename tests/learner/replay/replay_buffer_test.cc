@@ -1,0 +1,473 @@
+#include "learner/replay/replay_buffer.h"
+
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+constexpr int64_t kRows = 3, kLength = 5;
+constexpr double kGamma = 0.9;
+
+// An observation, as the numbers of the frames it shows, oldest first.
+using Stack = std::vector<int32_t>;
+
+// Four bytes of pixels: a frame is its number.
+Spaces TinyFrames() {
+  Spaces s = AtariSpaces(4);
+  s.height = s.width = 2;
+  s.features = 4;
+  return s;
+}
+
+// B environments that show each frame number once, and all that ever happened
+// to them. Rollouts come out as the collector makes them.
+class History {
+ public:
+  struct Step {
+    Stack seen;
+    Stack final_seen;  // after it, where a time limit ended the episode
+    int64_t action = 0;
+    float reward = 0;
+    bool valid = false, terminated = false, truncated = false;
+  };
+
+  History(const Spaces& spaces, uint64_t seed)
+      : spaces_(spaces), rng_(seed), episode_(kRows), steps_(kRows) {
+    for (int64_t b = 0; b < kRows; ++b) Reset(b);
+  }
+
+  // The next `length` steps. `quiet`: nothing ends and nothing is lost.
+  Rollout Collect(int64_t length = kLength, bool quiet = false) {
+    Rollout r = MakeRollout(spaces_, length, kRows, /*pinned=*/false);
+    for (int64_t t = 0; t <= length; ++t) {
+      for (int64_t b = 0; b < kRows; ++b) {
+        Show(b, t, &r);
+        if (t < length) Advance(b, t, quiet, &r);
+      }
+    }
+    r.valid_steps = r.valid.sum().item<int64_t>();
+    return r;
+  }
+
+  // Rows play on, but nobody hears of it: what a failed collection leaves.
+  void Lose(int64_t b) {
+    Reset(b);
+    if (!steps_[b].empty() && !Ended(steps_[b].back())) {
+      steps_[b].back().valid = false;
+    }
+  }
+
+  static bool Ended(const Step& s) { return s.terminated || s.truncated; }
+
+  const Step& At(int64_t b, int64_t step) const { return steps_[b][step]; }
+  int64_t count() const { return steps_[0].size(); }
+  // What row b sees at `step`, up to the newest observation.
+  Stack SeenAt(int64_t b, int64_t step) const {
+    return step < count() ? steps_[b][step].seen : Seen(b);
+  }
+
+ private:
+  Stack Newest(const std::vector<int32_t>& frames) const {
+    Stack seen;
+    for (int64_t back = spaces_.stack - 1; back >= 0; --back) {
+      const int64_t newest = frames.size() - 1;
+      seen.push_back(frames[std::max<int64_t>(0, newest - back)]);
+    }
+    return seen;
+  }
+  Stack Seen(int64_t b) const { return Newest(episode_[b]); }
+
+  void Reset(int64_t b) { episode_[b] = {next_frame_++}; }
+
+  void Show(int64_t b, int64_t t, Rollout* r) const {
+    const int32_t frame = episode_[b].back();
+    if (spaces_.frames) {
+      std::memcpy(r->observation.data_ptr<uint8_t>() +
+                      ((t + spaces_.stack - 1) * kRows + b) * 4,
+                  &frame, 4);
+      r->age[t][b] = static_cast<uint8_t>(
+          std::min<int64_t>(episode_[b].size() - 1, spaces_.stack - 1));
+    } else {
+      r->observation[t][b][0] = static_cast<float>(frame);
+    }
+  }
+
+  void Advance(int64_t b, int64_t t, bool quiet, Rollout* r) {
+    Step s;
+    s.seen = Seen(b);
+    s.action = rng_.Below(spaces_.actions);
+    s.reward = static_cast<float>(rng_.Uniform(-1, 1));
+    const double chance = quiet ? 1 : rng_.Uniform();
+    s.terminated = chance < 0.1;
+    s.truncated = !s.terminated && chance < 0.2;
+    s.valid = chance > 0.3 || Ended(s);
+    if (s.truncated) {
+      std::vector<int32_t> frames = episode_[b];
+      frames.push_back(next_frame_++);
+      s.final_seen = Newest(frames);
+      r->final_step.push_back(t * kRows + b);
+      AppendFinal(frames.back(), r);
+    }
+    if (Ended(s) || !s.valid) {
+      Reset(b);
+    } else {
+      episode_[b].push_back(next_frame_++);
+    }
+    r->action[t][b] = s.action;
+    r->reward[t][b] = s.reward;
+    r->terminated[t][b] = s.terminated;
+    r->truncated[t][b] = s.truncated;
+    r->valid[t][b] = s.valid;
+    steps_[b].push_back(s);
+  }
+
+  void AppendFinal(int32_t frame, Rollout* r) const {
+    uint8_t bytes[4];
+    const float number = static_cast<float>(frame);
+    std::memcpy(bytes,
+                spaces_.frames ? static_cast<const void*>(&frame)
+                               : static_cast<const void*>(&number),
+                4);
+    r->final_observation.insert(r->final_observation.end(), bytes, bytes + 4);
+  }
+
+  const Spaces spaces_;
+  Random rng_;
+  int32_t next_frame_ = 1;
+  std::vector<std::vector<int32_t>> episode_;  // [B] frames since the reset
+  std::vector<std::vector<Step>> steps_;       // [B][count]
+};
+
+// An n-step transition worked out the slow way.
+struct Expected {
+  int64_t action = 0;
+  double n_step_return = 0;
+  double discount = 0;
+  Stack next;  // empty: a termination
+};
+
+// nullopt while the window is open or `start` is not to be drawn.
+std::optional<Expected> Window(const History& h, int64_t b, int64_t start,
+                               int n) {
+  if (!h.At(b, start).valid) return std::nullopt;
+  Expected e;
+  e.action = h.At(b, start).action;
+  for (int k = 0; k < n; ++k) {
+    const int64_t step = start + k;
+    if (step == h.count()) return std::nullopt;
+    const History::Step& s = h.At(b, step);
+    if (!s.valid) {  // never the first
+      e.discount = std::pow(kGamma, k);
+      e.next = s.seen;
+      return e;
+    }
+    e.n_step_return += std::pow(kGamma, k) * s.reward;
+    if (s.terminated) return e;
+    if (s.truncated) {
+      e.discount = std::pow(kGamma, k + 1);
+      e.next = s.final_seen;
+      return e;
+    }
+  }
+  e.discount = std::pow(kGamma, n);
+  e.next = h.SeenAt(b, start + n);
+  return e;
+}
+
+v1::DqnConfig Config(int n, int64_t capacity) {
+  v1::DqnConfig config;
+  config.set_discount(kGamma);
+  config.set_n_step(n);
+  config.set_replay_capacity(capacity);
+  return config;
+}
+
+Stack Shown(const Spaces& spaces, const torch::Tensor& observation) {
+  Stack shown(spaces.stack);
+  if (spaces.frames) {
+    std::memcpy(shown.data(), observation.data_ptr(), 4 * spaces.stack);
+  } else {
+    shown[0] = static_cast<int32_t>(observation.item<float>());
+  }
+  return shown;
+}
+
+// Draws often, compares every draw with the slow loop, and expects that
+// everything that may be drawn was.
+void ExpectTheSlowLoops(const Spaces& spaces, const History& h,
+                        const ReplayBuffer& replay, int n, int64_t capacity) {
+  std::map<Stack, Expected> drawable;
+  for (int64_t b = 0; b < kRows; ++b) {
+    for (int64_t start = std::max<int64_t>(0, h.count() - capacity / kRows);
+         start < h.count(); ++start) {
+      if (auto e = Window(h, b, start, n)) drawable[h.At(b, start).seen] = *e;
+    }
+  }
+  Random rng(7);
+  ReplayBatch batch;
+  std::set<Stack> drawn;
+  const int64_t draws = 30 * drawable.size();
+  ASSERT_EQ(replay.Sample(draws, 1, &rng, &batch), !drawable.empty());
+  for (int64_t i = 0; i < draws; ++i) {
+    const Stack seen = Shown(spaces, batch.observation[i]);
+    const auto want = drawable.find(seen);
+    ASSERT_NE(want, drawable.end()) << "frame " << seen.back();
+    drawn.insert(seen);
+    const Expected& e = want->second;
+    ASSERT_EQ(batch.action[i].item<int64_t>(), e.action);
+    ASSERT_NEAR(batch.n_step_return[i].item<double>(), e.n_step_return, 1e-6);
+    ASSERT_NEAR(batch.discount[i].item<double>(), e.discount, 1e-7);
+    ASSERT_EQ(batch.weight[i].item<float>(), 1);
+    if (!e.next.empty()) {
+      ASSERT_EQ(Shown(spaces, batch.next_observation[i]), e.next)
+          << "after frame " << seen.back();
+    }
+  }
+  EXPECT_EQ(drawn.size(), drawable.size());
+}
+
+struct Case {
+  bool frames;
+  int n;
+};
+
+class ReplayTest : public testing::TestWithParam<Case> {
+ protected:
+  Spaces spaces() const {
+    return GetParam().frames ? TinyFrames() : VectorSpaces(1, 4);
+  }
+};
+
+// Over several turns of the ring, with every kind of end, lost transitions, and
+// windows that go on from one rollout to the next.
+TEST_P(ReplayTest, EveryDrawIsTheSlowLoops) {
+  const int64_t capacity = 8 * kRows;
+  History h(spaces(), 3);
+  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  for (int i = 0; i < 12; ++i) {
+    replay.Add(h.Collect());
+    ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
+    if (HasFatalFailure()) FAIL() << "rollout " << i;
+    EXPECT_EQ(replay.size(), std::min(capacity, h.count() * kRows));
+  }
+}
+
+// After a failed collection a row is elsewhere, perhaps in another episode.
+TEST_P(ReplayTest, NothingIsSplicedAfterAFailedCollection) {
+  const int64_t capacity = 100 * kRows;
+  History h(spaces(), 4);
+  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  for (int i = 0; i < 8; ++i) {
+    if (i % 2) h.Lose(i % kRows);
+    replay.Add(h.Collect());
+  }
+  ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
+}
+
+// A straggler's rollout ends short; its last observation opens the next one.
+TEST_P(ReplayTest, WindowsGoOnAfterAShortRollout) {
+  const int64_t capacity = 100 * kRows;
+  History h(spaces(), 4);
+  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  for (int i = 0; i < 8; ++i) {
+    const Rollout brief = h.Collect(2, /*quiet=*/i % 2 == 0);
+    Rollout r = MakeRollout(spaces(), kLength, kRows, /*pinned=*/false);
+    const int64_t shown = brief.observation.size(0);
+    r.observation.narrow(0, 0, shown).copy_(brief.observation);
+    if (r.age.defined()) r.age.narrow(0, 0, 3).copy_(brief.age);
+    r.action.narrow(0, 0, 2).copy_(brief.action);
+    for (auto [to, from] : {std::pair{&r.reward, &brief.reward},
+                            {&r.terminated, &brief.terminated},
+                            {&r.truncated, &brief.truncated},
+                            {&r.valid, &brief.valid}}) {
+      to->narrow(0, 0, 2).copy_(*from);
+    }
+    r.final_step = brief.final_step;
+    r.final_observation = brief.final_observation;
+    replay.Add(r);
+  }
+  ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
+}
+
+INSTANTIATE_TEST_SUITE_P(VectorsAndFrames, ReplayTest,
+                         testing::Values(Case{false, 1}, Case{false, 3},
+                                         Case{false, 7}, Case{true, 1},
+                                         Case{true, 3}));
+
+// gamma^k for k summed rewards, by hand: DI-engine has gamma^(k - 1) at a
+// truncated end.
+TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
+  const Spaces spaces = VectorSpaces(1, 2);
+  ReplayBuffer replay(spaces, 1, Config(3, 100));
+  Rollout r = MakeRollout(spaces, 6, 1, false);
+  r.observation.copy_(torch::arange(7).reshape({7, 1, 1}));
+  r.reward.fill_(1);
+  r.valid.fill_(1);
+  r.truncated[4][0] = 1;
+  const float final_observation = 99;
+  r.final_step = {4};
+  r.final_observation.resize(4);
+  std::memcpy(r.final_observation.data(), &final_observation, 4);
+  replay.Add(r);
+  Random rng(1);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(200, 1, &rng, &batch));
+  const double returns[] = {2.71, 2.71, 2.71, 1.9, 1};
+  const double discounts[] = {0.729, 0.729, 0.729, 0.81, 0.9};
+  const float next[] = {3, 4, 99, 99, 99};
+  std::set<int> starts;
+  for (int i = 0; i < 200; ++i) {
+    const int start = batch.observation[i].item<int>();
+    starts.insert(start);
+    ASSERT_LE(start, 4);  // the window of 5 is open
+    EXPECT_NEAR(batch.n_step_return[i].item<double>(), returns[start], 1e-6);
+    EXPECT_NEAR(batch.discount[i].item<double>(), discounts[start], 1e-7);
+    EXPECT_EQ(batch.next_observation[i].item<float>(), next[start]);
+  }
+  EXPECT_EQ(starts.size(), 5);
+}
+
+TEST(ReplayBufferTest, TheSameSeedDrawsTheSame) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  const auto draw = [&](uint64_t seed) {
+    History h(spaces, 1);
+    ReplayBuffer replay(spaces, kRows, Config(3, 300));
+    for (int i = 0; i < 10; ++i) replay.Add(h.Collect());
+    Random rng(seed);
+    ReplayBatch batch;
+    EXPECT_TRUE(replay.Sample(64, 1, &rng, &batch));
+    return batch.observation;
+  };
+  EXPECT_TRUE(torch::equal(draw(1), draw(1)));
+  EXPECT_FALSE(torch::equal(draw(1), draw(2)));
+}
+
+// How often each start was drawn, against its share by a chi-square test.
+void ExpectShares(const ReplayBuffer& replay,
+                  const std::map<int64_t, double>& share) {
+  const int draws = 20000;
+  Random rng(5);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(draws, 1, &rng, &batch));
+  std::map<int64_t, int> drawn;
+  for (int64_t id : batch.id) ++drawn[id];
+  double square = 0;
+  for (const auto& [id, p] : share) {
+    square += std::pow(drawn[id] - draws * p, 2) / (draws * p);
+  }
+  EXPECT_EQ(drawn.size(), share.size());
+  // Mean f, deviation sqrt(2 f): five deviations.
+  const double f = static_cast<double>(share.size()) - 1;
+  EXPECT_LT(square, f + 5 * std::sqrt(2 * f));
+}
+
+TEST(ReplayBufferTest, WithoutPrioritiesDrawsAreUniform) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  History h(spaces, 1);
+  ReplayBuffer replay(spaces, kRows, Config(1, 300));
+  for (int i = 0; i < 8; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
+  std::map<int64_t, double> share;
+  for (int64_t id = 0; id < 40 * kRows; ++id) share[id] = 1.0 / (40 * kRows);
+  const std::vector<int64_t> ids = {0, 1};
+  const float errors[] = {100, 100};
+  replay.SetErrors(ids, errors);
+  ExpectShares(replay, share);
+}
+
+// Schaul et al. 2016, eq. 1 and section 3.4.
+TEST(ReplayBufferTest, PrioritisedDrawsAndWeights) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  History h(spaces, 1);
+  v1::DqnConfig config = Config(1, 300);
+  config.set_priority_alpha(0.6);
+  ReplayBuffer replay(spaces, kRows, config);
+  for (int i = 0; i < 4; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
+  const int64_t N = 20 * kRows;
+  std::vector<int64_t> ids(N);
+  std::vector<float> errors(N);
+  std::map<int64_t, double> share;
+  double total = 0;
+  for (int64_t i = 0; i < N; ++i) {
+    ids[i] = i;
+    errors[i] = static_cast<float>((i % 7 + 1) * (i % 2 ? -0.3 : 0.3));
+    share[i] = std::pow(std::abs(errors[i]), 0.6);
+    total += share[i];
+  }
+  replay.SetErrors(ids, errors.data());
+  double largest_weight = 0;
+  for (auto& [id, p] : share) {
+    p /= total;
+    largest_weight = std::max(largest_weight, std::pow(N * p, -0.4));
+  }
+  ExpectShares(replay, share);
+  Random rng(2);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(500, 0.4, &rng, &batch));
+  for (int i = 0; i < 500; ++i) {
+    EXPECT_NEAR(batch.weight[i].item<double>(),
+                std::pow(N * share[batch.id[i]], -0.4) / largest_weight, 1e-5);
+  }
+  // What comes in is drawn like the most surprising so far.
+  replay.Add(h.Collect(kLength, /*quiet=*/true));
+  const double newest = std::pow(7 * 0.3, 0.6);
+  for (auto& [id, p] : share)
+    p = p * total / (total + kLength * kRows * newest);
+  for (int64_t id = N; id < N + kLength * kRows; ++id) {
+    share[id] = newest / (total + kLength * kRows * newest);
+  }
+  ExpectShares(replay, share);
+}
+
+TEST(ReplayBufferTest, NothingIsDrawnBeforeAWindowIsClosed) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  History h(spaces, 1);
+  ReplayBuffer replay(spaces, kRows, Config(3, 300));
+  Random rng(5);
+  const Random::State before = rng.state();
+  ReplayBatch batch;
+  EXPECT_FALSE(replay.Sample(4, 1, &rng, &batch));
+  replay.Add(h.Collect(2, /*quiet=*/true));
+  EXPECT_FALSE(replay.Sample(4, 1, &rng, &batch));
+  EXPECT_EQ(rng.state(), before);
+  replay.Add(h.Collect(1, /*quiet=*/true));
+  EXPECT_TRUE(replay.Sample(4, 1, &rng, &batch));
+}
+
+int64_t ResidentBytes() {
+  int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Kept four times over, stacks would need 2.8 GB.
+TEST(ReplayBufferTest, AHundredThousandAtariTransitionsTakeLessThan800MB) {
+  const Spaces spaces = AtariSpaces(6);
+  const int64_t B = 8, T = 250;
+  const int64_t before = ResidentBytes();
+  ReplayBuffer replay(spaces, B, Config(3, 100000));
+  Rollout r = MakeRollout(spaces, T, B, false);
+  r.valid.fill_(1);
+  while (replay.size() < 100000) replay.Add(r);
+  replay.Add(r);
+  const int64_t grown = ResidentBytes() - before;
+  RecordProperty("resident_bytes", std::to_string(grown));
+  EXPECT_LT(grown, 800'000'000);
+  EXPECT_GT(grown, 100000 * 84 * 84);  // it was really filled
+  EXPECT_LT(replay.bytes(), 800'000'000);
+}
+
+}  // namespace
+}  // namespace flotilla
