@@ -166,27 +166,27 @@ TEST(RolloutsAheadTest, ALagAtTheLimitIsKept) {
 TEST(RolloutsAheadTest, AFenceEndsEveryWaitAndTheNextGenerationGoesOn) {
   for (const bool deterministic_lag : {false, true}) {
     Learner learner(Config(deterministic_lag));
+    int64_t u = 0;
     for (int generation = 0; generation < 3; ++generation) {
       std::thread fencing([&] {
         learner.AwaitRollouts(1 + learner.decided / (kT * kB));
         learner.fence.request_stop();
       });
       absl::Status status;
-      for (int64_t u = 0; status.ok(); ++u) {
-        status = learner.source->Next(u, nullptr).status();
-      }
+      while (status.ok()) status = learner.source->Next(u++, nullptr).status();
       fencing.join();
       EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
       learner.source->End();
       const int64_t decided = learner.decided;
-      learner.version = 40;
+      learner.version = u = 40 * (generation + 1);
       learner.fence = std::stop_source();
       learner.source->Begin(/*rank=*/0, learner.fence.get_token());
       EXPECT_EQ(learner.decided, decided);  // nobody plays without a policy
-      const auto got = learner.source->Next(40, nullptr);
+      const auto got = learner.source->Next(u, nullptr);
       ASSERT_TRUE(got.ok()) << got.status();
-      EXPECT_EQ(got->rollout->policy_version, 40);
-      EXPECT_TRUE((got->rollout->value == 40).all().item<bool>());
+      EXPECT_EQ(got->rollout->policy_version, u);
+      EXPECT_TRUE((got->rollout->value == u).all().item<bool>());
+      ++u;
     }
   }
 }
