@@ -28,6 +28,14 @@ namespace flotilla {
 // With one minibatch, losses/policy_loss is minus the mean advantage.
 // Minibatches and metrics: see policy_gradient.h.
 //
+// Measured on two shared cores, environment steps until an evaluation of 100
+// episodes reached 475, seeds 1 to 3 (`flotilla train cartpole_impala
+// --nproc-per-node N --set seed=S`, and cartpole_appo):
+//
+//             1 learner                    2 learners
+//   IMPALA    152,960  272,640  251,520    487,680  947,200  650,240
+//   APPO      196,608  135,168  157,696    364,544  286,720  368,640
+//
 // Errors: kUnimplemented for a recurrent model.
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeImpala(
     const v1::RunConfig& config, const Spaces& spaces, torch::Device device);
