@@ -101,7 +101,9 @@ TEST(DqnTest, TheSameSeedTwiceGivesTheSameBits) {
 
 TEST(DqnTest, EveryOptionMatters) {
   v1::RunConfig base = Config();
-  base.mutable_optimizer()->set_learning_rate(1e-2);  // so that targets differ
+  // So that the network and its target come to prefer different actions.
+  base.mutable_optimizer()->set_learning_rate(3e-2);
+  base.mutable_dqn()->set_target_update_every(1000);
   const torch::Tensor plain = Train(base, 5);
   for (const char* change :
        {"discount: 0.5", "n_step: 1", "double_q: false", "batch_size: 8",
