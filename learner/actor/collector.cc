@@ -179,7 +179,8 @@ absl::StatusOr<EnvPool::Event> Collector::Receive(
   }
   // The transition into t was lost, or there was none.
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
-  Forget(first, rows);
+  // What comes late goes on where its rows were.
+  if (!late) Forget(slot, /*all=*/*event != EnvPool::Event::kStep);
   if (t > 0) {
     const int64_t at = (t - 1) * rows_ + first;
     std::memset(r->valid.data_ptr<uint8_t>() + at, 0, rows);
@@ -243,7 +244,6 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   for (const v1::RowError& error : batch.error()) {
     r->valid.data_ptr<uint8_t>()[at + error.row()] = 0;
     terminated[error.row()] = truncated[error.row()] = 0;
-    Forget(first + error.row(), 1);
     if (spaces_.frames) {
       r->age.data_ptr<uint8_t>()[t * rows_ + first + error.row()] = 0;
     }
@@ -255,13 +255,22 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   if (bootstrap_truncation_ && batch.final_row_size() > 0) {
     Bootstrap(slot, t, policy, r);
   }
-  for (int64_t i = 0; state_size_ > 0 && i < rows; ++i) {
-    if (ended_[i]) Forget(first + i, 1);
-  }
+  Forget(slot, /*all=*/false);
 }
 
-void Collector::Forget(int64_t row, int64_t count) {
-  std::fill_n(state_.begin() + row * state_size_, count * state_size_, 0.0f);
+// Of the slot's rows, those whose episode has ended or failed, or all.
+void Collector::Forget(int slot, bool all) {
+  const v1::StepBatch& batch = pool_->batch(slot);
+  const int64_t S = state_size_;
+  float* state = state_.data() + pool_->first_row(slot) * S;
+  for (int64_t i = 0; S > 0 && i < pool_->rows_per_slot(); ++i) {
+    if (all || batch.terminated()[i] || batch.truncated()[i]) {
+      std::fill_n(state + i * S, S, 0.0f);
+    }
+  }
+  for (const v1::RowError& error : batch.error()) {
+    std::fill_n(state + error.row() * S, S, 0.0f);
+  }
 }
 
 // Each final observation whose episode a time limit ended, and its value.

@@ -84,7 +84,7 @@ class Collector {
   void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
   Observations Observe(int slot, int64_t t, const Rollout& r);
   void SendActions(int slot, int64_t t, const Rollout& r);
-  void Forget(int64_t row, int64_t count);
+  void Forget(int slot, bool all);
 
   EnvPool* const pool_;
   Normalizer* const normalizer_;

@@ -9,8 +9,25 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Views of every step, made in one call.
-std::vector<Tensor> Steps(const Tensor& all) { return all.unbind(0); }
+// Calls `run(first, rows)` for shares of B independent sequences, each on a
+// thread of its own for all T steps: to join threads at every small product
+// takes longer than the product.
+template <typename Run>
+void ForSequences(const Tensor& input, const Run& run) {
+  const int64_t T = input.size(0), B = input.size(1);
+  if (T == 1 || !input.is_cpu()) return run(0, B);
+  const int64_t threads = at::get_num_threads();
+  at::parallel_for(0, B, (B + threads - 1) / threads,
+                   [&](int64_t first, int64_t end) {
+                     at::NoGradGuard no_grad;
+                     run(first, end - first);
+                   });
+}
+
+// Views of every step of rows [first, first + rows), made in one call.
+std::vector<Tensor> Steps(const Tensor& all, int64_t first, int64_t rows) {
+  return all.narrow(1, first, rows).unbind(0);
+}
 
 // What a forward pass leaves for the backward one.
 struct Trace {
@@ -23,8 +40,8 @@ struct Trace {
 };
 
 Trace MakeTrace(int64_t gates, const Tensor& input, const Tensor& weight_ih,
-                const Tensor& weight_hh, const Tensor& bias) {
-  const int64_t T = input.size(0), B = input.size(1), H = weight_hh.size(1);
+                const Tensor& bias, const Tensor& state, int64_t H) {
+  const int64_t T = input.size(0), B = input.size(1);
   Trace trace;
   // The input's part of every step, in one product.
   trace.gates = at::addmm(bias, input.flatten(0, 1), weight_ih.t())
@@ -32,75 +49,89 @@ Trace MakeTrace(int64_t gates, const Tensor& input, const Tensor& weight_ih,
   trace.h_before = at::empty({T, B, H}, input.options());
   trace.extra = at::empty_like(trace.h_before);
   trace.output = at::empty_like(trace.h_before);
+  trace.state = state.clone();
   return trace;
 }
 
 // i, f, o = sigmoid; g = tanh; c' = f c + i g; h' = o tanh(c').
 Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
                   const Tensor& state, const Tensor& keep) {
-  const int64_t T = input.size(0), B = input.size(1), H = w.weight_hh.size(1);
+  const int64_t T = input.size(0), H = w.weight_hh.size(1);
   Trace trace =
-      MakeTrace(4, input, w.weight_ih, w.weight_hh, w.bias_ih + w.bias_hh);
+      MakeTrace(4, input, w.weight_ih, w.bias_ih + w.bias_hh, state, H);
   trace.tanh_c = at::empty_like(trace.output);
   const Tensor recurrent = w.weight_hh.t();
-  Tensor h = state.narrow(1, 0, H);
-  Tensor c = state.narrow(1, H, H).clone();
-  const auto keeps = Steps(keep), gates = Steps(trace.gates),
-             befores = Steps(trace.h_before), c_befores = Steps(trace.extra),
-             tanhs = Steps(trace.tanh_c), outputs = Steps(trace.output);
-  for (int64_t t = 0; t < T; ++t) {
-    Tensor h_before = befores[t], c_before = c_befores[t];
-    Tensor tanh_c = tanhs[t], output = outputs[t];
-    at::mul_out(h_before, h, keeps[t]);
-    at::mul_out(c_before, c, keeps[t]);
-    gates[t].view({B, 4 * H}).addmm_(h_before, recurrent);
-    gates[t].narrow(1, 0, 2).sigmoid_();
-    const Tensor i = gates[t].select(1, 0), f = gates[t].select(1, 1);
-    const Tensor g = gates[t].select(1, 2).tanh_();
-    const Tensor o = gates[t].select(1, 3).sigmoid_();
-    at::mul_out(c, f, c_before).addcmul_(i, g);
-    at::tanh_out(tanh_c, c);
-    h = at::mul_out(output, o, tanh_c);
-  }
-  trace.state = at::cat({h, c}, 1);
+  ForSequences(input, [&](int64_t first, int64_t rows) {
+    const Tensor last = trace.state.narrow(0, first, rows);
+    Tensor h = last.narrow(1, 0, H), c = last.narrow(1, H, H);
+    const auto keeps = Steps(keep, first, rows),
+               gates = Steps(trace.gates, first, rows),
+               befores = Steps(trace.h_before, first, rows),
+               c_befores = Steps(trace.extra, first, rows),
+               tanhs = Steps(trace.tanh_c, first, rows),
+               outputs = Steps(trace.output, first, rows);
+    for (int64_t t = 0; t < T; ++t) {
+      Tensor h_before = befores[t], c_before = c_befores[t];
+      Tensor tanh_c = tanhs[t], output = outputs[t];
+      at::mul_out(h_before, h, keeps[t]);
+      at::mul_out(c_before, c, keeps[t]);
+      gates[t].view({rows, 4 * H}).addmm_(h_before, recurrent);
+      gates[t].narrow(1, 0, 2).sigmoid_();
+      const Tensor i = gates[t].select(1, 0), f = gates[t].select(1, 1);
+      const Tensor g = gates[t].select(1, 2).tanh_();
+      const Tensor o = gates[t].select(1, 3).sigmoid_();
+      at::mul_out(c, f, c_before).addcmul_(i, g);
+      at::tanh_out(tanh_c, c);
+      h = at::mul_out(output, o, tanh_c);
+    }
+    last.narrow(1, 0, H).copy_(h);
+  });
   return trace;
 }
 
 // r, z = sigmoid; n = tanh(x_n + r (W_hn h + b_hn)); h' = (1 - z) n + z h.
 Trace GruForward(const RecurrentWeights& w, const Tensor& input,
                  const Tensor& state, const Tensor& keep) {
-  const int64_t T = input.size(0), B = input.size(1), H = w.weight_hh.size(1);
-  Trace trace = MakeTrace(3, input, w.weight_ih, w.weight_hh, w.bias_ih);
+  const int64_t T = input.size(0), H = w.weight_hh.size(1);
+  Trace trace = MakeTrace(3, input, w.weight_ih, w.bias_ih, state, H);
   const Tensor recurrent = w.weight_hh.t();
-  Tensor h = state;
-  Tensor from_h = at::empty({B, 3 * H}, input.options());
-  const Tensor from_h_gates = from_h.view({B, 3, H});
-  const auto keeps = Steps(keep), gates = Steps(trace.gates),
-             befores = Steps(trace.h_before), extras = Steps(trace.extra),
-             outputs = Steps(trace.output);
-  for (int64_t t = 0; t < T; ++t) {
-    Tensor h_before = befores[t], output = outputs[t], extra = extras[t];
-    at::mul_out(h_before, h, keeps[t]);
-    at::addmm_out(from_h, w.bias_hh, h_before, recurrent);
-    gates[t].narrow(1, 0, 2).add_(from_h_gates.narrow(1, 0, 2)).sigmoid_();
-    const Tensor r = gates[t].select(1, 0), z = gates[t].select(1, 1);
-    extra.copy_(from_h_gates.select(1, 2));
-    const Tensor n = gates[t].select(1, 2).addcmul_(r, extra).tanh_();
-    h = at::lerp_out(output, n, h_before, z);
-  }
-  trace.state = h.clone();
+  ForSequences(input, [&](int64_t first, int64_t rows) {
+    const Tensor last = trace.state.narrow(0, first, rows);
+    Tensor h = last;
+    Tensor from_h = at::empty({rows, 3 * H}, input.options());
+    const Tensor from_h_gates = from_h.view({rows, 3, H});
+    const auto keeps = Steps(keep, first, rows),
+               gates = Steps(trace.gates, first, rows),
+               befores = Steps(trace.h_before, first, rows),
+               extras = Steps(trace.extra, first, rows),
+               outputs = Steps(trace.output, first, rows);
+    for (int64_t t = 0; t < T; ++t) {
+      Tensor h_before = befores[t], output = outputs[t], extra = extras[t];
+      at::mul_out(h_before, h, keeps[t]);
+      at::addmm_out(from_h, w.bias_hh, h_before, recurrent);
+      gates[t].narrow(1, 0, 2).add_(from_h_gates.narrow(1, 0, 2)).sigmoid_();
+      const Tensor r = gates[t].select(1, 0), z = gates[t].select(1, 1);
+      extra.copy_(from_h_gates.select(1, 2));
+      const Tensor n = gates[t].select(1, 2).addcmul_(r, extra).tanh_();
+      h = at::lerp_out(output, n, h_before, z);
+    }
+    last.copy_(h);
+  });
   return trace;
 }
 
 // Gradients of input and weights from those of the gates before activation: of
 // the part that comes from the input, and of the part that comes from h.
-variable_list WeightGradients(const Tensor& from_input, const Tensor& from_h,
-                              const Tensor& input, const Tensor& h_before,
-                              const Tensor& weight_ih) {
+variable_list Gradients(const Tensor& from_input, const Tensor& from_h,
+                        const Tensor& input, const Tensor& h_before,
+                        const Tensor& weight_ih) {
   return {at::mm(from_input, weight_ih).view(input.sizes()),
           at::mm(from_input.t(), input.flatten(0, 1)),
-          at::mm(from_h.t(), h_before.flatten(0, 1)), from_input.sum(0),
-          from_h.sum(0)};
+          at::mm(from_h.t(), h_before.flatten(0, 1)),
+          from_input.sum(0),
+          from_h.sum(0),
+          Tensor(),
+          Tensor()};
 }
 
 class Lstm : public torch::autograd::Function<Lstm> {
@@ -128,28 +159,31 @@ class Lstm : public torch::autograd::Function<Lstm> {
     const Tensor factor = at::stack({g * i * (1 - i), c_before * f * (1 - f),
                                      i * (1 - g * g), tanh_c * o * (1 - o)},
                                     2);
-    const auto into_c = Steps(o * (1 - tanh_c * tanh_c));
-    const auto forget = Steps(f * keep);
+    const Tensor into_c = o * (1 - tanh_c * tanh_c);
+    const Tensor forget = f * keep;
     const Tensor gradient = at::empty({T, B, 4, H}, input.options());
-    const auto dgates = Steps(gradient), factors = Steps(factor),
-               keeps = Steps(keep), douts = Steps(grads[0]);
-    Tensor dh = at::zeros({B, H}, input.options());
-    const Tensor dc = at::zeros_like(dh);
-    for (int64_t t = T - 1; t >= 0; --t) {
-      dh.add_(douts[t]);
-      dc.addcmul_(dh, into_c[t]);
-      Tensor from_c = dgates[t].narrow(1, 0, 3),
-             from_h = dgates[t].select(1, 3);
-      at::mul_out(from_c, dc.unsqueeze(1), factors[t].narrow(1, 0, 3));
-      at::mul_out(from_h, dh, factors[t].select(1, 3));
-      dc.mul_(forget[t]);
-      at::mm_out(dh, dgates[t].view({B, 4 * H}), weight_hh).mul_(keeps[t]);
-    }
+    ForSequences(input, [&](int64_t first, int64_t rows) {
+      const auto dgates = Steps(gradient, first, rows),
+                 factors = Steps(factor, first, rows),
+                 into_cs = Steps(into_c, first, rows),
+                 forgets = Steps(forget, first, rows),
+                 keeps = Steps(keep, first, rows),
+                 douts = Steps(grads[0], first, rows);
+      Tensor dh = at::zeros({rows, H}, input.options());
+      const Tensor dc = at::zeros_like(dh);
+      for (int64_t t = T - 1; t >= 0; --t) {
+        dh.add_(douts[t]);
+        dc.addcmul_(dh, into_cs[t]);
+        Tensor from_c = dgates[t].narrow(1, 0, 3);
+        Tensor from_h = dgates[t].select(1, 3);
+        at::mul_out(from_c, dc.unsqueeze(1), factors[t].narrow(1, 0, 3));
+        at::mul_out(from_h, dh, factors[t].select(1, 3));
+        dc.mul_(forgets[t]);
+        at::mm_out(dh, dgates[t].view({rows, 4 * H}), weight_hh).mul_(keeps[t]);
+      }
+    });
     const Tensor flat = gradient.view({T * B, 4 * H});
-    variable_list result =
-        WeightGradients(flat, flat, input, saved[5], weight_ih);
-    result.insert(result.end(), {Tensor(), Tensor()});
-    return result;
+    return Gradients(flat, flat, input, saved[5], weight_ih);
   }
 };
 
@@ -179,25 +213,26 @@ class Gru : public torch::autograd::Function<Gru> {
                                     2);
     const Tensor gradient = at::empty({T, B, 3, H}, input.options());
     const Tensor dhs = at::empty({T, B, H}, input.options());
-    const auto dgates = Steps(gradient), factors = Steps(factor),
-               keeps = Steps(keep), douts = Steps(grads[0]), zs = Steps(z),
-               dh_steps = Steps(dhs);
-    Tensor carried = at::zeros({B, H}, input.options());
-    for (int64_t t = T - 1; t >= 0; --t) {
-      Tensor dh = dh_steps[t], dgate = dgates[t];
-      at::add_out(dh, carried, douts[t]);
-      at::mul_out(dgate, dh.unsqueeze(1), factors[t]);
-      at::mul_out(carried, dh, zs[t]);
-      carried.addmm_(dgate.view({B, 3 * H}), weight_hh).mul_(keeps[t]);
-    }
+    ForSequences(input, [&](int64_t first, int64_t rows) {
+      const auto dgates = Steps(gradient, first, rows),
+                 factors = Steps(factor, first, rows),
+                 keeps = Steps(keep, first, rows),
+                 douts = Steps(grads[0], first, rows),
+                 zs = Steps(z, first, rows), dh_steps = Steps(dhs, first, rows);
+      Tensor carried = at::zeros({rows, H}, input.options());
+      for (int64_t t = T - 1; t >= 0; --t) {
+        Tensor dh = dh_steps[t], dgate = dgates[t];
+        at::add_out(dh, carried, douts[t]);
+        at::mul_out(dgate, dh.unsqueeze(1), factors[t]);
+        at::mul_out(carried, dh, zs[t]);
+        carried.addmm_(dgate.view({rows, 3 * H}), weight_hh).mul_(keeps[t]);
+      }
+    });
     // The new gate's input part is not multiplied by r.
     const Tensor from_input = gradient.clone();
     from_input.select(2, 2).copy_(dhs * into_n);
-    variable_list result = WeightGradients(from_input.view({T * B, 3 * H}),
-                                           gradient.view({T * B, 3 * H}), input,
-                                           h_before, weight_ih);
-    result.insert(result.end(), {Tensor(), Tensor()});
-    return result;
+    return Gradients(from_input.view({T * B, 3 * H}),
+                     gradient.view({T * B, 3 * H}), input, h_before, weight_ih);
   }
 };
 

@@ -95,9 +95,9 @@ TEST(ActorCriticTest, ResnetIsTorchsModules) {
 TEST(ActorCriticTest, RecurrentLayersAreCleanRls) {
   v1::ModelConfig config;
   config.set_recurrent(v1::LSTM);
-  ActorCritic net = MakeNet(AtariSpaces(4), config);
-  EXPECT_EQ(net.num_parameters(),
+  EXPECT_EQ(MakeNet(AtariSpaces(4), config).num_parameters(),
             1684128 + 4 * 128 * (512 + 128 + 2) + 129 * (4 + 1));
+  ActorCritic net = MakeNet(VectorSpaces(4, 2), config);
   EXPECT_EQ(net.state_size(), 2 * 128);
   net.Initialize(1);
   int seen = 0;

@@ -138,6 +138,22 @@ TEST_P(RecurrentTest, StepsOneAtATimeEqualAllAtOnce) {
   EXPECT_TRUE(torch::allclose(state, whole.state, 0, 1e-12));
 }
 
+// A sequence does not know how the others are shared out.
+TEST_P(RecurrentTest, HowManyThreadsDoesNotMatter) {
+  Problem p(GetParam());
+  p.Reset();
+  const int before = at::get_num_threads();
+  std::vector<Tensor> outputs;
+  for (int threads : {1, 2, 5}) {
+    at::set_num_threads(threads);
+    torch::NoGradGuard no_grad;
+    outputs.push_back(p.Run().output);
+  }
+  at::set_num_threads(before);
+  EXPECT_TRUE(torch::allclose(outputs[1], outputs[0], 0, 1e-14));
+  EXPECT_TRUE(torch::allclose(outputs[2], outputs[0], 0, 1e-14));
+}
+
 TEST_P(RecurrentTest, WeightsAreTorchs) {
   Problem p(GetParam());
   auto take = [&](auto module) {
