@@ -142,7 +142,8 @@ function(flotilla_test name)
   foreach(label IN LISTS arg_LABELS)
     flotilla_part(tests_${label} ${name})
   endforeach()
-  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "${arg_ENVIRONMENT}")
+  # Torch's threads spin while they wait: tests side by side would starve each other.
+  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "OMP_NUM_THREADS=1;${arg_ENVIRONMENT}")
 endfunction()
 
 # flotilla_pytest(name file_test.py [LABELS label...] [TIMEOUT seconds]

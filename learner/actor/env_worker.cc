@@ -76,6 +76,8 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   hello.set_offer_shared_memory(local && options.env.shared_memory());
   EnvStreamOptions stream;
   stream.credentials = options.credentials;
+  // A leased server that is gone is to be noticed soon: there may be others.
+  if (!local) stream.connect_timeout = absl::Seconds(5);
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   return OpenEnvStream(address, std::move(hello), stream);

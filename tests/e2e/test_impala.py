@@ -78,7 +78,9 @@ def test_a_killed_env_worker_is_replaced(sandbox):
     job = sandbox.train(
         sandbox.config("cartpole_impala"), "--nproc-per-node", 2, "--set", "env.num_workers=2", "--set", total(1500),
     )  # fmt: skip
-    status = job.await_update(20)
+    status = job.await_status(
+        lambda s: s.update >= 20 and all(learner.env_worker for learner in s.learner), "update 20, workers told"
+    )
     os.kill(status.learner[1].env_worker[0].pid, signal.SIGKILL)
     result = job.succeeds()
     assert result["status"] == "completed"

@@ -63,7 +63,7 @@ def test_a_dry_run_works_the_sizes_out(sandbox):
     assert rows["env workers"][:2] == ["1", "2"]
     assert rows["ranks here"][0] == "0-1 of 2"
     # 9,765.6 batches: the last one is made whole, so that no step is left out.
-    assert rows["updates"][:2] == ["9,766", "for 10,000,000 steps"]
+    assert rows["updates"][:2] == ["9,766", "for 10,000,000 steps: 9,765 and one that passes them"]
     rows = table(sandbox, *words, "--set", "total_env_steps=9999360")
     assert rows["updates"][0] == "9,765"
 

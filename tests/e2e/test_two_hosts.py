@@ -1,5 +1,6 @@
 """Two launchers and an env server on three hosts: network namespaces on one switch."""
 
+import json
 import os
 import subprocess
 import time
@@ -58,14 +59,12 @@ def said(run_dir, launchers):
     return "\n".join(parts)
 
 
-def grpcurl_status(hosts, sandbox, address):
-    """The coordinator's answer, asked from host 0."""
+def status(hosts, sandbox, address):
+    """What `flotilla status` says, asked from host 0."""
     asked = subprocess.run(
         [*hosts.prefix(0), str(BIN / "flotilla"), "status", f"--coordinator={address}", "--insecure", "--json"],
         cwd=sandbox.folder, env=sandbox.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
-    import json
-
     return json.loads(asked.stdout) if asked.returncode == 0 else {}
 
 
@@ -99,7 +98,7 @@ def test_a_host_that_was_cut_off_comes_back(sandbox, hosts, start):
     )  # fmt: skip
 
     def update():
-        return int(grpcurl_status(hosts, sandbox, start.address).get("update", 0))
+        return int(status(hosts, sandbox, start.address).get("update", 0))
 
     poll(lambda: update() >= 20, "update 20", 60)
     hosts.unplug(1)
@@ -108,5 +107,6 @@ def test_a_host_that_was_cut_off_comes_back(sandbox, hosts, start):
     result = both_succeed(run_dir, launchers)
     # Every update is counted once.
     assert result["global_steps"] == result["updates"] * 2 * 64 * 32
-    assert result["status"] == "completed" and result["eval_mean_return"] > 100
+    # What it had learned was not lost: it is solved, if only by the last evaluation.
+    assert result["status"] in ("completed", "solved") and result["eval_mean_return"] > 100
     assert result["restarts"]["learner"] == 0, said(run_dir, launchers)

@@ -212,7 +212,6 @@ TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
 
   const std::string first = "unix:" + folder.path() + "/first";
   auto server = StartServer(first);
-  leases.Offer("nobody", "unix:" + folder.path() + "/nobody");
   leases.Offer("first", first);
   AwaitEvent(pool.get(), 1, EnvPool::Event::kReset);
   Act(pool.get(), 1);
