@@ -5,7 +5,7 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kFirstPause = absl::Seconds(1);
+constexpr absl::Duration kSecondPause = absl::Seconds(1);
 constexpr absl::Duration kLongestPause = absl::Seconds(30);
 
 }  // namespace
@@ -15,9 +15,9 @@ std::optional<absl::Duration> RestartBudget::Charge(absl::Time now) {
     recent_.pop_front();
   }
   if (static_cast<int>(recent_.size()) >= most_) return std::nullopt;
-  absl::Duration pause = kFirstPause;
+  absl::Duration pause = absl::ZeroDuration();
   for (size_t i = 0; i < recent_.size(); ++i) {
-    pause = std::min(pause * 2, kLongestPause);
+    pause = std::clamp(pause * 2, kSecondPause, kLongestPause);
   }
   recent_.push_back(now);
   ++total_;

@@ -1,5 +1,9 @@
 #include "launcher/status_poller.h"
 
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
 namespace flotilla {
 namespace {
 
@@ -24,11 +28,21 @@ std::optional<v1::Status> StatusPoller::Latest() const {
   return latest_;
 }
 
+absl::Duration StatusPoller::AnsweredFor() const {
+  MutexLock lock(&mu_);
+  return std::max(absl::ZeroDuration(), absl::Now() - answers_since_);
+}
+
 void StatusPoller::Run() {
   for (;;) {
     absl::StatusOr<v1::Status> status = calls_->GetStatus(kCallTimeout);
     MutexLock lock(&mu_);
-    if (status.ok()) latest_ = *std::move(status);
+    if (status.ok()) {
+      latest_ = *std::move(status);
+      answers_since_ = std::min(answers_since_, absl::Now());
+    } else {
+      answers_since_ = absl::InfiniteFuture();
+    }
     if (stop_) return;
     lock.WaitFor(&wake_, interval_);
     if (stop_) return;

@@ -26,6 +26,9 @@ class StatusPoller {
   // The newest answer; nullopt before the first one. Never blocks.
   std::optional<v1::Status> Latest() const;
 
+  // For how long every call has been answered; zero if the last one was not.
+  absl::Duration AnsweredFor() const;
+
  private:
   void Run();
 
@@ -36,6 +39,7 @@ class StatusPoller {
   std::condition_variable wake_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<v1::Status> latest_ ABSL_GUARDED_BY(mu_);
+  absl::Time answers_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   std::thread thread_;  // last: it uses the others
 };
 

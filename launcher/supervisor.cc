@@ -49,6 +49,7 @@ struct Supervisor::Slot {
   std::unique_ptr<Subprocess> process;  // null: not running
   std::optional<absl::Time> restart_at;
   std::optional<int> exit_code;  // it is done, and how
+  bool killed = false;           // it was given up
   int starts = 0;
 };
 
@@ -94,6 +95,7 @@ SupervisorResult Supervisor::Run() {
 
 void Supervisor::Start(Slot* slot) {
   slot->restart_at.reset();
+  slot->killed = false;
   const bool replaces = slot->starts > 0;
   const bool alone =
       replaces && std::none_of(slots_.begin(), slots_.end(), [](const auto& s) {
@@ -118,7 +120,14 @@ void Supervisor::Start(Slot* slot) {
 void Supervisor::Reap(Slot* slot) {
   if (slot->process == nullptr) return;
   const std::optional<Subprocess::Exit> exit = slot->process->Poll();
-  if (!exit) return;
+  if (!exit) {
+    if (!slot->killed &&
+        options_.given_up(slot->index, slot->process->pid())) {
+      slot->killed = true;
+      slot->process->Signal(SIGKILL, true);
+    }
+    return;
+  }
   slot->process.reset();
   const bool orderly = exit->signal == 0 && (exit->code == kLearnerDone ||
                                              exit->code == kLearnerPreempted ||
@@ -151,9 +160,9 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
   const bool others_done = std::any_of(
       slots_.begin(), slots_.end(),
       [](const auto& other) { return other->exit_code == kLearnerDone; });
-  if (others_done) {
-    Fail(kLearnerFailed,
-         RootCause(absl::StrCat(died, " after others had finished the run")));
+  if (others_done) {  // they waited for the result to be written
+    options_.notice(absl::StrCat(died, " after the run had ended"));
+    slot->exit_code = kLearnerFailed;
     return;
   }
   const std::optional<absl::Duration> pause = slot->budget.Charge(absl::Now());
@@ -171,7 +180,11 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
   const std::string words = FirstLine(options_.error_path(slot->index));
   options_.notice(absl::StrCat(
       died, words.empty() ? "" : absl::StrCat(": ", words),
-      "; starting it again in ", absl::FormatDuration(*pause), " (restart ",
+      "; starting it again",
+      *pause > absl::ZeroDuration()
+          ? absl::StrCat(" in ", absl::FormatDuration(*pause))
+          : "",
+      " (restart ",
       slot->budget.total(), "; log: ", options_.log_path(slot->index), ")"));
   slot->restart_at = absl::Now() + *pause;
 }

@@ -1,6 +1,8 @@
 #ifndef FLOTILLA_LAUNCHER_SUPERVISOR_H_
 #define FLOTILLA_LAUNCHER_SUPERVISOR_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,6 +55,12 @@ struct SupervisorOptions {
   std::function<int()> stop_signal = [] { return 0; };
   std::function<bool()> stop_now = [] { return false; };
 
+  // Whether the run has given up learner `index`, whose process is `pid`: one
+  // that is stopped or stuck lives and is of no use. It is killed.
+  std::function<bool(int index, pid_t pid)> given_up = [](int, pid_t) {
+    return false;
+  };
+
   // Run all the time, about 50 times a second: what else has to be watched.
   // An error ends the job.
   std::function<absl::Status()> tick = [] { return absl::OkStatus(); };
@@ -73,6 +81,7 @@ struct SupervisorResult {
 //   a learner dies    -> started again after a pause, same name, next
 //                        incarnation, until its budget is spent; then all are
 //                        killed and the earliest failure is the root cause
+//   one is given up   -> killed: that is a death
 //   SIGINT, SIGTERM,  -> forwarded once to all; they save and exit with 130 or
 //   SIGUSR1              75; SIGKILL for those that take longer than
 //                        save_and_stop, or at once at a second SIGINT

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/coordinator_process.h"
@@ -186,12 +187,34 @@ class Job {
     };
     options.stop_signal = [this] { return signals_.first_signal(); };
     options.stop_now = [this] { return signals_.StopNow().stop_requested(); };
+    options.given_up = [this](int i, pid_t pid) { return GivenUp(i, pid); };
     options.tick = [this] {
-      progress_.Show(poller_->Latest(), absl::Now());
+      latest_ = poller_->Latest();
+      progress_.Show(latest_, absl::Now());
       return coordinator_ == nullptr ? absl::OkStatus() : coordinator_->Check();
     };
     options.notice = [this](const std::string& line) { progress_.Say(line); };
     return options;
+  }
+
+  // The coordinator has heard nothing of it. That may be the network's fault:
+  // where this launcher was cut off too, the learner gets the time to come back.
+  bool GivenUp(int index, pid_t pid) {
+    const absl::Duration patience =
+        absl::Seconds(job_.config.distributed().dead_after_seconds());
+    if (!latest_ || poller_->AnsweredFor() < patience) return false;
+    const std::string id = MemberId(job_.topology, index);
+    for (const v1::LearnerStatus& learner : latest_->learner()) {
+      if (learner.id() != id || learner.pid() != pid ||
+          learner.state() != "dead") {
+        continue;
+      }
+      progress_.Say(absl::StrFormat(
+          "learner %d (process %d) has been silent for %.0f s: killing it",
+          RankOf(index), pid, learner.last_heartbeat_seconds()));
+      return true;
+    }
+    return false;
   }
 
   SubprocessOptions LearnerCommand(const LearnerStart& start) const {
@@ -318,6 +341,7 @@ class Job {
   std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
   std::unique_ptr<CoordinatorCalls> calls_;
   StatusPoller* poller_ = nullptr;
+  std::optional<v1::Status> latest_;  // at this tick
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "learner/evaluate_main.h"
+#include "learner/runtime.h"
 #include "learner/torch.h"
 #include "learner/trainer.h"
 #include "services/base/config.h"
@@ -142,6 +143,7 @@ int CodeFor(const absl::Status& status) {
 }
 
 int Main() {
+  KeepMemory();
   auto signals = ShutdownSignals::Install();
   if (!signals.ok()) {
     std::fprintf(stderr, "%s\n", signals.status().ToString().c_str());

@@ -1,5 +1,7 @@
 #include "learner/runtime.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <thread>
 
@@ -37,6 +39,11 @@ absl::StatusOr<torch::Device> ChooseDevice(const v1::RuntimeConfig& config,
         " GPUs; use --set runtime.device=cpu, or fewer learners on this node"));
   }
   return torch::Device(torch::kCUDA, index);
+}
+
+void KeepMemory() {
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, -1);
 }
 
 void SetThreads(const v1::RunConfig& config, int local_world_size) {

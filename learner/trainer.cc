@@ -66,8 +66,9 @@ class Trainer {
   void MaybeSave();
   Snapshot SnapshotNow();
   std::optional<Outcome> Verdict(const Agreement& agreement) const;
-  absl::Status Finish(Outcome outcome);
-  absl::Status ExchangeDigests(std::vector<std::string>* digests);
+  absl::Status AwaitAllRanks(Outcome outcome);
+  absl::Status ExchangeDigests();
+  absl::Status Conclude(Outcome outcome);
   void ReportPhase(v1::Phase phase, const std::string& waits_for);
   LiveState Live() { return LiveState(algorithm_.get(), &normalizer_); }
   bool writes() const { return assignment_.rank() == 0; }
@@ -104,6 +105,7 @@ class Trainer {
   int64_t steps_before_ = 0;  // global steps before this process
   int64_t env_restarts_before_ = 0;
   int64_t dropped_ = 0;  // rollouts of all ranks, by this process's time
+  std::vector<std::string> parameters_sha256_;  // of all ranks, at the end
   v1::Heartbeat heartbeat_;
 
   // Rank 0 only.
@@ -129,20 +131,24 @@ absl::StatusOr<Outcome> Trainer::Run() {
       return Outcome::kCompleted;
     }
     RETURN_IF_ERROR(joined);
-    absl::StatusOr<Outcome> outcome = RunGeneration();
-    if (!outcome.ok() && collective_ != nullptr) collective_->Abort();
-    rollouts_->End();
-    if (outcome.ok()) {
-      RETURN_IF_ERROR(Finish(*outcome));
+    const absl::StatusOr<Outcome> outcome = RunGeneration();
+    absl::Status ended = outcome.status();
+    if (ended.ok()) {
+      rollouts_->End();
+      ended = AwaitAllRanks(*outcome);
+    }
+    if (ended.ok()) {
+      if (writes()) RETURN_IF_ERROR(Conclude(*outcome));
       return outcome;
     }
-    if (!EndsGeneration(outcome.status())) return outcome.status();
+    if (collective_ != nullptr) collective_->Abort();
+    rollouts_->End();
+    if (!EndsGeneration(ended)) return ended;
     LOG(WARNING) << "generation " << assignment_.generation()
                  << " ended at update " << progress_.update << ": "
-                 << outcome.status().message();
+                 << ended.message();
     coordinator_
-        ->ReportFailure(assignment_.generation(),
-                        std::string(outcome.status().message()))
+        ->ReportFailure(assignment_.generation(), std::string(ended.message()))
         .IgnoreError();
     if (has_state_ && !committed_.weights.empty()) {
       RestoreSnapshot(committed_, Live(), &progress_);
@@ -494,7 +500,7 @@ std::optional<Outcome> Trainer::Verdict(const Agreement& a) const {
   return std::nullopt;
 }
 
-absl::Status Trainer::ExchangeDigests(std::vector<std::string>* digests) {
+absl::Status Trainer::ExchangeDigests() {
   constexpr int kHexDigits = 64;
   const int world = collective_->world_size();
   std::vector<int64_t> letters(world * kHexDigits, 0);
@@ -503,26 +509,32 @@ absl::Status Trainer::ExchangeDigests(std::vector<std::string>* digests) {
             letters.begin() + assignment_.rank() * kHexDigits);
   RETURN_IF_ERROR(collective_->AllReduceSum(torch::from_blob(
       letters.data(), {static_cast<int64_t>(letters.size())}, torch::kInt64)));
-  digests->resize(world);
+  parameters_sha256_.assign(world, "");
   for (size_t i = 0; i < letters.size(); ++i) {
-    (*digests)[i / kHexDigits].push_back(static_cast<char>(letters[i]));
+    parameters_sha256_[i / kHexDigits].push_back(static_cast<char>(letters[i]));
   }
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Finish(Outcome outcome) {
+// Until all ranks are at the end, and rank 0 has written the result: should it
+// die before, the others still have what it takes.
+absl::Status Trainer::AwaitAllRanks(Outcome outcome) {
   LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
-  Summary summary;
-  RETURN_IF_ERROR(ExchangeDigests(&summary.parameters_sha256));
-  ReportPhase(v1::FINISHED, "");
-  if (!writes()) {
-    // The heartbeat goes on until rank 0 has saved, so that nobody is missed.
-    const absl::Time patience = absl::Now() + absl::Minutes(10);
-    while (!coordinator_->Latest().closed() && absl::Now() < patience) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  RETURN_IF_ERROR(ExchangeDigests());
+  if (writes()) return absl::OkStatus();
+  ReportPhase(v1::FINISHED, "rank 0 to save");
+  const absl::Time patience = absl::Now() + absl::Minutes(10);
+  while (!coordinator_->Latest().closed() && absl::Now() < patience) {
+    if (fence_.stop_requested()) {
+      return absl::AbortedError("rank 0 was lost before it had saved");
     }
-    return absl::OkStatus();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
+  return absl::OkStatus();
+}
+
+// Rank 0's.
+absl::Status Trainer::Conclude(Outcome outcome) {
   ReportPhase(v1::SAVING, "");
   recorder_->Save(SnapshotNow(), /*best=*/false);
   if (outcome == Outcome::kCompleted &&
@@ -540,7 +552,9 @@ absl::Status Trainer::Finish(Outcome outcome) {
       outcome = Outcome::kSolved;
     }
   }
+  Summary summary;
   summary.status = OutcomeName(outcome);
+  summary.parameters_sha256 = parameters_sha256_;
   summary.world_size = assignment_.world_size();
   summary.stop_update = progress_.update;
   summary.mean_return = mean_return_;

@@ -1,12 +1,6 @@
 #include "services/base/jsonl_sink.h"
 
-#include <fcntl.h>
-#include <glog/logging.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -55,32 +49,16 @@ std::string UnusedName(const std::string& stem) {
 
 absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(
     const std::string& path) {
-  const int fd =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-  }
-  return std::unique_ptr<JsonlSink>(new JsonlSink(path, fd));
+  ASSIGN_OR_RETURN(auto file, AppendFile::Open(path));
+  return std::unique_ptr<JsonlSink>(new JsonlSink(std::move(file)));
 }
-
-JsonlSink::~JsonlSink() { ::close(fd_); }
 
 void JsonlSink::Write(int64_t global_step, int64_t update, double wall_seconds,
                       std::span<const Metric> metrics) {
-  std::string line = FormatLine(global_step, update, wall_seconds, metrics);
+  const std::string line =
+      FormatLine(global_step, update, wall_seconds, metrics);
   MutexLock lock(&mu_);
-  if (cut_off_) line.insert(line.begin(), '\n');
-  const ssize_t written = ::write(fd_, line.data(), line.size());
-  if (written == static_cast<ssize_t>(line.size())) {
-    cut_off_ = false;
-    return;
-  }
-  if (written > 0) cut_off_ = true;
-  if (!failed_) {
-    LOG(WARNING) << "metrics are lost: cannot write " << path_ << ": "
-                 << (written < 0 ? std::strerror(errno) : "disk full");
-    failed_ = true;
-  }
+  file_->Append(line);
 }
 
 absl::StatusOr<int64_t> SetAsideLinesAfter(const std::string& path,

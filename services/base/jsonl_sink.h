@@ -5,9 +5,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "services/base/append_file.h"
 #include "services/base/metrics.h"
 #include "services/base/mutex.h"
 
@@ -18,7 +20,7 @@ namespace flotilla {
 //   {"global_step":512,"update":1,"wall_seconds":0.25,"charts/SPS":2048}
 //
 // A value that is not finite is null: JSON has no word for it. Every line
-// reaches the kernel before Write returns.
+// reaches the kernel before Write returns, or waits for room on a full disk.
 //
 // Thread-safe.
 class JsonlSink : public MetricsSink {
@@ -28,19 +30,15 @@ class JsonlSink : public MetricsSink {
   static absl::StatusOr<std::unique_ptr<JsonlSink>> Open(
       const std::string& path);
 
-  ~JsonlSink() override;
-
   void Write(int64_t global_step, int64_t update, double wall_seconds,
              std::span<const Metric> metrics) override;
 
  private:
-  JsonlSink(const std::string& path, int fd) : path_(path), fd_(fd) {}
+  explicit JsonlSink(std::unique_ptr<AppendFile> file)
+      : file_(std::move(file)) {}
 
-  const std::string path_;
-  const int fd_;
   Mutex mu_;
-  bool failed_ ABSL_GUARDED_BY(mu_) = false;   // logged once
-  bool cut_off_ ABSL_GUARDED_BY(mu_) = false;  // the last line has no end
+  const std::unique_ptr<AppendFile> file_ ABSL_PT_GUARDED_BY(mu_);
 };
 
 // For a run that goes on from a checkpoint of `update`: moves the lines of

@@ -1,11 +1,9 @@
 #include "services/base/tensorboard_sink.h"
 
 #include <fcntl.h>
-#include <glog/logging.h>
 #include <unistd.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
@@ -13,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
@@ -105,6 +104,16 @@ std::string SessionStart() {
   return session_log;
 }
 
+// One TFRecord.
+std::string Record(const std::string& event) {
+  std::string record;
+  AppendFixed<uint64_t>(event.size(), &record);
+  AppendFixed(MaskedCrc32c(record.data(), record.size()), &record);
+  record.append(event);
+  AppendFixed(MaskedCrc32c(event.data(), event.size()), &record);
+  return record;
+}
+
 // TensorBoard reads files in the order of their names and wants "tfevents" in
 // them; O_EXCL in Open makes the name ours.
 std::string FileName(int attempt) {
@@ -125,51 +134,28 @@ absl::StatusOr<std::unique_ptr<TensorboardSink>> TensorboardSink::Open(
     return absl::ErrnoToStatus(error.value(),
                                absl::StrCat("cannot make ", directory));
   }
-  std::string path;
-  int fd = -1;
-  for (int attempt = 0; fd < 0; ++attempt) {
-    path = absl::StrCat(directory, "/", FileName(attempt));
-    fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
-    }
-  }
-  std::unique_ptr<TensorboardSink> sink(new TensorboardSink(path, fd));
-  MutexLock lock(&sink->mu_);
-  bool written = sink->Append(Event(0, 3, "brain.Event:2"));
+  absl::StatusOr<std::unique_ptr<AppendFile>> file;
+  int attempt = 0;
+  do {
+    file = AppendFile::Open(absl::StrCat(directory, "/", FileName(attempt++)),
+                            O_EXCL);
+  } while (absl::IsAlreadyExists(file.status()));
+  RETURN_IF_ERROR(file.status());
+  (*file)->Append(Record(Event(0, 3, "brain.Event:2")));
   if (resume_step.has_value()) {
     // Purges steps at and after its own.
-    written =
-        written && sink->Append(Event(*resume_step + 1, 7, SessionStart()));
+    (*file)->Append(Record(Event(*resume_step + 1, 7, SessionStart())));
   }
-  if (!written) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-  }
-  return sink;
-}
-
-TensorboardSink::~TensorboardSink() { ::close(fd_); }
-
-bool TensorboardSink::Append(const std::string& event) {
-  std::string record;
-  AppendFixed<uint64_t>(event.size(), &record);
-  AppendFixed(MaskedCrc32c(record.data(), record.size()), &record);
-  record.append(event);
-  AppendFixed(MaskedCrc32c(event.data(), event.size()), &record);
-  errno = ENOSPC;  // what a short write means
-  return ::write(fd_, record.data(), record.size()) ==
-         static_cast<ssize_t>(record.size());
+  return std::unique_ptr<TensorboardSink>(
+      new TensorboardSink(*std::move(file)));
 }
 
 void TensorboardSink::Write(int64_t global_step, int64_t /*update*/,
                             double /*wall_seconds*/,
                             std::span<const Metric> metrics) {
-  const std::string event = Event(global_step, 5, Summary(metrics));
+  const std::string record = Record(Event(global_step, 5, Summary(metrics)));
   MutexLock lock(&mu_);
-  if (failed_ || Append(event)) return;
-  LOG(WARNING) << "TensorBoard's curves end here: cannot write " << path_
-               << ": " << std::strerror(errno);
-  failed_ = true;
+  file_->Append(record);
 }
 
 }  // namespace flotilla

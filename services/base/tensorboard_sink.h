@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "services/base/append_file.h"
 #include "services/base/metrics.h"
 #include "services/base/mutex.h"
 
@@ -28,22 +30,15 @@ class TensorboardSink : public MetricsSink {
       const std::string& directory,
       std::optional<int64_t> resume_step = std::nullopt);
 
-  ~TensorboardSink() override;
-
   void Write(int64_t global_step, int64_t update, double wall_seconds,
              std::span<const Metric> metrics) override;
 
  private:
-  TensorboardSink(const std::string& path, int fd) : path_(path), fd_(fd) {}
+  explicit TensorboardSink(std::unique_ptr<AppendFile> file)
+      : file_(std::move(file)) {}
 
-  // Appends one TFRecord. False if the file could not take it whole.
-  bool Append(const std::string& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-
-  const std::string path_;
-  const int fd_;
   Mutex mu_;
-  // A record cut short ends the file for every reader: nothing more is written.
-  bool failed_ ABSL_GUARDED_BY(mu_) = false;
+  const std::unique_ptr<AppendFile> file_ ABSL_PT_GUARDED_BY(mu_);
 };
 
 }  // namespace flotilla

@@ -36,11 +36,11 @@ absl::Status Differs(const std::string& id, const char* what,
 }  // namespace
 
 Roster::Roster(const RosterOptions& options, absl::Time now)
-    : options_(options), started_(now), run_id_(options.run_id), now_(now) {}
+    : options_(options), started_(now), run_id_(options.run_id), now_(now), last_tick_(now) {}
 
 void Roster::Restore(const RosterState& state, absl::Time now) {
   MutexLock lock(&mu_);
-  now_ = now;
+  now_ = last_tick_ = now;
   if (run_id_.empty()) run_id_ = state.run.run_id();
   const v1::Command& command = state.command;
   assignment_ = state.world;
@@ -290,6 +290,8 @@ void Roster::Retire(Seat* seat, Health health, const std::string& how) {
 void Roster::Tick(absl::Time now) {
   MutexLock lock(&mu_);
   now_ = now;
+  if (now - last_tick_ > options_.dead_after / 2) AwaitEverybody();
+  last_tick_ = now;
   const bool recovering = Recovering();
   if (recovering_ != recovering) Changed();
   recovering_ = recovering;
@@ -297,6 +299,18 @@ void Roster::Tick(absl::Time now) {
   Forget();
   EndLapsedWishes();
   Advance();
+}
+
+// This process stood still, and so did what it heard: that says nothing about
+// anyone else.
+void Roster::AwaitEverybody() {
+  for (auto& [id, seat] : seats_) {
+    if (seat.health != Health::kAlive) continue;
+    seat.awaited = true;
+    seat.last_beat = now_;
+  }
+  recovering_until_ = std::max(recovering_until_, now_ + options_.dead_after);
+  Changed();
 }
 
 void Roster::Expire() {

@@ -173,6 +173,7 @@ class Roster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Retire(Seat* seat, Health health, const std::string& how)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AwaitEverybody() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
@@ -239,6 +240,7 @@ class Roster {
   bool recovering_ ABSL_GUARDED_BY(mu_) = false;  // at the last Tick
   absl::Time recovering_until_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   absl::Time now_ ABSL_GUARDED_BY(mu_);  // the newest that was given
+  absl::Time last_tick_ ABSL_GUARDED_BY(mu_);
 
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::string stop_reason_ ABSL_GUARDED_BY(mu_);

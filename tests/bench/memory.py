@@ -1,9 +1,9 @@
 """Resident memory of every process of a run, over time."""
+import collections
 import dataclasses
 import os
 import re
 import shutil
-import statistics
 import tempfile
 import time
 
@@ -15,7 +15,8 @@ from ours import metric_lines, train
 MB = 1e6  # as in "under 40 MB"
 GROWTH = 0.02  # of its size; what allocators and page faults do without leaking
 GROWTH_MIN = 1e6
-FEW_UPDATES = 10  # after these every buffer has been used
+FEW_UPDATES = 10
+WARM_UPDATES = 3  # after these every buffer has been used
 
 
 @dataclasses.dataclass
@@ -23,9 +24,10 @@ class Process:
     name: str
     samples: list  # (seconds since the run began, bytes)
 
-    def around(self, begin, end):
+    def between(self, begin, end):
+        """The smallest and the largest of a time, or None."""
         values = [rss for t, rss in self.samples if begin <= t <= end]
-        return statistics.median(values) if values else None
+        return (min(values), max(values)) if values else None
 
 
 def resident(pid):
@@ -50,11 +52,14 @@ def descendants(pid):
 class Sampler:
     """Called while the run goes on; ends it after `seconds`."""
 
-    def __init__(self, seconds):
+    def __init__(self, seconds, run):
         self.seconds, self.began, self.processes = seconds, time.monotonic(), {}
+        self.run, self.warm = run, None
 
     def __call__(self, launcher):
         now = time.monotonic() - self.began
+        if self.warm is None and now > 0.2 * self.seconds and len(metric_lines(self.run)) >= WARM_UPDATES:
+            self.warm = now
         for pid in descendants(launcher):
             try:
                 rss = resident(pid)
@@ -68,9 +73,9 @@ class Sampler:
 
 def watch(who, seconds, cores):
     folder = tempfile.mkdtemp(prefix="bench.memory.")
-    sampler = Sampler(seconds)
+    run = os.path.join(folder, "run")
+    sampler = Sampler(seconds, run)
     try:
-        run = os.path.join(folder, "run")
         command = [word.replace("{run}", run).replace("{seed}", "1") for word in who.command]
         done = bounded.run(command, who.env, seconds + 30, cores, until=sampler, poll_s=1)
         updates = len(metric_lines(run))
@@ -79,29 +84,37 @@ def watch(who, seconds, cores):
     if not done.capped:
         say(f"  {who.name} ended by itself (exit {done.returncode}):\n    " +
             "\n    ".join(done.output.splitlines()[-8:]))
-    return sampler.processes.values(), updates, done.capped
+    return sampler.processes.values(), updates, sampler.warm, done.capped
 
 
-def describe(who, processes, updates, seconds, lived, limits):
-    warm, window = 0.2 * seconds, max(3, 0.05 * seconds)
-    rows = [f"### {who.name}: {seconds:.0f} s, {updates} lines of metrics", "",
-            "| process | start | after warm-up | end | largest | growth after warm-up |",
-            "| --- | --: | --: | --: | --: | --: |"]
+def describe(who, processes, updates, warm, seconds, lived, limits):
+    # Collecting and updating differ by far more than a leak: what is compared is the
+    # smallest and the largest of two times that hold several updates each.
+    warm = warm or 0.2 * seconds
+    third = (seconds - warm) / 3
+    rows = [f"### {who.name}: {seconds:.0f} s, {updates} lines of metrics, warm after {warm:.0f} s", "",
+            "| process | start | first third after warm-up | last third | growth |",
+            "| --- | --: | --: | --: | --: |"]
     verdicts = [] if lived else ["- **NOT MET**: the run went on for the whole time"]
+    brief = collections.defaultdict(list)  # those that came and went
     for p in sorted(processes, key=lambda p: p.name):
-        first, last, largest = p.samples[0][1], p.samples[-1][1], max(rss for _, rss in p.samples)
-        after, end = p.around(warm, warm + window), p.around(seconds - window, seconds + 60)
-        if after is None or end is None:
-            rows.append(f"| {p.name} (lived {p.samples[-1][0] - p.samples[0][0]:.0f} s) | {first / MB:.1f} | | "
-                        f"{last / MB:.1f} | {largest / MB:.1f} | |")
+        first = p.samples[0][1]
+        before, after = p.between(warm, warm + third), p.between(seconds - third, seconds + 60)
+        if before is None or after is None:
+            brief[re.sub(r"\d+", "N", p.name)].append(max(rss for _, rss in p.samples))
             continue
-        rows.append(f"| {p.name} | {first / MB:.1f} | {after / MB:.1f} | {end / MB:.1f} | {largest / MB:.1f} | "
-                    f"{(end - after) / MB:+.2f} |")
+        growth = [end - begin for begin, end in zip(before, after)]
+        rows.append(f"| {p.name} | {first / MB:.1f} | {before[0] / MB:.1f} to {before[1] / MB:.1f} | "
+                    f"{after[0] / MB:.1f} to {after[1] / MB:.1f} | "
+                    f"{growth[0] / MB:+.2f}, {growth[1] / MB:+.2f} |")
         if updates < FEW_UPDATES:
             continue
         verdicts.append(report.verdict(f"{p.name} does not grow after warm-up (growth within 1 MB or 2 %)",
-                                       (end - after) / MB, max(GROWTH_MIN, GROWTH * after) / MB, at_least=False,
+                                       max(growth) / MB, max(GROWTH_MIN, GROWTH * before[1]) / MB, at_least=False,
                                        unit=" MB"))
+    for name, largest in brief.items():
+        rows.append(f"| {name}, {len(largest)} of them, each for a part of the time | up to {max(largest) / MB:.1f} "
+                    "| | | |")
     if updates < FEW_UPDATES:
         verdicts.append(f"- not measured: growth; {updates} updates are too few, try --memory-seconds")
     for part, limit in limits.items():
@@ -121,13 +134,13 @@ def section(seconds, cores):
                env__num_envs=16),
          {"flotilla-envserver": 250}),
     ]
-    parts = ["## Memory", "VmRSS in MB (10^6 bytes), once a second."]
+    parts = ["## Memory", "VmRSS in MB (10^6 bytes), once a second: smallest to largest."]
     for who, limits in cases:
         if who.missing:
             say(f"  {who.name}: {who.missing}")
             parts.append(f"### {who.name}\n\n{who.missing}")
             continue
         say(f"  {who.name}: {seconds} s")
-        processes, updates, lived = watch(who, seconds, cores)
-        parts.append(describe(who, processes, updates, seconds, lived, limits))
+        processes, updates, warm, lived = watch(who, seconds, cores)
+        parts.append(describe(who, processes, updates, warm, seconds, lived, limits))
     return "\n\n".join(parts + ["Commands:", report.commands([who for who, _ in cases])])

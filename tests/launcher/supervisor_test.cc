@@ -50,6 +50,7 @@ class SupervisorTest : public testing::Test {
     options.stop_signal = [&] { return stop_signal_.load(); };
     options.stop_now = [&] { return stop_now_.load(); };
     options.notice = [&](const std::string& line) { notices_.push_back(line); };
+    if (given_up_) options.given_up = given_up_;
     options.tick = [&] {
       if (on_tick_) on_tick_();
       return tick_status_;
@@ -76,6 +77,7 @@ class SupervisorTest : public testing::Test {
   std::atomic<int> stop_signal_ = 0;
   std::atomic<bool> stop_now_ = false;
   std::function<void()> on_tick_;
+  std::function<bool(int, pid_t)> given_up_;
   absl::Status tick_status_;
   std::vector<std::string> notices_;
 };
@@ -250,14 +252,29 @@ TEST_F(SupervisorTest, AnErrorOfTheTickEndsTheJob) {
   EXPECT_EQ(result.failure, "the coordinator is gone");
 }
 
-TEST_F(SupervisorTest, ACrashAfterOthersFinishedIsAFailure) {
+TEST_F(SupervisorTest, ACrashAfterTheRunHasEndedChangesNothing) {
   const SupervisorResult result =
       Run(2,
           "[ $I = 0 ] && echo done >> $FOLDER/events && exit 0; "
           "until [ -e $FOLDER/events ]; do sleep 0.01; done; sleep 0.2; "
           "kill -11 $$");
-  EXPECT_EQ(result.exit_code, 1);
-  EXPECT_THAT(result.failure, HasSubstr("after others had finished the run"));
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.failure, "");
+  EXPECT_EQ(result.restarts, 0);
+  EXPECT_THAT(notices_, Contains(HasSubstr("after the run had ended")));
+}
+
+TEST_F(SupervisorTest, WhoIsGivenUpIsKilledAndReplaced) {
+  given_up_ = [this](int index, pid_t pid) {
+    return index == 1 && Events() == std::vector{absl::StrCat(pid)};
+  };
+  const SupervisorResult result =
+      Run(2,
+          "[ $I = 0 ] && exec sleep 0.1; [ $N = 2 ] && exit 0; "
+          "echo $$ >> $FOLDER/events; kill -STOP $$");
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_THAT(notices_, ElementsAre(HasSubstr("learner 1 died")));
 }
 
 }  // namespace

@@ -1121,6 +1121,21 @@ TEST_F(RosterTest, OnceAllAreBackLivenessIsAsUsual) {
   EXPECT_EQ(state(), v1::FENCED);
 }
 
+TEST_F(RosterTest, ACoordinatorThatStoodStillLetsEverybodySpeakFirst) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  Pass(absl::Seconds(1), {Learner(0), Learner(1)}, 1);
+  clock_.Advance(absl::Seconds(60));
+  roster_->Tick(clock_.Now());
+  EXPECT_EQ(state(), v1::ACTIVE);
+  EXPECT_EQ(StateOf(Learner(1)), "alive");
+  Pass(absl::Seconds(3), {Learner(0)}, 1);
+  EXPECT_EQ(state(), v1::ACTIVE);
+  Pass(absl::Seconds(3), {Learner(0)}, 1);
+  EXPECT_EQ(state(), v1::FENCED);
+  EXPECT_EQ(StateOf(Learner(1)), "dead");
+}
+
 TEST_F(RosterTest, GenerationNumbersAreNeverUsedAgain) {
   Make(1);
   Form({Learner(0)});

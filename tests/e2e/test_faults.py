@@ -1,0 +1,171 @@
+"""One learner of four is lost, the coordinator is lost, the disk is full: training goes on."""
+
+import os
+import signal
+import subprocess
+import time
+
+import pytest
+
+from harness import call, poll, training_lines
+
+LEARNERS = 4
+UPDATE = LEARNERS * 8 * 32  # environment steps
+UPDATES = 600
+DEAD_AFTER = 2
+# What recovery may take: it is noticed, given up and replaced.
+BUDGET = 2 * DEAD_AFTER + 1
+
+
+@pytest.fixture
+def start(sandbox):
+    def starter(*words, updates=UPDATES, **kwargs):
+        return sandbox.train(
+            sandbox.config("cartpole_fast"), "--nproc-per-node", LEARNERS, "--set=env.num_envs=8",
+            f"--set=total_env_steps={updates * UPDATE}", f"--set=distributed.dead_after_seconds={DEAD_AFTER}",
+            "--set=distributed.heartbeat_seconds=0.2", *words, **kwargs,
+        )  # fmt: skip
+
+    return starter
+
+
+def pids(status):
+    return {learner.rank: learner.pid for learner in status.learner}
+
+
+def assert_whole(job, result, updates=UPDATES):
+    """Every update counts once, and all ranks end with the same parameters."""
+    assert result["status"] == "completed" and result["world_size"] == LEARNERS
+    assert result["updates"] == updates and result["global_steps"] == updates * UPDATE
+    assert len(result["parameters_sha256"]) == LEARNERS and len(set(result["parameters_sha256"])) == 1
+    recorded = [line["update"] for line in training_lines(job.run_dir)]
+    assert recorded == list(range(1, updates + 1))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("rank", [2, 0])
+def test_survivors_go_on_in_their_processes(start, number, rank):
+    job = start()
+    before = job.await_update(20)
+    os.kill(pids(before)[rank], number)
+    lost_at = time.monotonic()
+    after = job.await_status(
+        lambda s: s.generation == 2 and s.world_size == LEARNERS and s.update > before.update + 10,
+        "a second generation that trains",
+    )
+    took = time.monotonic() - lost_at
+    assert took < BUDGET, f"recovery took {took:.1f} s"
+    survivors = {r: pid for r, pid in pids(before).items() if r != rank}
+    assert survivors.items() <= pids(after).items()
+    assert pids(after)[rank] != pids(before)[rank]
+    # What an operator sees.
+    told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")
+    assert int(told["learner_restarts"]) == 1 and int(told["generation"]) == 2
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 1
+    assert_whole(job, result)
+
+
+def coordinator_of(sandbox):
+    return poll(
+        lambda: [pid for pid, words in sandbox.processes().items() if "flotilla-coordinator" in words.split()[0]],
+        "a coordinator", 20,
+    )[0]  # fmt: skip
+
+
+def test_a_killed_coordinator_comes_back_and_disturbs_nobody(sandbox, start):
+    job = start()
+    before = job.await_update(20)
+    address = job.address()
+    os.kill(coordinator_of(sandbox), signal.SIGKILL)
+    after = job.await_status(
+        lambda s: s.epoch > before.epoch and s.update > before.update + 100 and len(s.learner) == LEARNERS,
+        "the next coordinator to know everybody",
+    )
+    assert job.address() == address
+    assert after.generation == 1 and pids(after) == pids(before)
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 0
+    assert_whole(job, result)
+    assert "the coordinator died" in job.output()
+
+
+def test_a_coordinator_that_stands_still_disturbs_nobody(sandbox, start):
+    job = start(updates=2000)
+    before = job.await_update(20)
+    coordinator = coordinator_of(sandbox)
+    os.kill(coordinator, signal.SIGSTOP)
+    # It stands still for longer than what makes a member dead.
+    recorded = len(training_lines(job.run_dir))
+    began = time.monotonic()
+    job.poll(lambda: time.monotonic() - began > 2 * DEAD_AFTER, "time to pass")
+    assert len(training_lines(job.run_dir)) > recorded
+    os.kill(coordinator, signal.SIGCONT)
+    after = job.await_update(before.update + 100)
+    assert after.generation == 1 and pids(after) == pids(before)
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 0
+    assert_whole(job, result, updates=2000)
+
+
+def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
+    job = start("--set=checkpoint.every_updates=1", "--set=checkpoint.keep=2")
+    before = job.await_update(20)
+    checkpoints = job.run_dir / "checkpoints"
+    # Weights that are being written lie aside.
+    poll(lambda: list(checkpoints.glob(".aside_*/weights.safetensors")), "a checkpoint in the writing", interval=0)
+    os.kill(pids(before)[0], signal.SIGKILL)
+    evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
+    assert evaluated.returncode == 0, evaluated.stderr
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 1
+    assert_whole(job, result)
+    assert not list(checkpoints.glob(".aside_*"))
+    assert (checkpoints / "latest").resolve().name == f"step_{UPDATES * UPDATE:012d}"
+
+
+def test_a_loss_of_rank_0_while_it_saves_the_result(sandbox, start):
+    """The others have finished: they go on to finish again."""
+    job = start(updates=200)
+    status = job.await_update(20)
+    log = job.run_dir / "logs" / "rank_1.log"
+    poll(lambda: "completed at update 200" in log.read_text(), "the end", interval=0)
+    os.kill(pids(status)[0], signal.SIGKILL)
+    result = job.succeeds()
+    assert_whole(job, result, updates=200)
+
+
+@pytest.fixture
+def small_disk(sandbox):
+    """A file system of 16 MB for the run's folder."""
+    folder = sandbox.folder / "disk"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "flotilla-test", folder], check=True)
+    yield folder
+    sandbox.close()
+    subprocess.run(["umount", "-l", folder], check=True)
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_disk):
+    job = start("--set=checkpoint.every_updates=20", "--set=checkpoint.keep=2", updates=2000, run_dir="disk/run")
+    checkpoints, log = job.run_dir / "checkpoints", job.run_dir / "logs" / "rank_0.log"
+    job.poll(lambda: (checkpoints / "latest").exists(), "a checkpoint")
+    filler = small_disk / "filler"
+    with open(filler, "wb", buffering=0) as file:
+        try:
+            while file.write(bytes(65536)):
+                pass
+        except OSError:
+            pass  # full
+    full = job.await_more_updates(50)
+    # The log is on the same disk: it may lack the lines that say so.
+    assert (checkpoints / "latest" / "weights.safetensors").stat().st_size > 0
+    evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
+    assert evaluated.returncode == 0, evaluated.stderr
+    last = (checkpoints / "latest").resolve().name
+    filler.unlink()
+    job.poll(lambda: (checkpoints / "latest").resolve().name > last, "a checkpoint after the disk was full")
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 0 and full.generation == 1
+    assert "is being written again" in log.read_text()
+    assert_whole(job, result, updates=2000)
