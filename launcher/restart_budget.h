@@ -9,8 +9,8 @@
 namespace flotilla {
 
 // How often one process may be replaced: so many times in any window, at once
-// first and after a longer pause each time (1, 2, 4, ... seconds, 30 at most), so
-// that a crash loop does not end like one bad night in a week.
+// first and after a longer pause each time (1, 2, 4, ... seconds, 30 at most),
+// so that a crash loop does not end like one bad night in a week.
 //
 // Not thread-safe. Reads no clock.
 class RestartBudget {

@@ -121,8 +121,7 @@ void Supervisor::Reap(Slot* slot) {
   if (slot->process == nullptr) return;
   const std::optional<Subprocess::Exit> exit = slot->process->Poll();
   if (!exit) {
-    if (!slot->killed &&
-        options_.given_up(slot->index, slot->process->pid())) {
+    if (!slot->killed && options_.given_up(slot->index, slot->process->pid())) {
       slot->killed = true;
       slot->process->Signal(SIGKILL, true);
     }
@@ -178,14 +177,14 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
     return;
   }
   const std::string words = FirstLine(options_.error_path(slot->index));
-  options_.notice(absl::StrCat(
-      died, words.empty() ? "" : absl::StrCat(": ", words),
-      "; starting it again",
-      *pause > absl::ZeroDuration()
-          ? absl::StrCat(" in ", absl::FormatDuration(*pause))
-          : "",
-      " (restart ",
-      slot->budget.total(), "; log: ", options_.log_path(slot->index), ")"));
+  options_.notice(
+      absl::StrCat(died, words.empty() ? "" : absl::StrCat(": ", words),
+                   "; starting it again",
+                   *pause > absl::ZeroDuration()
+                       ? absl::StrCat(" in ", absl::FormatDuration(*pause))
+                       : "",
+                   " (restart ", slot->budget.total(),
+                   "; log: ", options_.log_path(slot->index), ")"));
   slot->restart_at = absl::Now() + *pause;
 }
 

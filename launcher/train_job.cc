@@ -198,7 +198,8 @@ class Job {
   }
 
   // The coordinator has heard nothing of it. That may be the network's fault:
-  // where this launcher was cut off too, the learner gets the time to come back.
+  // where this launcher was cut off too, the learner gets the time to come
+  // back.
   bool GivenUp(int index, pid_t pid) {
     const absl::Duration patience =
         absl::Seconds(job_.config.distributed().dead_after_seconds());

@@ -17,10 +17,10 @@ absl::StatusOr<torch::Device> ChooseDevice(const v1::RuntimeConfig& config,
                                            int local_rank);
 
 // Makes freed memory stay with this process, which asks for the same sizes in
-// each update. Left alone, the allocator gives blocks of more than a few MB back
-// to the kernel and takes them again, page by page (100,000 page faults and a
-// tenth of the time of a Breakout update), and the process's size wanders. Call
-// it before anything large is allocated.
+// each update. Left alone, the allocator gives blocks of more than a few MB
+// back to the kernel and takes them again, page by page (100,000 page faults
+// and a tenth of the time of a Breakout update), and the process's size
+// wanders. Call it before anything large is allocated.
 void KeepMemory();
 
 // Torch's threads: runtime.torch_threads, or cores / learners on this host.

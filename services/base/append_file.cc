@@ -18,8 +18,8 @@ constexpr size_t kMostPending = 16 << 20;
 
 absl::StatusOr<std::unique_ptr<AppendFile>> AppendFile::Open(
     const std::string& path, int flags) {
-  const int fd = ::open(path.c_str(),
-                        O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0644);
+  const int fd = ::open(
+      path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | flags, 0644);
   if (fd < 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   }
@@ -47,9 +47,9 @@ void AppendFile::Append(std::string_view record) {
     const ssize_t written = ::write(fd_, pending_.data(), pending_.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      LOG_IF(WARNING, !waits_) << "cannot write " << path_ << " now: "
-                               << std::strerror(errno)
-                               << "; it is written when there is room";
+      LOG_IF(WARNING, !waits_)
+          << "cannot write " << path_ << " now: " << std::strerror(errno)
+          << "; it is written when there is room";
       waits_ = true;
       return;
     }

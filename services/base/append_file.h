@@ -9,9 +9,9 @@
 
 namespace flotilla {
 
-// A file that grows at its end, by whole records. What a full disk does not take
-// is kept (16 MB of it at most) and written as soon as there is room: a run that
-// goes on loses nothing. Says in the log when that begins and ends.
+// A file that grows at its end, by whole records. What a full disk does not
+// take is kept (16 MB of it at most) and written as soon as there is room: a
+// run that goes on loses nothing. Says in the log when that begins and ends.
 //
 // Not thread-safe.
 class AppendFile {

@@ -36,7 +36,11 @@ absl::Status Differs(const std::string& id, const char* what,
 }  // namespace
 
 Roster::Roster(const RosterOptions& options, absl::Time now)
-    : options_(options), started_(now), run_id_(options.run_id), now_(now), last_tick_(now) {}
+    : options_(options),
+      started_(now),
+      run_id_(options.run_id),
+      now_(now),
+      last_tick_(now) {}
 
 void Roster::Restore(const RosterState& state, absl::Time now) {
   MutexLock lock(&mu_);
