@@ -126,8 +126,7 @@ absl::Status CoordinatorProcess::Check() {
     return absl::UnavailableError(absl::StrCat(
         died, " again and again; log: ", LogPath(options_.folder)));
   }
-  options_.notice(absl::StrCat(died, "; starting it again in ",
-                               absl::FormatDuration(*pause),
+  options_.notice(absl::StrCat(died, "; starting it again", AfterPause(*pause),
                                ", training goes on"));
   restart_at_ = absl::Now() + *pause;
   return absl::OkStatus();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
 namespace flotilla {
 namespace {
 
@@ -22,6 +24,11 @@ std::optional<absl::Duration> RestartBudget::Charge(absl::Time now) {
   recent_.push_back(now);
   ++total_;
   return pause;
+}
+
+std::string AfterPause(absl::Duration pause) {
+  if (pause <= absl::ZeroDuration()) return "";
+  return absl::StrCat(" in ", absl::FormatDuration(pause));
 }
 
 }  // namespace flotilla

@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <optional>
+#include <string>
 
 #include "absl/time/time.h"
 
@@ -31,6 +32,9 @@ class RestartBudget {
   std::deque<absl::Time> recent_;  // inside the window
   int total_ = 0;
 };
+
+// " in 4s", for a sentence about a restart; "" for no pause.
+std::string AfterPause(absl::Duration pause);
 
 }  // namespace flotilla
 

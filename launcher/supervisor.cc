@@ -177,14 +177,10 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
     return;
   }
   const std::string words = FirstLine(options_.error_path(slot->index));
-  options_.notice(
-      absl::StrCat(died, words.empty() ? "" : absl::StrCat(": ", words),
-                   "; starting it again",
-                   *pause > absl::ZeroDuration()
-                       ? absl::StrCat(" in ", absl::FormatDuration(*pause))
-                       : "",
-                   " (restart ", slot->budget.total(),
-                   "; log: ", options_.log_path(slot->index), ")"));
+  options_.notice(absl::StrCat(
+      died, words.empty() ? "" : absl::StrCat(": ", words),
+      "; starting it again", AfterPause(*pause), " (restart ",
+      slot->budget.total(), "; log: ", options_.log_path(slot->index), ")"));
   slot->restart_at = absl::Now() + *pause;
 }
 
