@@ -84,7 +84,10 @@ std::string RankLine(const v1::LearnerStatus& learner) {
   return absl::StrFormat("  rank %-3d %-12s %-8s %-11s update %-6d %9s/s%s",
                          learner.rank(), learner.host(), learner.device(),
                          PhaseName(learner), learner.update(),
-                         Brief(learner.steps_per_second()), waits);
+                         Brief(learner.steps_per_second()), waits) +
+         (learner.trouble().empty()
+              ? ""
+              : absl::StrCat("\n      ", learner.trouble()));
 }
 
 std::string Cut(const std::string& line, size_t width) {

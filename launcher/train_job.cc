@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -191,10 +192,24 @@ class Job {
     options.tick = [this] {
       latest_ = poller_->Latest();
       progress_.Show(latest_, absl::Now());
+      TellTroubles();
       return coordinator_ == nullptr ? absl::OkStatus() : coordinator_->Check();
     };
     options.notice = [this](const std::string& line) { progress_.Say(line); };
     return options;
+  }
+
+  // Each once.
+  void TellTroubles() {
+    if (!latest_) return;
+    for (const v1::LearnerStatus& learner : latest_->learner()) {
+      std::string& told = troubles_[learner.id()];
+      if (told == learner.trouble()) continue;
+      told = learner.trouble();
+      if (!told.empty()) {
+        progress_.Say(absl::StrCat("learner ", learner.rank(), ": ", told));
+      }
+    }
   }
 
   // The coordinator has heard nothing of it. That may be the network's fault:
@@ -342,7 +357,8 @@ class Job {
   std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
   std::unique_ptr<CoordinatorCalls> calls_;
   StatusPoller* poller_ = nullptr;
-  std::optional<v1::Status> latest_;  // at this tick
+  std::optional<v1::Status> latest_;             // at this tick
+  std::map<std::string, std::string> troubles_;  // by learner, as told
 };
 
 }  // namespace

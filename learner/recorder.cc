@@ -95,12 +95,22 @@ void Recorder::Save(Snapshot snapshot, bool best) {
         if (saved.ok() && best) {
           saved = checkpoints_.MarkBest(snapshot.progress.global_step);
         }
-        LOG_IF(ERROR, !saved.ok())
-            << "checkpoint of update " << snapshot.progress.update
-            << " was not written: " << saved.message()
-            << "; the one before still stands";
+        const std::string trouble =
+            saved.ok() ? ""
+                       : absl::StrCat("checkpoint of update ",
+                                      snapshot.progress.update,
+                                      " was not written: ", saved.message(),
+                                      "; the one before still stands");
+        LOG_IF(ERROR, !saved.ok()) << trouble;
+        MutexLock lock(&mu_);
+        trouble_ = trouble;
         return saved;
       });
+}
+
+std::string Recorder::trouble() const {
+  MutexLock lock(&mu_);
+  return trouble_;
 }
 
 absl::Status Recorder::FinishSaving() {

@@ -15,6 +15,7 @@
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/run_state.h"
 #include "services/base/metrics.h"
+#include "services/base/mutex.h"
 
 namespace flotilla {
 
@@ -57,6 +58,9 @@ class Recorder {
   // failure is logged, with its path and cause, and the run goes on.
   void Save(Snapshot snapshot, bool best);
 
+  // Why the newest checkpoint was not written; "" if it was.
+  std::string trouble() const;
+
   // Waits for the last Save. Errors: that save's.
   absl::Status FinishSaving();
 
@@ -70,7 +74,9 @@ class Recorder {
   const std::string run_folder_;
   CheckpointStore checkpoints_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
-  std::future<absl::Status> saving_;
+  mutable Mutex mu_;
+  std::string trouble_ ABSL_GUARDED_BY(mu_);
+  std::future<absl::Status> saving_;  // last: it uses the others
 };
 
 }  // namespace flotilla

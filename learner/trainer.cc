@@ -575,6 +575,7 @@ absl::Status Trainer::Conclude(Outcome outcome) {
 void Trainer::ReportPhase(v1::Phase phase, const std::string& waits_for) {
   heartbeat_.set_phase(phase);
   heartbeat_.set_waits_for(waits_for);
+  heartbeat_.set_trouble(recorder_ == nullptr ? "" : recorder_->trouble());
   heartbeat_.set_update(progress_.update);
   heartbeat_.set_env_steps(progress_.global_step);
   heartbeat_.set_episodes(progress_.episodes);

@@ -97,6 +97,7 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
   status.set_steps_per_second(seat.last.steps_per_second());
   status.set_last_heartbeat_seconds(absl::ToDoubleSeconds(silence));
   status.set_waits_for(seat.last.waits_for());
+  status.set_trouble(seat.last.trouble());
   for (const auto& [id, worker] : seat.env_workers) {
     *status.add_env_worker() = worker;
   }

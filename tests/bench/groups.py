@@ -1,4 +1,5 @@
 """The comparisons: what runs, with which settings, and what must come out."""
+import os
 import subprocess
 
 import memory
@@ -167,5 +168,22 @@ def kernels(options, turns):
     return f"## CPU kernels\n\n```\n{(done.stdout + done.stderr).strip()}\n```"
 
 
+def coordinator(options, turns):
+    """1,000 learners and 10,000 env servers on loopback, all simulated by one process."""
+    learners, servers = (100, 1000) if options.quick else (1000, 10_000)
+    path, missing = ours.program("coordinator_load_test", os.path.join(ours.BENCH_BIN, "../services/coordinator"))
+    if missing:
+        say(f"  {missing}")
+        return f"## Coordinator under load\n\n{missing}"
+    env = os.environ | {"FLOTILLA_LOAD_LEARNERS": str(learners), "FLOTILLA_LOAD_ENV_SERVERS": str(servers)}
+    done = subprocess.run([path], capture_output=True, text=True, timeout=300, env=env)
+    found = [line for line in done.stdout.splitlines() if "env servers:" in line]
+    lines = found or (done.stdout + done.stderr).splitlines()[-8:]
+    command = f"FLOTILLA_LOAD_LEARNERS={learners} FLOTILLA_LOAD_ENV_SERVERS={servers} coordinator_load_test"
+    return "\n\n".join(["## Coordinator under load", "```\n" + "\n".join(lines) + "\n```",
+                        f"- **{'met' if done.returncode == 0 else 'NOT MET'}**: nobody is taken for dead and a fence "
+                        "reaches everybody", "Command:", f"- `{command}`"])
+
+
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "scaling": scaling, "memory": memory_group, "kernels": kernels}
+       "scaling": scaling, "coordinator": coordinator, "memory": memory_group, "kernels": kernels}

@@ -16,7 +16,7 @@ def parse():
     parser = argparse.ArgumentParser(prog="run.sh", description="Our speed beside our peers'.")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(groups.ALL)}; all by default")
     parser.add_argument("--quick", action="store_true", help="about 3 minutes: one short round, fewer peers")
-    parser.add_argument("--save", action="store_true", help="write tests/bench/results/<date>-<cpu>.md as well")
+    parser.add_argument("--save", action="store_true", help="write tests/bench/results/<date>-<cpu>[-<groups>].md as well")
     parser.add_argument("--rounds", type=int, help="turns that each contender takes")
     parser.add_argument("--quiet-seconds", type=float, default=60, help="wait this long for a quiet machine (60)")
     parser.add_argument("--memory-seconds", type=float, help="how long each memory run is watched (600)")
@@ -28,8 +28,10 @@ def parse():
     return options
 
 
-def save(text):
+def save(text, chosen):
     name = re.sub(r"[^a-z0-9]+", "-", report.cpu_model().lower()).strip("-")
+    if chosen:
+        name += "-" + "-".join(chosen)
     folder = os.path.join(ours.REPOSITORY, "tests", "bench", "results")
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"{datetime.date.today()}-{name}.md")
@@ -59,7 +61,7 @@ def main():
         parts.append(groups.ALL[name](options, turns))
         print("\n" + parts[-1], flush=True)
         if options.save:
-            save("\n\n".join(parts))
+            save("\n\n".join(parts), options.groups)
     contender.say(f"took {(time.monotonic() - began) / 60:.1f} minutes")
     sys.exit("\n".join(failures) or None)
 

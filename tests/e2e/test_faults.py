@@ -61,6 +61,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
     # What an operator sees.
     told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")
     assert int(told["learner_restarts"]) == 1 and int(told["generation"]) == 2
+    assert f"rank {rank} (learner/0/{rank})" in told["fence_reason"], told
     result = job.succeeds()
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
@@ -160,8 +161,12 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_di
                 pass
         except OSError:
             pass  # full
-    full = job.await_more_updates(50)
-    # The log is on the same disk: it may lack the lines that say so.
+    full = job.await_status(lambda s: s.learner[0].trouble, "trouble")
+    full = job.await_update(full.update + 50)
+    # The log is on the same disk and may lack the lines that say so: the status and the launcher do.
+    told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")["learner"][0]["trouble"]
+    assert "was not written" in told and str(checkpoints) in told and "No space left on device" in told
+    job.poll(lambda: "No space left on device" in job.output(), "the launcher to say so")
     assert (checkpoints / "latest" / "weights.safetensors").stat().st_size > 0
     evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
     assert evaluated.returncode == 0, evaluated.stderr

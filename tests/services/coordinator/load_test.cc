@@ -50,12 +50,12 @@ double CpuSeconds(pid_t pid) {
   return (user + system) / sysconf(_SC_CLK_TCK);
 }
 
-double ResidentMib(pid_t pid) {
+double ResidentBytes(pid_t pid) {
   const std::vector<std::string> fields =
       absl::StrSplit(ReadFile(absl::StrCat("/proc/", pid, "/statm")), ' ');
   double pages = 0;
   EXPECT_TRUE(absl::SimpleAtod(fields[1], &pages));
-  return pages * sysconf(_SC_PAGESIZE) / (1 << 20);
+  return pages * sysconf(_SC_PAGESIZE);
 }
 
 // Registers, keeps a session and joins, without a thread.
@@ -141,6 +141,7 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   const std::string address = program.AwaitAddress();
   ASSERT_NE(address, "") << program.Log();
   const pid_t pid = program.process()->pid();
+  const double empty = ResidentBytes(pid);
 
   std::vector<std::unique_ptr<Stub>> stubs;
   std::vector<std::unique_ptr<FakeMember>> everyone;
@@ -215,11 +216,10 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   std::cout << absl::StrFormat(
       "%d learners, %d env servers: generation formed in %.2f s; fence reached "
       "all in %.3f s; %d heartbeats answered in 4 s with %.2f s of CPU, %.0f "
-      "us "
-      "each; %.0f MiB resident\n",
+      "us each; %.0f MB resident, %.1f KB a member\n",
       learners, servers, absl::ToDoubleSeconds(forming),
       absl::ToDoubleSeconds(fencing), answered, used, 1e6 * used / answered,
-      ResidentMib(pid));
+      ResidentBytes(pid) / 1e6, (ResidentBytes(pid) - empty) / members / 1e3);
 
   quit = true;
   beats.join();
