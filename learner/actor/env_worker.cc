@@ -108,7 +108,7 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
       SocketFolder::Path(), "/", options.name, "_", worker_id, "_", sockets++);
   SubprocessOptions program;
   program.argv = {ProgramFolder() + "/flotilla-envserver",
-                  "--listen=unix:" + socket,
+                  "--listen=unix:" + socket, "--env=" + options.env.id(),
                   absl::StrCat("--threads=", options.threads)};
   if (!options.log_folder.empty()) {
     program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
