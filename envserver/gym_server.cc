@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kVariable[] = "FLOTILLA_PYTHON";
-constexpr absl::Duration kStartTimeout = absl::Minutes(1);
+constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 constexpr absl::Duration kEndTimeout = absl::Milliseconds(100);
 
 // `name` if it is a path, else where PATH has it; "" if nowhere.
