@@ -27,6 +27,8 @@ install(RUNTIME_DEPENDENCY_SET libraries
   LIBRARY DESTINATION lib)
 install(DIRECTORY deploy/configs DESTINATION share/flotilla)
 install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
+install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
+  PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE DESTINATION .)
 # The licence of each library that comes along, as its package states it.
 install(CODE [[

@@ -176,5 +176,5 @@ function(flotilla_test_properties name labels timeout environment)
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"
     TIMEOUT ${timeout}
-    ENVIRONMENT "FLOTILLA_BIN=${CMAKE_BINARY_DIR}/bin;FLOTILLA_SOURCE=${CMAKE_SOURCE_DIR};FLOTILLA_DEPS=${FLOTILLA_DEPS};${environment}")
+    ENVIRONMENT "FLOTILLA_BIN=${CMAKE_BINARY_DIR}/bin;FLOTILLA_SOURCE=${CMAKE_SOURCE_DIR};FLOTILLA_DEPS=${FLOTILLA_DEPS};FLOTILLA_PYTHON=${FLOTILLA_DEPS}/testvenv/bin/python;${environment}")
 endfunction()

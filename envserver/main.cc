@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <memory>
 #include <semaphore>
 #include <stop_token>
@@ -14,9 +16,11 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "envserver/command_line.h"
+#include "envserver/gym_server.h"
 #include "envserver/reachable_address.h"
 #include "envserver/registry.h"
 #include "glog/logging.h"
@@ -40,6 +44,9 @@ ABSL_FLAG(std::string, address_file, "",
 ABSL_FLAG(int, threads, 0,
           "threads that step environments worth it; 0: one a core");
 ABSL_FLAG(int, num_envs, 4096, "environments offered to a learner");
+ABSL_FLAG(std::string, env, "",
+          "the environment that will be played, where it is known: a gym: one "
+          "on a unix socket is then served by Python alone");
 ABSL_FLAG(std::string, tls_cert, "", "certificate (PEM), for mutual TLS");
 ABSL_FLAG(std::string, tls_key, "", "its private key (PEM)");
 ABSL_FLAG(std::string, tls_ca, "", "who signs everybody's certificates (PEM)");
@@ -152,6 +159,30 @@ void LogIfError(const absl::Status& status) {
   if (!status.ok()) LOG(WARNING) << status.message();
 }
 
+// A learner's own worker needs nobody between it and Python; credentials and
+// leases are for others.
+bool IsServedByPythonAlone() {
+  return IsGym(absl::GetFlag(FLAGS_env)) &&
+         absl::StartsWith(absl::GetFlag(FLAGS_listen), "unix:") &&
+         absl::GetFlag(FLAGS_coordinator).empty();
+}
+
+// Goes on as the Python server. Returns only if that cannot be.
+absl::Status BecomePython() {
+  ASSIGN_OR_RETURN(
+      std::vector<std::string> command,
+      GymServerCommand(
+          {"--listen=" + absl::GetFlag(FLAGS_listen),
+           "--address_file=" + absl::GetFlag(FLAGS_address_file),
+           absl::StrCat("--num_envs=", absl::GetFlag(FLAGS_num_envs))}));
+  std::vector<char*> arguments;
+  for (std::string& argument : command) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  execv(arguments[0], arguments.data());
+  return absl::FailedPreconditionError(
+      absl::StrCat("cannot start ", command[0], ": ", std::strerror(errno)));
+}
+
 // Serves until a signal, or the end of the run.
 absl::Status RunServer() {
   ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
@@ -191,7 +222,6 @@ absl::Status RunServer() {
 }
 
 int Main(int argc, char** argv) {
-  StartLifelineWatch();
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   switch (ParseCommandLine("flotilla-envserver", kUsage, arguments)) {
     case Parsed::kRun:
@@ -202,6 +232,9 @@ int Main(int argc, char** argv) {
       return 2;
   }
   absl::Status status = CheckFlags();
+  if (status.ok() && IsServedByPythonAlone()) status = BecomePython();
+  // Not before: the lifeline is the Python server's then.
+  StartLifelineWatch();
   if (status.ok()) status = RunServer();
   if (status.ok()) return 0;
   std::fprintf(stderr, "flotilla-envserver: %s\n",

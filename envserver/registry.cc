@@ -12,6 +12,7 @@
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
 #include "envserver/envs/sleep.h"
+#include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
@@ -130,12 +131,14 @@ std::vector<std::string> RegistryFactory::ListEnvironments() const {
 
 absl::StatusOr<v1::EnvSpec> RegistryFactory::Describe(
     const std::string& env_id, const v1::EnvOptions& options) const {
+  if (IsGym(env_id)) return DescribeGym(env_id, options);
   ASSIGN_OR_RETURN(const auto environment, MakeEnvironment(env_id, options, 0));
   return WithLimit(environment->spec(), options);
 }
 
 absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
     const v1::Hello& hello, VectorEnv::Listener* listener) const {
+  if (IsGym(hello.env_id())) return GymVectorEnv::Make(hello, listener);
   ASSIGN_OR_RETURN(const Entry* entry, FindEntry(hello.env_id()));
   ThreadVectorEnv::Options options;
   options.num_envs = hello.num_envs();

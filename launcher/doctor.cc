@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/env_check.h"
 #include "launcher/programs.h"
@@ -116,11 +117,14 @@ std::vector<Finding> Environments() {
   }
   const auto gym = AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kTimeout);
   if (gym.ok()) {
-    findings.push_back({State::kGood, "Gymnasium", "is installed", ""});
+    findings.push_back(
+        {State::kGood, "Gymnasium", "gym: environments work", ""});
   } else {
-    findings.push_back({State::kNote, "Gymnasium",
-                        std::string(gym.status().message()),
-                        "cmake/setup.sh runtime"});
+    // The server's words end with what to run.
+    const std::vector<std::string> words =
+        absl::StrSplit(gym.status().message(), absl::MaxSplits("; run: ", 1));
+    findings.push_back({State::kNote, "Gymnasium", words.front(),
+                        words.size() > 1 ? words.back() : ""});
   }
   return findings;
 }

@@ -1,7 +1,5 @@
 #include "launcher/env_check.h"
 
-#include <stdlib.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "flotilla/v1/env.grpc.pb.h"
 #include "launcher/programs.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
 #include "services/rpc/channel.h"
@@ -19,25 +18,6 @@ namespace flotilla {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A private folder for the socket and the log.
-class ScratchFolder {
- public:
-  ScratchFolder() {
-    std::string pattern = (fs::temp_directory_path() / "flotilla-XXXXXX");
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) fs::remove_all(path_, ignored);
-  }
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string LastLine(const std::string& path) {
   std::ifstream file(path);

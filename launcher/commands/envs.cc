@@ -15,8 +15,7 @@ int RunEnvs(const Arguments& arguments) {
   for (const std::string& id : known->env_id()) std::printf("%s\n", id.c_str());
   std::printf(
       "gym:ID, gym:package:ID   any Gymnasium environment (flotilla doctor "
-      "says "
-      "whether it is installed)\n");
+      "says whether Python has what it takes)\n");
   return kExitDone;
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "services/base/status_macros.h"
@@ -78,6 +79,10 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   stream.credentials = options.credentials;
   // A leased server that is gone is to be noticed soon: there may be others.
   if (!local) stream.connect_timeout = absl::Seconds(5);
+  // But Python may have much to load before it can welcome us.
+  if (absl::StartsWith(options.env.id(), "gym:")) {
+    stream.connect_timeout = absl::Seconds(options.env.reset_timeout_seconds());
+  }
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   return OpenEnvStream(address, std::move(hello), stream);
@@ -108,7 +113,7 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
       SocketFolder::Path(), "/", options.name, "_", worker_id, "_", sockets++);
   SubprocessOptions program;
   program.argv = {ProgramFolder() + "/flotilla-envserver",
-                  "--listen=unix:" + socket,
+                  "--listen=unix:" + socket, "--env=" + options.env.id(),
                   absl::StrCat("--threads=", options.threads)};
   if (!options.log_folder.empty()) {
     program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
@@ -118,7 +123,7 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   worker.address = "unix:" + socket;
   ASSIGN_OR_RETURN(worker.process, Subprocess::Start(program));
   RETURN_IF_ERROR(AwaitSocket(socket, worker.process.get(), program.log_path,
-                              absl::Seconds(30)));
+                              absl::Minutes(2)));
   ASSIGN_OR_RETURN(worker.stream,
                    Open(options, worker.address, worker_id, incarnation, rows,
                         groups, /*local=*/true));

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -102,6 +103,7 @@ class PlayStream final
   void OnDone() override;
 
   void OnGroupDone(int group, absl::Duration delay) override;
+  void OnFailure(absl::Status status) override { End(std::move(status)); }
 
   void ThreadMain();
   void AwaitDone();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/config.pb.h"
@@ -38,6 +39,10 @@ class VectorEnv {
     // learner is to see the batch `delay` from now: environments that wait on
     // something slow take time and no CPU.
     virtual void OnGroupDone(int group, absl::Duration delay) = 0;
+
+    // All rows are lost, with the process that ran them: no operation completes
+    // any more. On another thread.
+    virtual void OnFailure(absl::Status status) = 0;
   };
 
   virtual ~VectorEnv() = default;

@@ -55,6 +55,8 @@ std::vector<Case> Cases() {
       {"CartPole, 4 rows, ping-pong", MakeHello("CartPole-v1", 4, 1, false)},
       {"CartPole, 4 rows, ping-pong, shared",
        MakeHello("CartPole-v1", 4, 1, true)},
+      {"gym:CartPole-v1, 4 rows, ping-pong, shared",
+       MakeHello("gym:CartPole-v1", 4, 1, true)},
       {"CartPole, 128 rows, 2 groups", MakeHello("CartPole-v1", 128, 2, false)},
       {"7056 bytes, 16 a message, 2 groups, inline",
        MakeFrames(32, 2, 7056, false)},

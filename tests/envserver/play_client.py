@@ -35,11 +35,12 @@ TIMEOUT = 60
 class Server:
     """flotilla-envserver on a unix socket, for a with block."""
 
-    def __init__(self, folder, *flags):
+    def __init__(self, folder, *flags, env=None):
         self.address = f"unix:{folder}/env.sock"
         address_file = pathlib.Path(folder) / "address"
         self.process = subprocess.Popen(
-            [BIN / "flotilla-envserver", f"--listen={self.address}", f"--address_file={address_file}", *flags]
+            [BIN / "flotilla-envserver", f"--listen={self.address}", f"--address_file={address_file}", *flags],
+            env=os.environ | (env or {}),
         )
         deadline = time.monotonic() + TIMEOUT
         while not address_file.exists():
@@ -71,7 +72,11 @@ class Player:
         self.welcome = next(self._replies).welcome
         self.spec = self.welcome.spec
         self.rows = num_envs // num_groups
-        self._requests.put(env_pb2.PlayRequest(start=env_pb2.Start()))
+        self._requests.put(env_pb2.PlayRequest(start=self._start()))
+
+    def _start(self):
+        """Inline payloads."""
+        return env_pb2.Start()
 
     def receive(self):
         return next(self._replies).step
@@ -91,10 +96,12 @@ class Player:
         spec = self.spec.observation[leaf]
         return np.frombuffer(data, DTYPES[spec.dtype]).reshape(-1, *spec.shape)
 
-    def send(self, step, action):
-        dtype = DTYPES[self.spec.action[0].dtype]
-        batch = env_pb2.ActionBatch(group=step.group, seq=step.seq, action=[np.asarray(action, dtype).tobytes()])
-        self._requests.put(env_pb2.PlayRequest(actions=batch))
+    def send(self, step, *leaves):
+        columns = [np.asarray(leaf, DTYPES[spec.dtype]).tobytes() for leaf, spec in zip(leaves, self.spec.action)]
+        self.request(actions=env_pb2.ActionBatch(group=step.group, seq=step.seq, action=columns))
+
+    def request(self, **request):
+        self._requests.put(env_pb2.PlayRequest(**request))
 
     def step_all(self, steps, actions):
         """Sends every group's actions before the first result is awaited."""

@@ -29,6 +29,7 @@ using testing::IsEmpty;
 // Waits for groups, whichever thread completes them.
 class Completions final : public VectorEnv::Listener {
  public:
+  void OnFailure(absl::Status status) override { FAIL() << status; }
   void OnGroupDone(int group, absl::Duration delay) override {
     MutexLock lock(&mu_);
     done_.insert(group);

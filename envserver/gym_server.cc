@@ -1,0 +1,132 @@
+#include "envserver/gym_server.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "services/base/status_macros.h"
+#include "services/base/version.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kVariable[] = "FLOTILLA_PYTHON";
+constexpr absl::Duration kStartTimeout = absl::Minutes(2);
+constexpr absl::Duration kEndTimeout = absl::Milliseconds(100);
+
+// `name` if it is a path, else where PATH has it; "" if nowhere.
+std::string FindOnPath(const std::string& name) {
+  if (absl::StrContains(name, '/')) {
+    return access(name.c_str(), X_OK) == 0 ? name : "";
+  }
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view folder :
+       absl::StrSplit(path != nullptr ? path : "", ':')) {
+    const std::string file = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+absl::StatusOr<std::string> FindPython() {
+  const char* chosen = std::getenv(kVariable);
+  const bool given = chosen != nullptr && *chosen != '\0';
+  const std::string python = FindOnPath(given ? chosen : "python3");
+  if (!python.empty()) return python;
+  return absl::FailedPreconditionError(
+      given ? absl::StrCat(kVariable, " is ", chosen,
+                           ", which is no program; want a Python that has "
+                           "gymnasium grpcio protobuf numpy")
+            : absl::StrCat("gym: environments need Python, and PATH has no "
+                           "python3; install it, or set ",
+                           kVariable));
+}
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+}  // namespace
+
+bool IsGym(const std::string& env_id) {
+  return absl::StartsWith(env_id, "gym:");
+}
+
+absl::StatusOr<std::vector<std::string>> GymServerCommand(
+    const std::vector<std::string>& flags) {
+  ASSIGN_OR_RETURN(const std::string python, FindPython());
+  const std::string package = fs::path(ProgramFolder()).parent_path() /
+                              "share/flotilla/python/flotilla_gym";
+  if (!fs::exists(package)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("there is no ", package, "; build it: make build"));
+  }
+  std::vector<std::string> command = {python, package,
+                                      "--server_version=" + Version()};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return command;
+}
+
+absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(int max_num_envs) {
+  std::unique_ptr<GymServer> server(new GymServer);
+  const std::string& folder = server->folder_.path();
+  if (folder.empty()) {
+    return absl::FailedPreconditionError(
+        "cannot make a folder for a socket in TMPDIR (or /tmp): make it "
+        "writable, or free some disk");
+  }
+  server->address_ = absl::StrCat("unix:", folder, "/socket");
+  const std::string ready = folder + "/address";
+  const std::string error = folder + "/error";
+  SubprocessOptions program;
+  ASSIGN_OR_RETURN(
+      program.argv,
+      GymServerCommand({"--listen=" + server->address_,
+                        "--address_file=" + ready, "--error_file=" + error,
+                        absl::StrCat("--num_envs=", max_num_envs)}));
+  ASSIGN_OR_RETURN(server->process_, Subprocess::Start(program));
+  const absl::Time deadline = absl::Now() + kStartTimeout;
+  while (access(ready.c_str(), F_OK) != 0) {
+    if (const auto exit = server->process_->Wait(absl::Milliseconds(5))) {
+      const std::string why = FirstLine(error);
+      return absl::FailedPreconditionError(
+          !why.empty() ? why
+                       : absl::StrCat(program.argv[0],
+                                      " could not serve gym: environments (",
+                                      exit->ToString(), "); the log says why"));
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(program.argv[0],
+                       " does not serve gym: environments "
+                       "after ",
+                       absl::FormatDuration(kStartTimeout)));
+    }
+  }
+  return server;
+}
+
+absl::Status GymServer::Explain(const absl::Status& status) {
+  if (status.ok()) return status;
+  std::string message(absl::StripPrefix(
+      status.message(), absl::StrCat("env server ", address_, ": ")));
+  if (const auto exit = process_->Wait(kEndTimeout)) {
+    message = absl::StrCat("the Python server of the environment ended (",
+                           exit->ToString(), "); ", message);
+  }
+  return absl::Status(status.code(), message);
+}
+
+}  // namespace flotilla

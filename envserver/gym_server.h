@@ -1,0 +1,51 @@
+#ifndef FLOTILLA_ENVSERVER_GYM_SERVER_H_
+#define FLOTILLA_ENVSERVER_GYM_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "services/base/scratch_folder.h"
+#include "services/base/subprocess.h"
+
+namespace flotilla {
+
+// Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
+bool IsGym(const std::string& env_id);
+
+// envserver/python/flotilla_gym with `flags`, in the Python that
+// FLOTILLA_PYTHON names, else python3 of PATH. What argv[0] names exists.
+// Errors: kFailedPrecondition, saying what helps, without Python or the
+// package.
+absl::StatusOr<std::vector<std::string>> GymServerCommand(
+    const std::vector<std::string>& flags);
+
+// A Python server of our own, on a unix socket that only we know.
+//
+// Thread-safe.
+class GymServer {
+ public:
+  // Blocks until it listens, for as long as Gymnasium takes to load.
+  // Errors: those of GymServerCommand; kFailedPrecondition, in its own words,
+  // if it cannot start.
+  static absl::StatusOr<std::unique_ptr<GymServer>> Start(int max_num_envs);
+
+  const std::string& address() const { return address_; }
+
+  // `status` of a call to it, as its own words: without our private address,
+  // and with how the process ended, if it has.
+  absl::Status Explain(const absl::Status& status);
+
+ private:
+  GymServer() = default;
+
+  ScratchFolder folder_;
+  std::string address_;
+  std::unique_ptr<Subprocess> process_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_ENVSERVER_GYM_SERVER_H_

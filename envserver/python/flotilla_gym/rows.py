@@ -1,0 +1,193 @@
+"""K rows of one Gymnasium environment: seeds, same-step reset, statistics, and
+errors that cost one transition instead of the server."""
+
+import itertools
+import json
+import sys
+import traceback
+
+import gymnasium
+import numpy as np
+
+from flotilla.v1 import env_pb2
+from flotilla_gym.refused import Refused, one_line
+from flotilla_gym.seeds import episode_seed
+from flotilla_gym.spaces import actions, leaves
+
+PREFIX = "gym:"
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_ERRORS = (Exception, SystemExit)  # an environment's sys.exit() is an error like others
+
+
+def make(env_id, options):
+    """A new environment. Refuses, saying what would help, what Gymnasium cannot make."""
+    if not env_id.startswith(PREFIX):
+        raise Refused("NOT_FOUND", f'there is no environment "{env_id}" here; this server makes gym:ID and gym:package:ID')
+    try:
+        kwargs = {name: json.loads(value) for name, value in options.gym_kwargs.items()}
+    except ValueError as error:
+        raise Refused("INVALID_ARGUMENT", f"env.options.gym_kwargs are not JSON: {error}") from None
+    for part in ("atari", "sleep", "maze"):
+        if options.HasField(part):
+            raise Refused("INVALID_ARGUMENT", f"env.options.{part} is set, but {env_id} does not read it; remove it")
+    name = env_id[len(PREFIX) :]
+    try:
+        return gymnasium.make(name, max_episode_steps=options.max_episode_steps or None, **kwargs)
+    except gymnasium.error.UnregisteredEnv as error:
+        raise Refused("NOT_FOUND", f"Gymnasium has no {env_id}: {one_line(error)}") from None
+    except ModuleNotFoundError as error:
+        raise Refused(
+            "NOT_FOUND", f"{env_id}: {one_line(error)}; install it for {sys.executable}, or name it in PYTHONPATH"
+        ) from None
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise Refused("FAILED_PRECONDITION", f"{env_id} lacks a package of {sys.executable}: {one_line(error)}") from None
+    except TypeError as error:
+        if not kwargs:
+            raise
+        raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.gym_kwargs: {one_line(error)}") from None
+
+
+def describe(env_id, env):
+    """Its EnvSpec, and the leaves of both spaces."""
+    try:
+        observation = leaves(env.observation_space, "observation space")
+        action = leaves(env.action_space, "action space")
+    except Refused as refused:
+        refused.args = (f"{env_id}: {refused}",)
+        raise
+    spec = env_pb2.EnvSpec(
+        env_id=env_id,
+        observation=[leaf.proto for leaf in observation],
+        action=[leaf.proto for leaf in action],
+        max_episode_steps=env.spec.max_episode_steps or 0,
+        reward_threshold=env.spec.reward_threshold or 0,
+    )
+    return spec, observation, action
+
+
+class _Row:
+    """One environment and its episode so far."""
+
+    def __init__(self, index, env):
+        self.index = index
+        self.env = env  # None: could not be made anew
+        self.episode = 0  # of the next reset
+        self.forget_episode()
+
+    def forget_episode(self):
+        self.raw_return = 0.0
+        self.length = 0
+
+
+class Rows:
+    """What one Play stream steps. Not thread-safe."""
+
+    def __init__(self, hello):
+        self._hello = hello
+        self._size = hello.num_envs // hello.num_groups  # R
+        self._rows = []
+        for index in range(hello.num_envs):
+            self._rows.append(_Row(index, self._make()))
+        env = self._rows[0].env
+        self.spec, self.observation, self._action = describe(hello.env_id, env)
+        self._action_space = env.action_space
+        self._arrays = []  # per group, per observation leaf: [R, ...]
+
+    def place(self, arrays):
+        """Where observations are written: per group and leaf, [R, ...]."""
+        self._arrays = arrays
+
+    def close(self):
+        for row in self._rows:
+            _close(row)
+
+    def reset(self, group):
+        """Starts an episode in every row of `group`."""
+        return self._run(group, itertools.repeat(None), self._start)
+
+    def step(self, group, columns):
+        """Steps every row of `group`. Refuses an action that its space does not hold."""
+        row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size)
+        return self._run(group, row_actions, self._step)
+
+    def _run(self, group, row_actions, run):
+        first = group * self._size
+        step = env_pb2.StepBatch()
+        rewards = np.zeros(self._size, "<f4")
+        terminated = bytearray(self._size)
+        truncated = bytearray(self._size)
+        finals = []
+        for r, row, action in zip(range(self._size), self._rows[first : first + self._size], row_actions):
+            try:
+                rewards[r], terminated[r], truncated[r], end = run(row, action, self._arrays[group], r)
+                if end is not None:
+                    final, raw_return, length = end
+                    finals.append(final)
+                    step.final_row.append(r)
+                    step.episode_end.add(row=r, raw_return=raw_return, length=length)
+            except _ERRORS as error:
+                rewards[r] = terminated[r] = truncated[r] = 0
+                self._remake(row, r, self._arrays[group], error, step.error.add(row=r))
+        step.reward = rewards.tobytes()
+        step.terminated = bytes(terminated)
+        step.truncated = bytes(truncated)
+        step.final_observation.SetInParent()
+        step.final_observation.leaf.extend(b"".join(column) for column in zip(*finals))
+        return step
+
+    def _start(self, row, _, arrays, r):
+        if row.env is None:
+            raise RuntimeError("the environment could not be made anew")
+        seed = episode_seed(self._hello, row.index, row.episode)
+        row.episode += 1
+        row.forget_episode()
+        observation, _ = row.env.reset(seed=seed)
+        self._write(arrays, r, observation)
+        return 0, False, False, None
+
+    def _step(self, row, action, arrays, r):
+        if row.env is None:
+            return self._start(row, action, arrays, r)
+        observation, reward, terminated, truncated, _ = row.env.step(action)
+        reward = float(reward)
+        if not abs(reward) <= _FLOAT32_MAX:
+            raise ValueError(f"the reward is {reward}, want a finite number")
+        row.length += 1
+        row.raw_return += reward
+        self._write(arrays, r, observation)
+        if not terminated and not truncated:
+            return reward, False, False, None
+        end = [array[r].tobytes() for array in arrays], row.raw_return, row.length
+        self._start(row, action, arrays, r)
+        # At the step limit, the task's own end wins.
+        return reward, bool(terminated), not terminated, end
+
+    def _write(self, arrays, r, observation):
+        for leaf, array in zip(self.observation, arrays):
+            leaf.write(array, r, observation)
+
+    def _remake(self, row, r, arrays, error, out):
+        out.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        message = f"{type(error).__name__}: {error}"
+        _close(row)
+        try:
+            row.env = self._make()
+            self._start(row, None, arrays, r)
+        except _ERRORS as again:
+            _close(row)
+            message += f"; then: {type(again).__name__}: {again}"
+            for array in arrays:
+                array[r] = 0
+        out.message = one_line(f'env "{self._hello.env_id}", row {row.index}: {message}')
+
+    def _make(self):
+        return make(self._hello.env_id, self._hello.options)
+
+
+def _close(row):
+    env, row.env = row.env, None
+    try:
+        if env is not None:
+            env.close()
+    except _ERRORS:
+        traceback.print_exc()
