@@ -17,7 +17,7 @@ cd "$work"/unpacked/flotilla-envhost-*
 
 for program in flotilla flotilla-envserver flotilla-coordinator; do
   libraries=$(ldd "bin/$program")
-  if grep -Eiq 'torch|c10|cuda|nccl|libale' <<<"$libraries"; then
+  if grep -Eiq 'lib(torch|c10|cuda|nccl|ale)' <<<"$libraries"; then
     fail "$program links a library it must not: $libraries"
   fi
   if grep -q 'not found' <<<"$libraries"; then
