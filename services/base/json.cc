@@ -1,5 +1,6 @@
 #include "services/base/json.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -98,9 +99,12 @@ class Reader {
       at_ += 2;
       return true;
     }
+    if (code != "u") return false;
+    const std::string digits = json_.substr(at_ + 2, 4);
     int value = 0;
-    if (code != "u" || !absl::SimpleHexAtoi(json_.substr(at_ + 2, 4), &value) ||
-        value >= 0x20) {
+    if (digits.size() != 4 ||
+        !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit) ||
+        !absl::SimpleHexAtoi(digits, &value) || value >= 0x20) {
       return false;
     }
     text->push_back(static_cast<char>(value));

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <vector>
 
@@ -39,6 +40,24 @@ bool Parse(const std::string& text, google::protobuf::Message* message) {
   return parser.ParseFromString(text, message);
 }
 
+// Whether a roster can have written it.
+bool IsConsistent(const RosterState& state) {
+  const v1::Assignment& world = state.world;
+  const v1::Command& command = state.command;
+  std::set<std::string> ids;
+  for (const v1::Member& learner : world.learner()) {
+    if (learner.role() != v1::LEARNER || !ids.insert(learner.id()).second) {
+      return false;
+    }
+  }
+  const bool active = command.state() == v1::ACTIVE;
+  return world.world_size() == world.learner_size() &&
+         world.generation() <= command.generation() &&
+         command.fenced_generation() <= command.generation() &&
+         (!active || (command.fenced_generation() < command.generation() &&
+                      world.generation() == command.generation()));
+}
+
 }  // namespace
 
 std::string FormatJournal(const RosterState& state) {
@@ -64,7 +83,8 @@ absl::StatusOr<std::optional<RosterState>> ReadJournal(
   const std::vector<std::string> parts = absl::StrSplit(text.str(), kBetween);
   RosterState state;
   if (parts.size() != 3 || !Parse(parts[0], &state.run) ||
-      !Parse(parts[1], &state.world) || !Parse(parts[2], &state.command)) {
+      !Parse(parts[1], &state.world) || !Parse(parts[2], &state.command) ||
+      !IsConsistent(state)) {
     return absl::DataLossError(absl::StrCat(
         "\"", path,
         "\" is no coordinator's journal. Delete it if none of its run's "

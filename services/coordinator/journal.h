@@ -16,7 +16,8 @@ namespace flotilla {
 std::string FormatJournal(const RosterState& state);
 
 // What the file at `path` holds; nullopt if there is none.
-// Errors: kDataLoss, with the remedy, if it does not read back.
+// Errors: kDataLoss, with the remedy, if it does not read back, or no roster
+// can have written it.
 absl::StatusOr<std::optional<RosterState>> ReadJournal(const std::string& path);
 
 }  // namespace flotilla

@@ -50,7 +50,8 @@ TEST(JsonTest, RefusesEverythingElse) {
   for (const char* bad :
        {"", "{", "[]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{\"a\":1}x",
         "{\"a\":{}}", "{\"a\":nan}", "{\"a\":\"b}", "{a:1}", "{\"a\":\"\\q\"}",
-        "{\"a\":1 \"b\":2}"}) {
+        "{\"a\":1 \"b\":2}", "{\"a\":\"\\u1", "{\"a\":\"\\u1\"",
+        "{\"a\":\"\\u0x1\"}", "{\"a\":\"\\u00"}) {
     EXPECT_TRUE(absl::IsInvalidArgument(ParseFlatJson(bad).status())) << bad;
   }
 }

@@ -20,7 +20,10 @@ TEST(JournalTest, ReadsBackWhatWasWritten) {
   RosterState state;
   state.run.set_run_id("run\n---\n\"1\"");
   state.world.set_generation(7);
+  state.world.set_world_size(1);
   state.world.add_learner()->set_id("learner/0/0");
+  state.world.mutable_learner(0)->set_role(v1::LEARNER);
+  state.command.set_generation(7);
   state.command.set_fenced_generation(6);
   state.command.set_fence_reason("rank 1 died\n---\n");
   state.command.mutable_evaluation()->set_round(3);
@@ -40,6 +43,24 @@ TEST(JournalTest, PassingEventsAreNotKept) {
   RosterState state;
   state.command.set_preempt_update(5);
   EXPECT_THAT(FormatJournal(state), Not(HasSubstr("preempt")));
+}
+
+TEST(JournalTest, WhatNoRosterWritesIsRefused) {
+  TempDir folder;
+  for (const char* damaged : {
+           "\n---\nworld_size: 4\n---\n",
+           "\n---\nworld_size: 1 learner { id: \"a\" role: ENV_SERVER }\n---\n",
+           "\n---\nworld_size: 2 learner { id: \"a\" role: LEARNER } "
+           "learner { id: \"a\" role: LEARNER }\n---\n",
+           "\n---\ngeneration: 3\n---\ngeneration: 2\n",
+           "\n---\n\n---\ngeneration: 2 fenced_generation: 3\n",
+           "\n---\ngeneration: 2\n---\ngeneration: 3 state: ACTIVE\n",
+       }) {
+    WriteFile(folder / "journal", damaged);
+    EXPECT_THAT(ReadJournal(folder / "journal"),
+                StatusIs(StatusCode::kDataLoss, HasSubstr("Delete it")))
+        << damaged;
+  }
 }
 
 TEST(JournalTest, NoFileIsNoJournal) {
