@@ -113,19 +113,23 @@ std::string SlurmListName(const Variables& variables) {
   return variables.Either("SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST");
 }
 
+// A number of tasks or nodes that can be one.
+bool ParseCount(const std::string& text, int* count) {
+  return absl::SimpleAtoi(text, count) && *count >= 1 && *count <= kMostRanks;
+}
+
 // The tasks on node `node`, from "2(x3),1".
 absl::StatusOr<int> TasksOnNode(const std::string& text, int node) {
-  int seen = 0;
+  int64_t seen = 0;
   for (const std::string& part :
        std::vector<std::string>(absl::StrSplit(text, ','))) {
     const size_t open = part.find("(x");
     int tasks = 0, nodes = 1;
     const bool good =
-        absl::SimpleAtoi(part.substr(0, open), &tasks) &&
+        ParseCount(part.substr(0, open), &tasks) &&
         (open == part.npos ||
          (absl::EndsWith(part, ")") &&
-          absl::SimpleAtoi(part.substr(open + 2, part.size() - open - 3),
-                           &nodes)));
+          ParseCount(part.substr(open + 2, part.size() - open - 3), &nodes)));
     if (!good) break;
     seen += nodes;
     if (node < seen) return tasks;

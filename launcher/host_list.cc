@@ -12,16 +12,23 @@ namespace flotilla {
 namespace {
 
 constexpr size_t kMostHosts = 65536;
+constexpr size_t kMostNameBytes = 255;  // DNS allows 253
+constexpr size_t kMostDigits = 20;      // of 64 bits
 
 absl::Status Malformed(const std::string& list, const std::string& why) {
   return absl::InvalidArgumentError(
       absl::StrCat("host list \"", list, "\": ", why));
 }
 
+absl::Status TooMany(const std::string& list) {
+  return Malformed(list, absl::StrCat("more than ", kMostHosts, " hosts"));
+}
+
 bool IsNumber(const std::string& text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
-    return std::isdigit(static_cast<unsigned char>(c));
-  });
+  return !text.empty() && text.size() <= kMostDigits &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return std::isdigit(static_cast<unsigned char>(c));
+         });
 }
 
 // "01-03,7" -> 01 02 03 7
@@ -40,8 +47,9 @@ absl::StatusOr<std::vector<std::string>> ParseRanges(const std::string& ranges,
         high - low >= kMostHosts) {
       return Malformed(list, absl::StrCat("\"", range, "\" is no range"));
     }
-    for (uint64_t number = low; number <= high; ++number) {
-      std::string digits = absl::StrCat(number);
+    if (numbers.size() + (high - low) >= kMostHosts) return TooMany(list);
+    for (uint64_t i = 0; i <= high - low; ++i) {
+      std::string digits = absl::StrCat(low + i);
       if (digits.size() < first.size()) {
         digits.insert(0, first.size() - digits.size(), '0');
       }
@@ -68,8 +76,10 @@ absl::StatusOr<std::vector<std::string>> Expand(const std::string& element,
       pieces = {element.substr(at, end - at)};
       at = end;
     }
-    if (hosts.size() * pieces.size() > kMostHosts) {
-      return Malformed(list, "too many hosts");
+    if (hosts.size() * pieces.size() > kMostHosts) return TooMany(list);
+    if (hosts.back().size() + pieces.back().size() > kMostNameBytes) {
+      return Malformed(
+          list, absl::StrCat("a name of more than ", kMostNameBytes, " bytes"));
     }
     std::vector<std::string> longer;
     for (const std::string& host : hosts) {
@@ -102,6 +112,7 @@ absl::StatusOr<std::vector<std::string>> ParseHostList(
     if (element.empty()) return Malformed(list, "an empty name");
     ASSIGN_OR_RETURN(const std::vector<std::string> expanded,
                      Expand(element, list));
+    if (hosts.size() + expanded.size() > kMostHosts) return TooMany(list);
     hosts.insert(hosts.end(), expanded.begin(), expanded.end());
   }
   return hosts;

@@ -147,7 +147,8 @@ absl::Status SetNodeCounts(const TopologyFlags& flags, Topology* topology) {
                     absl::SimpleAtoi(parts.front(), &topology->min_nodes) &&
                     absl::SimpleAtoi(parts.back(), &topology->max_nodes) &&
                     topology->min_nodes >= 1 &&
-                    topology->max_nodes >= topology->min_nodes;
+                    topology->max_nodes >= topology->min_nodes &&
+                    topology->max_nodes <= kMostRanks;
   if (!good) {
     return Invalid(absl::StrCat("--nnodes is \"", text,
                                 "\"; expected N or MIN:MAX, as in 2 or 2:4"));
@@ -178,6 +179,12 @@ absl::Status SetLearners(const TopologyFlags& flags, int gpus,
     return Invalid(absl::StrCat("--nproc-per-node is \"", text,
                                 "\"; expected a number above 0, auto or gpu"));
   }
+  if (int64_t{count} * topology->max_nodes > kMostRanks) {
+    return Invalid(absl::StrCat(topology->max_nodes, " nodes with ", count,
+                                " learners each are more than ", kMostRanks,
+                                " learners; give fewer with --nnodes or "
+                                "--nproc-per-node"));
+  }
   topology->num_learners = topology->local_world_size = count;
   Note("learners per node", absl::StrCat(count), source, topology);
   return absl::OkStatus();
@@ -204,7 +211,7 @@ absl::Status SetNodeRank(const TopologyFlags& flags, const Variables& variables,
                                 "0 to ",
                                 topology->max_nodes - 1));
   }
-  if (topology->node_rank >= topology->max_nodes) {
+  if (topology->node_rank < 0 || topology->node_rank >= topology->max_nodes) {
     return Invalid(
         absl::StrCat(source, " is ", topology->node_rank, ", but there ",
                      topology->max_nodes == 1

@@ -59,12 +59,17 @@ std::string NearbyMultiples(int64_t value, int64_t unit) {
   return absl::StrCat("use ", below, " or ", below + unit);
 }
 
-// The divisors of `total` around `value`, as a remedy.
+// Divisors of `total` on both sides of `value`, as a remedy: the nearest, or,
+// where those are far, 1 and `total` itself.
 std::string NearbyDivisors(int64_t total, int64_t value) {
-  int64_t below = value, above = value;
-  while (below > 1 && total % below != 0) --below;
-  while (above < total && total % above != 0) ++above;
-  return absl::StrCat("use ", below, " or ", std::min(above, total));
+  constexpr int64_t kFar = 1 << 20;
+  int64_t below = std::min(value, total), above = value;
+  const int64_t lowest = below - kFar, highest = std::min(total, value + kFar);
+  while (below > 1 && below > lowest && total % below != 0) --below;
+  while (above < highest && total % above != 0) ++above;
+  if (total % below != 0) below = 1;
+  if (total % above != 0) above = total;
+  return absl::StrCat("use ", below, " or ", above);
 }
 
 bool IsAtariName(const std::string& name) {

@@ -44,10 +44,15 @@ std::string NearestName(const std::string& name,
   std::vector<std::string> containing;
   for (const std::string& candidate : known) {
     const std::string folded = Folded(candidate);
-    const size_t distance = EditDistance(wanted, folded);
-    if (distance < fewest) {
-      fewest = distance;
-      nearest = candidate;
+    // At least the difference in length; a stranger's name may be very long.
+    const size_t at_least = std::max(wanted.size(), folded.size()) -
+                            std::min(wanted.size(), folded.size());
+    if (at_least < fewest) {
+      const size_t distance = EditDistance(wanted, folded);
+      if (distance < fewest) {
+        fewest = distance;
+        nearest = candidate;
+      }
     }
     if (wanted.size() >= 3 && folded.find(wanted) != folded.npos) {
       containing.push_back(candidate);

@@ -42,6 +42,15 @@ TEST(HostListTest, QuotesAMalformedList) {
 
 TEST(HostListTest, RefusesMoreHostsThanMemoryHolds) {
   EXPECT_FALSE(ParseHostList("a[1-9999]b[1-9999]").ok());
+  EXPECT_FALSE(ParseHostList("a[1-60000,1-60000]").ok());
+  EXPECT_FALSE(ParseHostList("a[1-60000],b[1-60000]").ok());
+  EXPECT_FALSE(ParseHostList(std::string(300, 'n') + "[1-60000]").ok());
+  EXPECT_FALSE(ParseHostList("n[" + std::string(300, '0') + "1]").ok());
+}
+
+TEST(HostListTest, CountsToTheLastNumberThereIs) {
+  EXPECT_EQ(Parsed("n[18446744073709551614-18446744073709551615]"),
+            "n18446744073709551614 n18446744073709551615");
 }
 
 }  // namespace

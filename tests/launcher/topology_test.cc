@@ -141,6 +141,14 @@ TEST(TopologyTest, NonsenseIsNamed) {
   EXPECT_THAT(Brief({.coordinator = ":5"}, {}), HasSubstr("HOST:PORT"));
   EXPECT_THAT(Brief({.coordinator = "n01:70000"}, {}), HasSubstr("HOST:PORT"));
   EXPECT_THAT(Brief({.node_rank = 1}, {}), HasSubstr("give --nnodes"));
+  EXPECT_THAT(Brief({.node_rank = -1}, {}), HasSubstr("--node-rank is -1"));
+  EXPECT_THAT(Brief({.nnodes = "2000000000"}, {}), HasSubstr("MIN:MAX"));
+  EXPECT_THAT(Brief({.nproc_per_node = "1000000",
+                     .nnodes = "1000000",
+                     .node_rank = 0,
+                     .coordinator = "a"},
+                    {}),
+              HasSubstr("more than 1048576 learners"));
   EXPECT_THAT(Brief({.nnodes = "2", .node_rank = 2, .coordinator = "a"}, {}),
               HasSubstr("--node-rank is 2, but there are 2 nodes"));
   EXPECT_THAT(Brief({.nnodes = "2", .node_rank = 0, .coordinator = "a:0"}, {}),
@@ -232,6 +240,12 @@ TEST(TopologyTest, SlurmTasksPerNodeMayDiffer) {
               HasSubstr("local 1 of 3"));
   EXPECT_THAT(Brief({}, With(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", "2"}})),
               HasSubstr("says nothing of node 1"));
+  for (const char* nonsense : {"0,3", "-1,3", "2(x0),3", "2(x-1),3",
+                               "1(x9999999999),3", "9999999999,3"}) {
+    EXPECT_THAT(
+        Brief({}, With(kSlurm, {{"SLURM_STEP_TASKS_PER_NODE", nonsense}})),
+        HasSubstr("says nothing of node 1"));
+  }
   EXPECT_THAT(Brief({}, Without(kSlurm, "SLURM_STEP_TASKS_PER_NODE")),
               HasSubstr("local 1 of 2"));
 }

@@ -360,6 +360,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"optimizer.beta1=1", "below 1"},
         Refusal{"ppo.minibatches=7",
                 "rollout.length * env.num_envs = 128 * 4 = 512; use 4 or 8"},
+        // Primes: no divisor of the batch is near.
+        Refusal{"ppo.minibatches=3",
+                "does not divide the batch rollout.length * env.num_envs = "
+                "2147483647 * 2147483629 = 4611685975477714963; use 1 or "
+                "4611685975477714963",
+                "ppo { minibatches: 1 } rollout { length: 2147483647 } "
+                "env { num_envs: 2147483629 groups: 1 }"},
         Refusal{"ppo.minibatches=0", "ppo.minibatches is 0"},
         Refusal{"ppo.minibatches=8", "keeps whole sequences together", kLstm},
         Refusal{"ppo.normalize_advantages_over_ranks=true", "both or neither",

@@ -30,6 +30,10 @@ TEST(NearestNameTest, SaysNothingRatherThanGuess) {
   EXPECT_EQ(NearestName("x", {}), "");
 }
 
+TEST(NearestNameTest, ANameOfAMegabyteIsNearNothing) {
+  EXPECT_EQ(NearestName(std::string(1 << 20, 'x'), kNames), "");
+}
+
 TEST(NearestNameTest, DidYouMeanIsAClause) {
   EXPECT_EQ(DidYouMean("epoch", kNames), "; did you mean \"epochs\"?");
   EXPECT_EQ(DidYouMean("zebra", kNames), "");
