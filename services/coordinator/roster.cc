@@ -17,12 +17,42 @@ namespace {
 constexpr size_t kMaxMembers = 100'000;
 constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxReasonBytes = 1024;
+// What one member may make everyone keep or be told.
+constexpr size_t kMaxMemberBytes = 16 << 10;
+constexpr size_t kMaxEvaluationBytes = 64 << 10;
+constexpr size_t kMaxEnvWorkers = 10'000;
+constexpr size_t kMaxEnvWorkerBytes = 4 << 10;
+constexpr int64_t kMaxRestarts = 1'000'000'000;
 
 // How long status still shows who died or left.
 constexpr absl::Duration kForgetAfter = absl::Minutes(1);
 
 std::string Shortened(const std::string& reason) {
   return reason.substr(0, kMaxReasonBytes);
+}
+
+absl::Status CheckRestarts(const std::string& field, int64_t restarts) {
+  if (restarts >= 0 && restarts <= kMaxRestarts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", restarts, ", want 0 to ", kMaxRestarts));
+}
+
+absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
+  RETURN_IF_ERROR(CheckRestarts("heartbeat.env_worker_restarts",
+                                heartbeat.env_worker_restarts()));
+  const size_t workers = static_cast<size_t>(heartbeat.env_worker_size());
+  if (workers > kMaxEnvWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("heartbeat.env_worker has ", workers,
+                     " workers, want at most ", kMaxEnvWorkers));
+  }
+  for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
+    if (worker.ByteSizeLong() <= kMaxEnvWorkerBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heartbeat.env_worker \"", worker.id().substr(0, 32), "\" has ",
+        worker.ByteSizeLong(), " bytes, want at most ", kMaxEnvWorkerBytes));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Differs(const std::string& id, const char* what,
@@ -123,6 +153,13 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
         absl::StrCat(id, ": member.role is ", member.role(),
                      ", want LEARNER or ENV_SERVER"));
   }
+  RETURN_IF_ERROR(
+      CheckRestarts(absl::StrCat(id, ": member.restarts"), member.restarts()));
+  if (member.ByteSizeLong() > kMaxMemberBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member has ", member.ByteSizeLong(),
+                     " bytes, want at most ", kMaxMemberBytes));
+  }
   const Seat* seat = Find(id);
   if (seat == nullptr && seats_.size() >= kMaxMembers) {
     return absl::ResourceExhaustedError(
@@ -133,6 +170,12 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
         absl::StrCat(id, " is registered with incarnation ",
                      seat->member.incarnation(), "; this is incarnation ",
                      member.incarnation(), " and has been replaced"));
+  }
+  if (seat != nullptr && member.incarnation() == seat->member.incarnation() &&
+      member.role() != seat->member.role()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        id, ": member.role is ", v1::Role_Name(member.role()),
+        ", but it is registered as ", v1::Role_Name(seat->member.role())));
   }
   if (!run_id_.empty() && !member.run_id().empty() &&
       member.run_id() != run_id_) {
@@ -167,8 +210,8 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
 }
 
 absl::Status Roster::CheckRank(const v1::Member& member) const {
-  const int rank = member.requested_rank() - 1;
-  if (rank == -1) return absl::OkStatus();
+  if (member.requested_rank() == 0) return absl::OkStatus();
+  const int64_t rank = int64_t{member.requested_rank()} - 1;
   if (rank < 0 || rank >= options_.max_learners) {
     return absl::InvalidArgumentError(
         absl::StrCat(member.id(), " asks for rank ", rank,
@@ -200,6 +243,7 @@ void Roster::Welcome(const v1::Member& member, Seat* seat) {
 
 absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
                                          absl::Time now) {
+  RETURN_IF_ERROR(CheckHeartbeat(heartbeat));
   MutexLock lock(&mu_);
   now_ = now;
   Seat* seat = Find(heartbeat.member_id());
@@ -223,6 +267,7 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   TakeEnvWorkers(heartbeat, seat);
   seat->last = heartbeat;
   seat->last.clear_env_worker();
+  seat->last.set_waits_for(Shortened(heartbeat.waits_for()));
   if (seat->member.role() == v1::LEARNER) {
     Adopt(heartbeat.generation(), seat);
   }
@@ -230,6 +275,11 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
 }
 
 void Roster::TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat) {
+  // Workers that came and went over a long run: those that are left report
+  // again.
+  if (seat->env_workers.size() + heartbeat.env_worker_size() > kMaxEnvWorkers) {
+    seat->env_workers.clear();
+  }
   for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
     seat->env_workers[worker.id()] = worker;
     // Leases are not in the journal: after a restart they are what the
@@ -337,12 +387,23 @@ void Roster::Forget() {
     const bool has_place = seat.rank >= 0 && !closed_;
     if (gone && !has_place) {
       retired_env_restarts_ += seat.last.env_worker_restarts();
+      ForgetRestarts(it->first);
       it = seats_.erase(it);
       ++status_version_;
     } else {
       ++it;
     }
   }
+}
+
+// Who comes back goes on from its own count, unless there have been absurdly
+// many.
+void Roster::ForgetRestarts(const std::string& id) {
+  const auto found = learner_restarts_.find(id);
+  if (found == learner_restarts_.end()) return;
+  if (found->second > 0 && learner_restarts_.size() <= kMaxMembers) return;
+  retired_learner_restarts_ += found->second;
+  learner_restarts_.erase(found);
 }
 
 absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
@@ -353,6 +414,11 @@ absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
   if (evaluation.round() < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "evaluation.round is ", evaluation.round(), ", want 1 or more"));
+  }
+  if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation has ", evaluation.ByteSizeLong(),
+                     " bytes, want at most ", kMaxEvaluationBytes));
   }
   if (!evaluation_.has_value() || evaluation.round() > evaluation_->round()) {
     evaluation_ = evaluation;

@@ -176,6 +176,7 @@ class Roster {
   void AwaitEverybody() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void ForgetRestarts(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NameOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -254,6 +255,7 @@ class Roster {
 
   // Counts that survive whoever made them.
   std::map<std::string, int64_t> learner_restarts_ ABSL_GUARDED_BY(mu_);
+  int64_t retired_learner_restarts_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t retired_env_restarts_ ABSL_GUARDED_BY(mu_) = 0;
 };
 

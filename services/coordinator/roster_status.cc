@@ -32,7 +32,7 @@ v1::Status Roster::GetStatus(absl::Time now) const {
   status.set_version(Version());
   status.set_uptime_seconds(absl::ToDoubleSeconds(now - started_));
   status.set_epoch(options_.epoch);
-  int64_t learner_restarts = 0;
+  int64_t learner_restarts = retired_learner_restarts_;
   for (const auto& [id, count] : learner_restarts_) learner_restarts += count;
   status.set_learner_restarts(learner_restarts);
   status.set_fence_reason(fence_reason_);

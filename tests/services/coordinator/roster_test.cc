@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -269,6 +270,66 @@ TEST_F(RosterTest, MalformedMembersAreRefused) {
               StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 2")));
   member.set_requested_rank(-1);
   EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument));
+}
+
+TEST_F(RosterTest, MembersAreNotBelievedEverything) {
+  Make(2);
+  v1::Member member = Learner(0);
+  member.set_requested_rank(std::numeric_limits<int32_t>::min());
+  EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument,
+                                         HasSubstr("asks for rank")));
+  member = Learner(0);
+  for (const int64_t restarts : {int64_t{-1}, int64_t{1} << 62}) {
+    member.set_restarts(restarts);
+    EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument,
+                                           HasSubstr("member.restarts is")));
+  }
+  member = Learner(0);
+  member.set_device(std::string(1 << 20, 'x'));
+  EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument,
+                                         HasSubstr("member has 1048")));
+}
+
+TEST_F(RosterTest, MemberKeepsItsRole) {
+  Make(1);
+  v1::Member member = Learner(0);
+  ASSERT_OK(Register(member));
+  member.set_role(v1::ENV_SERVER);
+  EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument,
+                                         AllOf(HasSubstr("ENV_SERVER"),
+                                               HasSubstr("as LEARNER"))));
+}
+
+TEST_F(RosterTest, HeartbeatsFillNoMemory) {
+  Make(1);
+  Form({Learner(0)});
+  v1::Heartbeat beat;
+  beat.set_member_id(Learner(0).id());
+  beat.set_incarnation(1);
+  beat.set_waits_for(std::string(1 << 20, 'x'));
+  for (int i = 0; i < 25'000; ++i) {
+    beat.clear_env_worker();
+    beat.add_env_worker()->set_id(absl::StrCat("env/", i));
+    ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  }
+  const v1::LearnerStatus learner = roster_->GetStatus(clock_.Now()).learner(0);
+  EXPECT_LE(learner.env_worker_size(), 10'000);
+  EXPECT_EQ(learner.waits_for().size(), 1024);
+
+  beat.mutable_env_worker(0)->set_host(std::string(1 << 20, 'x'));
+  EXPECT_THAT(
+      roster_->Beat(beat, clock_.Now()),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("want at most 4096")));
+  beat.clear_env_worker();
+  for (int i = 0; i < 10'001; ++i) beat.add_env_worker();
+  EXPECT_THAT(
+      roster_->Beat(beat, clock_.Now()),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("10001 workers")));
+  beat.clear_env_worker();
+  beat.set_env_worker_restarts(std::numeric_limits<int64_t>::max());
+  EXPECT_THAT(roster_->Beat(beat, clock_.Now()),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("heartbeat.env_worker_restarts")));
 }
 
 TEST_F(RosterTest, TwoMembersCannotAskForOneRank) {
