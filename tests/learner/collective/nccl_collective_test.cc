@@ -55,6 +55,9 @@ struct Fake {
   std::atomic<int> init_busy = 2;
   std::atomic<int> call_busy = 0;
   std::atomic<int> async_error = 0;
+  std::atomic<int> init_error = 0;
+  std::atomic<int> finalize_busy = 0;
+  std::atomic<int> finalize_error = 0;
   std::atomic<bool> abort_hangs = false;
 };
 Fake* fake = nullptr;  // of the test that runs
@@ -88,7 +91,8 @@ NcclApi MakeApi() {
     return kNcclOk;
   };
   api.init = [](NcclComm** comm, int world_size, const char id[kNcclIdBytes],
-                int rank, int) {
+                int rank, int) -> int {
+    if (fake->init_error != 0) return fake->init_error;
     *comm = new NcclComm{std::string(id, kNcclIdBytes), rank, world_size, 0,
                          fake->init_busy};
     return (*comm)->busy > 0 ? kNcclInProgress : kNcclOk;
@@ -103,7 +107,11 @@ NcclApi MakeApi() {
                           void*) { return Queue(comm, data, count, -1); };
   api.broadcast = [](NcclComm* comm, void* data, size_t bytes, int root,
                      void*) { return Queue(comm, data, bytes / 4, root); };
-  api.finalize = [](NcclComm*) { return kNcclOk; };
+  api.finalize = [](NcclComm* comm) -> int {
+    if (fake->finalize_error != 0) return fake->finalize_error;
+    comm->busy = fake->finalize_busy;
+    return comm->busy > 0 ? kNcclInProgress : kNcclOk;
+  };
   api.destroy = [](NcclComm* comm) {
     ++fake->destroys;
     delete comm;
@@ -344,6 +352,110 @@ TEST_F(NcclCollectiveTest, NcclTimeoutReplacesTheConfiguredOne) {
   ::unsetenv("NCCL_TIMEOUT");
   EXPECT_LT(absl::Now() - start, kPatience / 2);
   EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
+}
+
+TEST_F(NcclCollectiveTest, NcclTimeoutBoundsCallsToo) {
+  ::setenv("NCCL_TIMEOUT", "0.5", 1);
+  RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+    QueueInVain(collective);
+    const absl::Status status = FirstErrorOf(collective);
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+    EXPECT_NE(status.message().find("500ms"), absl::string_view::npos)
+        << status;
+  });
+  ::unsetenv("NCCL_TIMEOUT");
+}
+
+TEST_F(NcclCollectiveTest, AnNcclTimeoutThatIsNoneIsIgnored) {
+  for (const char* nonsense : {"", "soon", "0", "-1", "nan"}) {
+    ::setenv("NCCL_TIMEOUT", nonsense, 1);
+    TempDir folder;
+    FakeCoordinatorClient coordinator(folder.path());
+    const absl::Time start = absl::Now();
+    const auto made =
+        Make(MakeAssignment(0, 2), &coordinator, absl::Milliseconds(50));
+    EXPECT_GE(absl::Now() - start, absl::Milliseconds(50)) << nonsense;
+    EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
+  }
+  ::unsetenv("NCCL_TIMEOUT");
+}
+
+TEST_F(NcclCollectiveTest, AConnectionThatFailsSaysWhy) {
+  fake_.init_error = kFakeError;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const auto made = Make(assignment, coordinator);
+    EXPECT_TRUE(absl::IsUnavailable(made.status())) << made.status();
+    EXPECT_NE(made.status().message().find("the fake says so"),
+              absl::string_view::npos)
+        << made.status();
+  });
+  EXPECT_EQ(fake_.aborts, 0);  // there is no communicator
+}
+
+TEST_F(NcclCollectiveTest, SurvivorsMeetAgainInTheNextGeneration) {
+  std::atomic<int> there = 0;
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto made = Make(assignment, coordinator, kPatience, kElsewhere);
+    ++there;
+    ASSERT_TRUE(made.ok()) << made.status();
+    while (there < 3) absl::SleepFor(absl::Milliseconds(1));
+    const int rank = assignment.rank();
+    if (rank == 2) {  // is lost, and somebody has noticed
+      ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
+      return;
+    }
+    const absl::Status lost = (*made)->AllReduceSum(torch::ones({4}));
+    EXPECT_TRUE(absl::IsAborted(lost)) << lost;
+    made->reset();
+    made = Make(MakeAssignment(rank, 2, 2), coordinator, kPatience, kElsewhere);
+    ASSERT_TRUE(made.ok()) << made.status();
+    torch::Tensor tensor = torch::full({4}, rank + 1.0f);
+    const absl::Status status = (*made)->AllReduceSum(tensor);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(tensor[3].item<float>(), 3);
+  });
+  EXPECT_EQ(fake_.ids, 2);  // a communicator is never used again
+  EXPECT_EQ(fake_.aborts, 3);
+  EXPECT_EQ(fake_.destroys, 2);
+}
+
+TEST_F(NcclCollectiveTest, TheGoodbyeIsWaitedFor) {
+  fake_.finalize_busy = 3;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const auto made = Make(assignment, coordinator);
+    ASSERT_TRUE(made.ok()) << made.status();
+  });
+  EXPECT_EQ(fake_.destroys, 2);
+  EXPECT_EQ(fake_.aborts, 0);
+}
+
+TEST_F(NcclCollectiveTest, AGoodbyeThatFailsIsAnAbort) {
+  fake_.finalize_error = kFakeError;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const auto made = Make(assignment, coordinator);
+    ASSERT_TRUE(made.ok()) << made.status();
+  });
+  EXPECT_EQ(fake_.destroys, 0);
+  EXPECT_EQ(fake_.aborts, 2);
+}
+
+TEST_F(NcclCollectiveTest, AnAbortOfAConnectionThatHangsEndsTheProcess) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        fake_.abort_hangs = true;
+        fake_.init_busy = 1 << 30;
+        RunRanks(2, [&](const v1::Assignment& assignment,
+                        FakeCoordinatorClient* coordinator) {
+          const auto made =
+              Make(assignment, coordinator, absl::Milliseconds(500));
+        });
+      },
+      ::testing::ExitedWithCode(1), "did not abort");
 }
 
 TEST_F(NcclCollectiveTest, AnAbortThatHangsEndsTheProcess) {
