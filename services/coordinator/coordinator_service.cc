@@ -120,7 +120,7 @@ void CoordinatorService::Shutdown() {
   Wake();  // for those who join
 }
 
-v1::Status CoordinatorService::GetStatus() {
+v1::Status CoordinatorService::CurrentStatus() {
   return roster_.GetStatus(SteadyNow());
 }
 
@@ -396,7 +396,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Stop(
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
     grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
     v1::Status* response) {
-  *response = GetStatus();
+  *response = CurrentStatus();
   return Reply(context, absl::OkStatus());
 }
 

@@ -60,7 +60,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void Shutdown();
 
   // What people are told.
-  v1::Status GetStatus();
+  v1::Status CurrentStatus();
 
 #define FLOTILLA_UNARY(Name)                                           \
   grpc::ServerUnaryReactor* Name(grpc::CallbackServerContext* context, \

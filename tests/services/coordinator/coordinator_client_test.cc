@@ -78,7 +78,7 @@ class CoordinatorClientTest : public ::testing::Test {
     return absl::OkStatus();
   }
 
-  v1::Status Status() { return coordinator_->service()->GetStatus(); }
+  v1::Status Status() { return coordinator_->service()->CurrentStatus(); }
   std::string StateOf(int local) {
     const v1::Status status = Status();
     for (const v1::LearnerStatus& learner : status.learner()) {
