@@ -7,7 +7,6 @@ endif()
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG")
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 # Sloppiness: a precompiled header hides its macros and carries a time stamp.
@@ -38,7 +37,8 @@ endif()
 # -Wno-restrict: g++ 12 sees overlaps in string concatenation (GCC bug 105651).
 add_library(flotilla_warnings INTERFACE)
 target_compile_options(flotilla_warnings INTERFACE
-  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror;-Wno-restrict>")
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>"
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>")
 
 # Adds a folder that has a CMakeLists.txt.
 macro(flotilla_subdirectory folder)
