@@ -16,12 +16,10 @@ struct Absent {
 }  // namespace
 
 absl::Status CheckAvailable(const v1::RunConfig& config) {
-  const v1::DistributedConfig& distributed = config.distributed();
   const Absent absent[] = {
       {config.env().id().rfind("gym:", 0) == 0, "env.id=gym:...",
        "a native environment (flotilla envs), or a server of your own that "
        "speaks proto/flotilla/v1/env.proto"},
-      {distributed.gradients() != v1::FLAT, "distributed.gradients", "FLAT"},
   };
   for (const Absent& a : absent) {
     if (!a.asked) continue;

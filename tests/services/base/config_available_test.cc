@@ -23,8 +23,7 @@ TEST(ConfigAvailableTest, WhatShipsIsAvailable) {
 }
 
 TEST(ConfigAvailableTest, WhatWouldBeIgnoredIsRefusedByName) {
-  for (const char* text :
-       {"env.id=gym:Acrobot-v1", "distributed.gradients=BUCKETS"}) {
+  for (const char* text : {"env.id=gym:Acrobot-v1"}) {
     const absl::Status status = CheckAvailable(With(text));
     const std::string field(text, std::string(text).find('='));
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
