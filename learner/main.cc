@@ -16,7 +16,6 @@
 #include "learner/torch.h"
 #include "learner/trainer.h"
 #include "services/base/config.h"
-#include "services/base/config_available.h"
 #include "services/base/lifeline.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
@@ -93,7 +92,6 @@ absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(const v1::RunConfig config,
                    LoadRunConfig(absl::GetFlag(FLAGS_config), {}));
   RETURN_IF_ERROR(Validate(config));
-  RETURN_IF_ERROR(CheckAvailable(config));
   TrainerOptions options;
   options.config = Resolved(config);
   options.run_folder = absl::GetFlag(FLAGS_run_dir);

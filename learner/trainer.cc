@@ -254,6 +254,10 @@ absl::StatusOr<Outcome> Trainer::RunGeneration() {
   if (progress_.global_step >= config_.total_env_steps()) {
     return Outcome::kCompleted;
   }
+  if (writes() && config_.evaluation().at_start() &&
+      progress_.evaluation_round == 0) {
+    Evaluate();
+  }
   rollouts_->Begin(assignment_.rank(), fence_);
   for (;;) {
     ASSIGN_OR_RETURN(std::optional<Outcome> outcome, Iterate());

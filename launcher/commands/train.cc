@@ -15,7 +15,6 @@
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
-#include "services/base/config_available.h"
 #include "services/base/gpus.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
@@ -277,7 +276,6 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags) {
                    DetectTopology(flags.topology, CurrentEnvironment(), gpus));
   ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
   ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place));
-  RETURN_IF_ERROR(CheckAvailable(job.config));
   RETURN_IF_ERROR(CheckDevices(job.config, job.topology, gpus));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);

@@ -22,7 +22,7 @@ class Dqn : public Algorithm {
       : config_(config),
         net_(Start(config, std::move(net))),
         target_(net_.Clone()),
-        step_(net_.Flat(), config.optimizer()),
+        step_(net_.Flat(), config.optimizer(), config.distributed()),
         policy_(&net_),
         replay_(net_.spaces(), config.env().num_envs(), config.dqn()) {
     BeforeCollecting(0);
@@ -100,6 +100,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     int64_t mine = 0;
     if (may_contribute &&
         replay_.Sample(dqn.batch_size(), beta, &rng, &batch)) {
+      step_.BeforeLastBackward(context.collective);
       sums = ComputeTdGradient(net_, target_, batch, dqn);
       mine = dqn.batch_size();
     } else {

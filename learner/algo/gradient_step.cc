@@ -12,12 +12,33 @@
 namespace flotilla {
 
 GradientStep::GradientStep(const FlatParameters& net,
-                           const v1::OptimizerConfig& config)
+                           const v1::OptimizerConfig& config,
+                           const v1::DistributedConfig& distributed)
     : net_(net),
       config_(config),
+      buckets_(distributed.gradients() == v1::BUCKETS
+                   ? std::make_unique<GradientBuckets>(
+                         net, distributed.bucket_bytes())
+                   : nullptr),
       moment1_(torch::zeros_like(net.parameters)),
       moment2_(torch::zeros_like(net.parameters)),
       step_(torch::zeros({1}, torch::kInt64)) {}
+
+void GradientStep::BeforeLastBackward(Collective* collective) {
+  if (buckets_ != nullptr && collective->world_size() > 1) {
+    buckets_->Begin(collective);
+  }
+}
+
+// The gradients and the tail behind them, over all ranks.
+absl::Status GradientStep::Sum(Collective* collective) {
+  torch::Tensor left = net_.gradient_message;
+  if (buckets_ != nullptr) {
+    RETURN_IF_ERROR(buckets_->Finish(collective));
+    left = left.narrow(0, net_.size(), FlatParameters::kTail);
+  }
+  return collective->AllReduceSum(left);
+}
 
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                                                          double samples,
@@ -32,7 +53,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
         torch::tensor({static_cast<float>(samples), static_cast<float>(extra)});
     message.narrow(0, P, FlatParameters::kTail).copy_(tail);
     const auto begin = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(collective->AllReduceSum(message));
+    RETURN_IF_ERROR(Sum(collective));
     result.sync_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();

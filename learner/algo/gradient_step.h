@@ -2,10 +2,12 @@
 #define FLOTILLA_LEARNER_ALGO_GRADIENT_STEP_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/algo/gradient_buckets.h"
 #include "learner/collective/collective.h"
 #include "learner/nn/flat_parameters.h"
 
@@ -25,11 +27,18 @@ class GradientStep {
     double samples = 0;       // of all ranks
     double extra = 0;         // summed over ranks
     double grad_norm = 0;     // after the all-reduce, before clipping
-    double sync_seconds = 0;  // in the all-reduce, waiting for peers included
+    double sync_seconds = 0;  // waited for all-reduces and so for peers
     int64_t sync_bytes = 0;   // that this rank gave to it
   };
 
-  GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config);
+  // All-reduces take the form that `distributed` names: gradients in one flat
+  // message, or in buckets (gradient_buckets.h).
+  GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config,
+               const v1::DistributedConfig& distributed = {});
+
+  // With buckets, lets them overlap the backward pass that follows, which must
+  // be the last before Apply with the same collective. May be left out.
+  void BeforeLastBackward(Collective* collective);
 
   // Takes the network's gradients, which hold the sum over this rank's
   // `samples` of their losses' gradients, and steps. `extra` is any number to
@@ -47,6 +56,8 @@ class GradientStep {
   std::vector<NamedTensor> State();
 
  private:
+  absl::Status Sum(Collective* collective);
+
   // The clipped step, for hand-written kernels or in Torch's operations. Both
   // return the norm before clipping, and change nothing if it is not finite.
   double StepWithKernels(double samples, double learning_rate);
@@ -56,6 +67,7 @@ class GradientStep {
 
   const FlatParameters net_;
   const v1::OptimizerConfig config_;
+  std::unique_ptr<GradientBuckets> buckets_;  // null: one flat message
   // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;  // [P]
   torch::Tensor step_;               // [1] int64

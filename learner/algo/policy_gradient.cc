@@ -57,7 +57,7 @@ PolicyGradient::PolicyGradient(const v1::RunConfig& config,
     : config_(config),
       loss_(loss),
       net_(std::move(net)),
-      step_(net_.Flat(), config.optimizer()) {
+      step_(net_.Flat(), config.optimizer(), config.distributed()) {
   net_.Initialize(config.seed());
   net_.set_bf16(config.runtime().bf16());
   backend_ = MlpShapeOf(net_).has_value() ? MakeKernelPpoBackend(&net_, loss_)
@@ -105,6 +105,9 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
       PpoBatch batch = NextBatch(m, &minibatches, &estimates, &rng);
       batch.clip_ratio = loss_.clip_ratio() * clip_factor;
       batch.value_clip = loss_.value_clip() * clip_factor;
+      batch.before_last_backward = [&] {
+        step_.BeforeLastBackward(context.collective);
+      };
       const PpoSums minibatch = backend_->Compute(batch);
       const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
           context.collective, static_cast<double>(batch.index.numel()),

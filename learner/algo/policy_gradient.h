@@ -25,8 +25,9 @@ namespace flotilla {
 //
 // Metrics are means over the update's minibatches: losses/policy_loss,
 // losses/value_loss, losses/entropy, losses/old_approx_kl, losses/approx_kl,
-// losses/clipfrac, losses/explained_variance, losses/grad_norm; and of one
-// all-reduce sync/all_reduce_ms, of the whole update sync/bytes.
+// losses/clipfrac, losses/explained_variance, losses/grad_norm; the wait for
+// the all-reduces of one gradient step, sync/all_reduce_ms; and of the whole
+// update sync/bytes.
 class PolicyGradient : public Algorithm {
  public:
   absl::StatusOr<std::vector<Metric>> Update(

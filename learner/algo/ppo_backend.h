@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_ALGO_PPO_BACKEND_H_
 #define FLOTILLA_LEARNER_ALGO_PPO_BACKEND_H_
 
+#include <functional>
 #include <memory>
 
 #include "flotilla/v1/config.pb.h"
@@ -23,6 +24,9 @@ struct PpoBatch {
   torch::Tensor returns;    // [T, B] float32
   double clip_ratio = 0;
   double value_clip = 0;  // 0: off
+  // If set, called before the backward pass that completes the gradient. The
+  // kernels, which have no such pass, do not.
+  std::function<void()> before_last_backward;
 };
 
 // Computes PPO's gradient. Two implementations of one definition (the loss in

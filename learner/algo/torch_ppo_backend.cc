@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "learner/algo/ppo_backend.h"
 #include "learner/nn/distributions.h"
 #include "learner/rollout/gather.h"
@@ -13,6 +16,70 @@ class TorchPpoBackend : public PpoBackend {
   PpoSums Compute(const PpoBatch& batch) override {
     net_->gradients().zero_();
     if (batch.index.numel() == 0) return {};
+    const torch::Tensor advantage = Advantage(batch);  // [M]
+    PpoSums sums;
+    const std::vector<Part> parts = Cut(batch);
+    for (const Part& part : parts) {
+      if (&part == &parts.back() && batch.before_last_backward) {
+        batch.before_last_backward();
+      }
+      PpoBatch some = batch;
+      some.index = part.index;
+      some.columns = part.columns;
+      sums +=
+          Add(some, part.place.defined() ? advantage.index_select(0, part.place)
+                                         : advantage);
+    }
+    return sums;
+  }
+
+ private:
+  // What goes through the network at once.
+  struct Part {
+    torch::Tensor index, columns;  // as in PpoBatch
+    torch::Tensor place;  // [m] int64  where in batch.index; undefined: all
+  };
+
+  // One part, unless that would be more than max_minibatch steps: then parts of
+  // at most that many, of whole environments if the network is recurrent.
+  std::vector<Part> Cut(const PpoBatch& batch) const {
+    const int64_t most = config_.max_minibatch();
+    if (most == 0 || batch.index.numel() <= most) {
+      return {{batch.index, batch.columns, {}}};
+    }
+    std::vector<Part> parts;
+    if (!net_->recurrent()) {
+      const torch::Tensor all =
+          torch::arange(batch.index.numel(), torch::kInt64);
+      for (const torch::Tensor& place : all.split(most)) {
+        parts.push_back({batch.index.index_select(0, place), {}, place});
+      }
+      return parts;
+    }
+    const Rollout& r = *batch.rollout;
+    const torch::Tensor row = batch.index.remainder(r.rows);
+    for (const torch::Tensor& columns :
+         batch.columns.split(std::max<int64_t>(1, most / r.length))) {
+      const torch::Tensor place =
+          torch::isin(row, columns).nonzero().squeeze(1);
+      if (place.numel() == 0) continue;
+      parts.push_back({batch.index.index_select(0, place), columns, place});
+    }
+    return parts;
+  }
+
+  // As the loss takes them: normalised over the whole batch, if at all.
+  torch::Tensor Advantage(const PpoBatch& batch) const {
+    const torch::Tensor advantage =
+        batch.advantage.flatten().index_select(0, batch.index);
+    if (!config_.normalize_advantages() || advantage.numel() < 2) {
+      return advantage;
+    }
+    return (advantage - advantage.mean()) / (advantage.std() + 1e-8);
+  }
+
+  // Adds the sum over `batch` of the loss's gradient to what is there.
+  PpoSums Add(const PpoBatch& batch, const torch::Tensor& host_advantage) {
     const torch::Device device = net_->device();
     const Rollout& r = *batch.rollout;
     auto pick = [&](const torch::Tensor& flat) {
@@ -24,10 +91,8 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Tensor old_value =
         pick(r.value.narrow(0, 0, r.length).flatten());
     const torch::Tensor returns = pick(batch.returns.flatten());
-    torch::Tensor advantage = pick(batch.advantage.flatten());
-    if (config_.normalize_advantages() && advantage.numel() > 1) {
-      advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8);
-    }
+    const torch::Tensor advantage =
+        host_advantage.to(device, /*non_blocking=*/true);
 
     const ActorCriticOutput out =
         net_->recurrent()
@@ -68,7 +133,6 @@ class TorchPpoBackend : public PpoBackend {
     return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
   }
 
- private:
   // The outputs at batch.index of whole sequences, replayed from where the
   // rollout began.
   ActorCriticOutput Replay(const PpoBatch& batch) {

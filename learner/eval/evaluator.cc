@@ -142,7 +142,7 @@ void Evaluator::Begin(std::unique_ptr<Policy> policy,
         e.set_round(round);
         e.set_update(update);
         e.set_global_step(global_step);
-        e.set_stop(config_.has_stop_return() &&
+        e.set_stop(config_.has_stop_return() && update > 0 &&
                    e.mean_return() >= config_.stop_return());
         return e;
       });

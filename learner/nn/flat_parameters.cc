@@ -18,6 +18,7 @@ torch::Tensor FlatParameters::Take(const std::string& name,
   named.push_back({name, p.detach()});
   p.set_requires_grad(true);
   p.mutable_grad() = gradients.narrow(0, taken, n).view(shape);
+  leaf.push_back(p);
   return p;
 }
 

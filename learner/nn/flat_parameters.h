@@ -29,10 +29,11 @@ struct FlatParameters {
   // gradient a view into `gradients`. All of them together take `size` numbers.
   torch::Tensor Take(const std::string& name, torch::IntArrayRef shape);
 
-  torch::Tensor parameters;        // [P] float32
-  torch::Tensor gradient_message;  // [P + kTail] float32
-  torch::Tensor gradients;         // [P]  the message's beginning
-  std::vector<NamedTensor> named;  // views into `parameters`, in its order
+  torch::Tensor parameters;         // [P] float32
+  torch::Tensor gradient_message;   // [P + kTail] float32
+  torch::Tensor gradients;          // [P]  the message's beginning
+  std::vector<NamedTensor> named;   // views into `parameters`, in its order
+  std::vector<torch::Tensor> leaf;  // the same, as autograd knows them
 
   int64_t size() const { return parameters.numel(); }
   torch::Device device() const { return parameters.device(); }

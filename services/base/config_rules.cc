@@ -298,6 +298,16 @@ void CheckPpo(const v1::RunConfig& config, Problems* problems) {
         "normalised; set both or neither",
         problems);
   Within(0, kInfinity, ppo.target_kl(), "ppo.target_kl", problems);
+  AtLeast<int64_t>(0, ppo.max_minibatch(), "ppo.max_minibatch", problems);
+  Check(config.model().recurrent() == v1::NONE || ppo.max_minibatch() <= 0 ||
+            ppo.max_minibatch() >= config.rollout().length(),
+        "ppo.max_minibatch",
+        absl::StrCat("is ", ppo.max_minibatch(),
+                     ", less than one sequence of rollout.length = ",
+                     config.rollout().length(),
+                     " steps, which a recurrent model keeps together; use at "
+                     "least that, or 0"),
+        problems);
   if (ppo.minibatch() != v1::SEGMENTS) return;
   Check(
       ppo.minibatches() < 1 || config.env().num_envs() % ppo.minibatches() == 0,
@@ -421,6 +431,12 @@ void CheckEvaluation(const v1::EvaluationConfig& evaluation,
         absl::StrCat("is ", evaluation.stop_return(),
                      ", but nothing is ever evaluated; set "
                      "evaluation.every_updates too"),
+        problems);
+  Check(!evaluation.at_start() || (evaluation.every_updates() != 0 &&
+                                   !evaluation.has_min_training_return()),
+        "evaluation.at_start",
+        "is true, which needs evaluation.every_updates above 0 and no "
+        "evaluation.min_training_return",
         problems);
 }
 

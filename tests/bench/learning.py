@@ -4,7 +4,7 @@
   tests/bench/learning.py cartpole_ppo:1,2,4 maze_ppo:1 'maze_ppo:1 model.recurrent=NONE' [--seeds 3]
 
 A run is CONFIG:LEARNERS[,LEARNERS...] and any settings (a.b=value) after it. Means are over seeds, with the
-standard deviation; a curve is the training return (last 100 episodes) at tenths of total_env_steps.
+standard deviation. Training numbers are of the last 100 episodes; a curve has them at tenths of the run's steps.
 """
 import argparse
 import json
@@ -18,7 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FLOTILLA = os.path.join(os.environ.get("FLOTILLA_BIN", os.path.join(ROOT, "build", "bin")), "flotilla")
 
 
-def run(config, learners, seed, settings, metric, folder):
+def run(config, learners, seed, settings, metrics, folder):
     command = [FLOTILLA, "train", config, "--standalone", "--progress=none", "--run-dir", folder, "--nproc-per-node",
                str(learners), "--set", f"seed={seed}"]
     for setting in settings:
@@ -30,10 +30,16 @@ def run(config, learners, seed, settings, metric, folder):
         summary = json.load(f)
     assert len(set(summary["parameters_sha256"])) == 1, "ranks differ"
     with open(os.path.join(folder, "metrics.jsonl")) as f:
-        points = [(line["global_step"], line[metric]) for line in map(json.loads, f) if metric in line]
-    summary["curve"] = [next((v for s, v in reversed(points) if s <= points[-1][0] * i / 10), None)
-                        for i in range(1, 11)] if points else []
+        lines = [json.loads(line) for line in f]
+    summary["curves"] = {metric: curve([(line["global_step"], line[metric]) for line in lines if metric in line])
+                         for metric in metrics}
     return summary
+
+
+def curve(points):
+    """The metric at tenths of the steps: the last value so far, None before the first."""
+    return [next((v for s, v in reversed(points) if s <= points[-1][0] * i / 10), None)
+            for i in range(1, 11)] if points else [None] * 10
 
 
 def spread(values):
@@ -49,10 +55,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="CONFIG:LEARNERS [SETTING...]")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--metric", default="charts/episodic_return", help="whose curve (charts/episodic_return)")
+    parser.add_argument("--metric", action="append", help="whose curve; may be repeated (charts/episodic_return)")
     options = parser.parse_args()
-    print("| configuration | learners | status | steps | seconds | training return | evaluation | curve of "
-          f"{options.metric} |\n| --- | --: | --- | --: | --: | --: | --: | --- |")
+    metrics = options.metric or ["charts/episodic_return"]
+    print("| configuration | learners | status | steps | seconds | training return | evaluation |"
+          + "".join(f" {m}: end; curve |" for m in metrics)
+          + "\n| --- | --: | --- | --: | --: | --: | --: |" + " --- |" * len(metrics), flush=True)
     for text in options.runs:
         name, *settings = text.split()
         config, _, worlds = name.partition(":")
@@ -60,15 +68,20 @@ def main():
             results = []
             for seed in range(1, options.seeds + 1):
                 with tempfile.TemporaryDirectory() as folder:
-                    results.append(run(config, learners, seed, settings, options.metric, os.path.join(folder, "run")))
-            curves = [r["curve"] for r in results if r["curve"]]
-            curve = ["-" if None in at else f"{statistics.mean(at):.3g}" for at in zip(*curves)]
+                    results.append(run(config, learners, seed, settings, metrics, os.path.join(folder, "run")))
+                print(f"{text} x{learners}, seed {seed}: {results[-1]['status']}, "
+                      f"return {results[-1]['mean_return']:.4g}", file=sys.stderr, flush=True)
             statuses = [r["status"] for r in results]
-            print(f"| {' '.join([config, *settings])} | {learners} | "
-                  + ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses)))
-                  + f" | {statistics.mean(r['global_steps'] for r in results):,.0f}"
-                  f" | {spread([r['wall_seconds'] for r in results])} | {spread([r['mean_return'] for r in results])}"
-                  f" | {spread([r.get('eval_mean_return') for r in results])} | {' '.join(curve)} |", flush=True)
+            cells = [" ".join([config, *settings]), learners,
+                     ", ".join(f"{statuses.count(s)} {s}" for s in sorted(set(statuses))),
+                     f"{statistics.mean(r['global_steps'] for r in results):,.0f}",
+                     spread([r["wall_seconds"] for r in results]), spread([r["mean_return"] for r in results]),
+                     spread([r.get("eval_mean_return") for r in results])]
+            for metric in metrics:
+                curves = [r["curves"][metric] for r in results]
+                means = ["-" if None in at else f"{statistics.mean(at):.3g}" for at in zip(*curves)]
+                cells.append(f"{spread([c[-1] for c in curves])}; {' '.join(means)}")
+            print("| " + " | ".join(cells) + " |", flush=True)
 
 
 main()

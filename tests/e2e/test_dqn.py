@@ -51,7 +51,8 @@ def test_metrics_follow_the_global_step(run):
 
 def test_only_rank_0_evaluates_and_writes(run):
     evaluations = [line for line in read_jsonl(run.run_dir / "metrics.jsonl") if "eval/mean_return" in line]
-    assert evaluations and all(line["eval/update"] % 8 == 0 for line in evaluations)
+    assert evaluations[0]["eval/update"] == 0  # as DI-engine: before it trains
+    assert all(line["eval/update"] % 8 == 0 for line in evaluations)
     assert "evaluation of update" in (run.run_dir / "logs" / "rank_0.log").read_text()
     assert "evaluation of update" not in (run.run_dir / "logs" / "rank_1.log").read_text()
 

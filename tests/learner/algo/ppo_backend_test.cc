@@ -1,6 +1,7 @@
 #include "learner/algo/ppo_backend.h"
 
 #include "gtest/gtest.h"
+#include "learner/algo/minibatches.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/testing/spaces.h"
 
@@ -65,6 +66,58 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{false, true, v1::TANH, 0.2, false},
                     Case{true, false, v1::TANH, 0.2, true},
                     Case{true, true, v1::RELU, 0.0, false}));
+
+// PufferLib's max_minibatch_size: what does not go through the network at once
+// adds up to what would, advantages normalised over all of it.
+TEST(PpoBackendTest, AMinibatchInPartsGivesOneGradient) {
+  const int64_t T = 6, B = 8;
+  for (const bool recurrent : {false, true}) {
+    v1::ModelConfig model;
+    model.add_hidden(8);
+    if (recurrent) model.set_recurrent(v1::GRU);
+    model.set_recurrent_size(5);
+    model.set_share_trunk(recurrent);
+    ActorCritic net =
+        ActorCritic::Make(VectorSpaces(5, 3), model, torch::kCPU).value();
+    net.Initialize(2);
+    torch::manual_seed(4);
+    Rollout rollout = RandomRollout(net.spaces(), T, B);
+    rollout.valid.narrow(0, 2, 4).narrow(1, 3, 1).fill_(0);
+    rollout.initial_state = torch::randn({B, 5});
+    Random rng(1);
+    Minibatches minibatches(rollout, 1, recurrent);
+    minibatches.Shuffle(&rng);
+    PpoBatch batch;
+    batch.rollout = &rollout;
+    batch.index = minibatches.Get(0).index;
+    batch.columns = minibatches.Get(0).columns;
+    batch.advantage = torch::randn({T, B});
+    batch.returns = torch::randn({T, B});
+    batch.clip_ratio = batch.value_clip = 0.2;
+    double before_last = 0;
+    batch.before_last_backward = [&] {
+      before_last = net.gradients().abs().max().item<double>();
+    };
+    v1::PpoConfig ppo;
+    const PpoSums want = MakeTorchPpoBackend(&net, ppo)->Compute(batch);
+    EXPECT_EQ(before_last, 0);  // nothing is there before the only pass
+    const torch::Tensor whole = net.gradients().clone();
+    const double scale = whole.abs().max().item<double>();
+    EXPECT_GT(scale, 0);
+    // 44 steps: parts of 17, 17 and 10, or environment by environment.
+    for (const int64_t most : {17, 6}) {
+      ppo.set_max_minibatch(most);
+      const PpoSums sums = MakeTorchPpoBackend(&net, ppo)->Compute(batch);
+      EXPECT_GT(before_last, 0);
+      EXPECT_LT((net.gradients() - whole).abs().max().item<double>(),
+                1e-6 * scale + 1e-6);
+      EXPECT_EQ(sums.samples, 44);
+      EXPECT_NEAR(sums.policy_loss, want.policy_loss, 1e-4);
+      EXPECT_NEAR(sums.approx_kl, want.approx_kl, 1e-4);
+      before_last = 0;
+    }
+  }
+}
 
 TEST(PpoBackendTest, AnEmptyBatchLeavesZeros) {
   ActorCritic net =
