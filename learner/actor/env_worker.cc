@@ -17,6 +17,8 @@
 namespace flotilla {
 namespace {
 
+constexpr double kLeasedConnectSeconds = 5;
+
 // A folder that only this user can enter, for this process's sockets.
 class SocketFolder {
  public:
@@ -77,12 +79,12 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   hello.set_offer_shared_memory(local && options.env.shared_memory());
   EnvStreamOptions stream;
   stream.credentials = options.credentials;
-  // A leased server that is gone is to be noticed soon: there may be others.
-  if (!local) stream.connect_timeout = absl::Seconds(5);
-  // But Python may have much to load before it can welcome us.
-  if (absl::StartsWith(options.env.id(), "gym:")) {
-    stream.connect_timeout = absl::Seconds(options.env.reset_timeout_seconds());
-  }
+  // A leased server that is gone is to be noticed soon: there may be others. A
+  // process of ours that is slow is starved, or loads Python; were it gone, we
+  // would know.
+  const bool patient = local || absl::StartsWith(options.env.id(), "gym:");
+  stream.connect_timeout = absl::Seconds(
+      patient ? options.env.reset_timeout_seconds() : kLeasedConnectSeconds);
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   return OpenEnvStream(address, std::move(hello), stream);

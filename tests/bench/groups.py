@@ -154,9 +154,12 @@ def scaling(options, turns):
          report.verdict("without, more than 2 times", waits.median(seconds), times(2, even.median(seconds)), unit=" s")])
 
 
-def memory_group(options, turns):
-    seconds = options.memory_seconds or (20 if options.quick else 600)
-    return memory.section(seconds, options.cores)
+def memory_of(case):
+    def group(options, turns):
+        seconds = options.memory_seconds or (20 if options.quick else 600)
+        return memory.section(case, seconds, options.cores)
+
+    return group
 
 
 def kernels(options, turns):
@@ -186,4 +189,5 @@ def coordinator(options, turns):
 
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "scaling": scaling, "coordinator": coordinator, "memory": memory_group, "kernels": kernels}
+       "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
+       "memory_atari": memory_of(memory.breakout), "kernels": kernels}

@@ -124,23 +124,26 @@ def describe(who, processes, updates, warm, seconds, lived, limits):
     return "\n".join(rows) + "\n\n" + "\n".join(verdicts)
 
 
-def section(seconds, cores):
-    endless = dict(total_env_steps=10 ** 12, optimizer__learning_rate="2.5e-4")
-    cases = [
-        (train("CartPole, 2 learners, evaluations and checkpoints", "cartpole_fast", 2, seconds, **endless,
-               evaluation__stop_return=1000, evaluation__every_updates=50, checkpoint__every_updates=500),
-         {"flotilla-coordinator": 40, "flotilla-envserver": 40}),
-        (train("Breakout, 1 learner, 16 games in one env server", "breakout_ppo", 1, seconds, total_env_steps=10 ** 12,
-               env__num_envs=16),
-         {"flotilla-envserver": 250}),
-    ]
+def cartpole(seconds):
+    return (train("CartPole, 2 learners, evaluations and checkpoints", "cartpole_fast", 2, seconds,
+                  total_env_steps=10 ** 12, optimizer__learning_rate="2.5e-4", evaluation__stop_return=1000,
+                  evaluation__every_updates=50, checkpoint__every_updates=500),
+            {"flotilla-coordinator": 40, "flotilla-envserver": 40})
+
+
+def breakout(seconds):
+    return (train("Breakout, 1 learner, 16 games in one env server", "breakout_ppo", 1, seconds,
+                  total_env_steps=10 ** 12, env__num_envs=16),
+            {"flotilla-envserver": 250})
+
+
+def section(case, seconds, cores):
+    who, limits = case(seconds)
     parts = ["## Memory", "VmRSS in MB (10^6 bytes), once a second: smallest to largest."]
-    for who, limits in cases:
-        if who.missing:
-            say(f"  {who.name}: {who.missing}")
-            parts.append(f"### {who.name}\n\n{who.missing}")
-            continue
-        say(f"  {who.name}: {seconds} s")
-        processes, updates, warm, lived = watch(who, seconds, cores)
-        parts.append(describe(who, processes, updates, warm, seconds, lived, limits))
-    return "\n\n".join(parts + ["Commands:", report.commands([who for who, _ in cases])])
+    if who.missing:
+        say(f"  {who.name}: {who.missing}")
+        return "\n\n".join(parts + [f"### {who.name}\n\n{who.missing}"])
+    say(f"  {who.name}: {seconds} s")
+    processes, updates, warm, lived = watch(who, seconds, cores)
+    parts.append(describe(who, processes, updates, warm, seconds, lived, limits))
+    return "\n\n".join(parts + ["Command:", report.commands([who])])

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # usage: run.sh [--quick] [--save] [--rounds N] [--memory-seconds S] [--cores N] [GROUP...]
-#   groups: cartpole fast envservice atari breakout scaling coordinator memory kernels (all by default)
+#   groups: cartpole fast envservice atari breakout scaling coordinator memory memory_atari kernels (all by default)
 #
 # Our speed beside our peers': each comparison takes turns, ours and theirs, in one run, with the
 # same work on the same cores, and prints the medians as Markdown. Wants the machine for itself.
 #   --quick  about 3 minutes: one round, short runs, fewer peers; a smoke test, not a measurement
-#   --save   also writes tests/bench/results/<date>-<cpu>.md
+#   --save   also writes tests/bench/results/<date>-<cpu>[-<groups>].md
 # FLOTILLA_BIN: our programs (build/bin). PEERS_DIR: what peers/setup.sh made. CLEANRL_DIR: a CleanRL
 # checkout of yours. What is not installed is named, and left out.
 set -euo pipefail
