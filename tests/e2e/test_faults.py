@@ -61,7 +61,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
     # What an operator sees.
     told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")
     assert int(told["learner_restarts"]) == 1 and int(told["generation"]) == 2
-    assert f"rank {rank} (learner/0/{rank})" in told["fence_reason"], told
+    assert f"rank {rank} (" in told["fence_reason"], told
     result = job.succeeds()
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
