@@ -11,15 +11,16 @@ from harness import call, coordinator_pb2, poll, training_lines
 
 LEARNERS = 4
 UPDATE = LEARNERS * 8 * 32  # environment steps
-UPDATES = 400
-DEAD_AFTER = 2
+ENDLESS = 10**9
+DEAD_AFTER = 5  # seconds, as it is by default
 # What recovery may take: it is noticed, given up and replaced.
 BUDGET = 2 * DEAD_AFTER + 1
+STANDS_STILL = 5  # seconds; longer than a member may be silent in that test
 
 
 @pytest.fixture
 def start(sandbox):
-    def starter(*words, updates=UPDATES, evaluation="", **kwargs):
+    def starter(*words, updates=ENDLESS, evaluation="", **kwargs):
         return sandbox.train(
             sandbox.config("cartpole_fast", evaluation), "--nproc-per-node", LEARNERS, "--set=env.num_envs=8",
             f"--set=total_env_steps={updates * UPDATE}", f"--set=distributed.dead_after_seconds={DEAD_AFTER}",
@@ -33,10 +34,18 @@ def pids(status):
     return {learner.rank: learner.pid for learner in status.learner}
 
 
-def assert_whole(job, result, updates=UPDATES):
+def stop(job):
+    assert job.sandbox.run("stop", f"--run-dir={job.run_dir}").returncode == 0
+    result = job.succeeds()
+    assert result["status"] == "stopped"
+    return result
+
+
+def assert_whole(job, result):
     """Every update counts once, and all ranks end with the same parameters."""
-    assert result["status"] == "completed" and result["world_size"] == LEARNERS
-    assert result["updates"] == updates and result["global_steps"] == updates * UPDATE
+    assert result["world_size"] == LEARNERS
+    updates = result["updates"]
+    assert result["global_steps"] == updates * UPDATE
     assert len(result["parameters_sha256"]) == LEARNERS and len(set(result["parameters_sha256"])) == 1
     recorded = [line["update"] for line in training_lines(job.run_dir)]
     assert recorded == list(range(1, updates + 1))
@@ -50,7 +59,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
     os.kill(pids(before)[rank], number)
     lost_at = time.monotonic()
     after = job.await_status(
-        lambda s: s.generation == 2 and s.world_size == LEARNERS and s.update > before.update + 10,
+        lambda s: s.generation == 2 and s.world_size == LEARNERS and s.update > before.update + 2,
         "a second generation that trains",
     )
     took = time.monotonic() - lost_at
@@ -62,7 +71,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
     told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")
     assert int(told["learner_restarts"]) == 1 and int(told["generation"]) == 2
     assert f"rank {rank} (" in told["fence_reason"], told
-    result = job.succeeds()
+    result = stop(job)
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
 
@@ -85,28 +94,27 @@ def test_a_killed_coordinator_comes_back_and_disturbs_nobody(sandbox, start):
     )
     assert job.address() == address
     assert after.generation == 1 and pids(after) == pids(before)
-    result = job.succeeds()
+    result = stop(job)
     assert result["restarts"]["learner"] == 0
     assert_whole(job, result)
     assert "the coordinator died" in job.output()
 
 
 def test_a_coordinator_that_stands_still_disturbs_nobody(sandbox, start):
-    job = start(updates=2000)
+    job = start("--set=distributed.dead_after_seconds=2")
     before = job.await_update(20)
     coordinator = coordinator_of(sandbox)
     os.kill(coordinator, signal.SIGSTOP)
-    # It stands still for longer than what makes a member dead.
     recorded = len(training_lines(job.run_dir))
     began = time.monotonic()
-    job.poll(lambda: time.monotonic() - began > 2 * DEAD_AFTER, "time to pass")
+    job.poll(lambda: time.monotonic() - began > STANDS_STILL, "time to pass")
     assert len(training_lines(job.run_dir)) > recorded
     os.kill(coordinator, signal.SIGCONT)
     after = job.await_update(before.update + 100)
     assert after.generation == 1 and pids(after) == pids(before)
-    result = job.succeeds()
+    result = stop(job)
     assert result["restarts"]["learner"] == 0
-    assert_whole(job, result, updates=2000)
+    assert_whole(job, result)
 
 
 def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
@@ -118,16 +126,16 @@ def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
     os.kill(pids(before)[0], signal.SIGKILL)
     evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
     assert evaluated.returncode == 0, evaluated.stderr
-    result = job.succeeds()
+    result = stop(job)
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
     assert not list(checkpoints.glob(".aside_*"))
-    assert (checkpoints / "latest").resolve().name == f"step_{UPDATES * UPDATE:012d}"
+    assert (checkpoints / "latest").resolve().name == f"step_{result['global_steps']:012d}"
 
 
 def test_a_loss_of_rank_0_while_it_saves_the_result(sandbox, start):
     """The others have finished, and have what it takes to finish again."""
-    job = start(updates=200, evaluation="evaluation { every_updates: 1000 episodes: 2000 num_envs: 50 }")
+    job = start(updates=100, evaluation="evaluation { every_updates: 1000 episodes: 2000 num_envs: 50 }")
     status = job.await_status(
         lambda s: [learner.phase for learner in s.learner]
         == [coordinator_pb2.SAVING] + (LEARNERS - 1) * [coordinator_pb2.FINISHED],
@@ -135,8 +143,9 @@ def test_a_loss_of_rank_0_while_it_saves_the_result(sandbox, start):
     )
     os.kill(pids(status)[0], signal.SIGKILL)
     result = job.succeeds()
+    assert result["status"] == "completed" and result["updates"] == 100
     assert result["restarts"]["learner"] == 1
-    assert_whole(job, result, updates=200)
+    assert_whole(job, result)
 
 
 @pytest.fixture
@@ -151,7 +160,7 @@ def small_disk(sandbox):
 
 
 def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_disk):
-    job = start("--set=checkpoint.every_updates=20", "--set=checkpoint.keep=2", updates=2000, run_dir="disk/run")
+    job = start("--set=checkpoint.every_updates=20", "--set=checkpoint.keep=2", run_dir="disk/run")
     checkpoints, log = job.run_dir / "checkpoints", job.run_dir / "logs" / "rank_0.log"
     job.poll(lambda: (checkpoints / "latest").exists(), "a checkpoint")
     filler = small_disk / "filler"
@@ -173,7 +182,7 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_di
     last = (checkpoints / "latest").resolve().name
     filler.unlink()
     job.poll(lambda: (checkpoints / "latest").resolve().name > last, "a checkpoint after the disk was full")
-    result = job.succeeds()
+    result = stop(job)
     assert result["restarts"]["learner"] == 0 and full.generation == 1
     assert "is being written again" in log.read_text()
-    assert_whole(job, result, updates=2000)
+    assert_whole(job, result)

@@ -306,12 +306,13 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
   v1::Heartbeat beat;
   beat.set_member_id(Learner(0).id());
   beat.set_incarnation(1);
-  beat.set_waits_for(std::string(1 << 20, 'x'));
   for (int i = 0; i < 25'000; ++i) {
     beat.clear_env_worker();
     beat.add_env_worker()->set_id(absl::StrCat("env/", i));
     ASSERT_OK(roster_->Beat(beat, clock_.Now()));
   }
+  beat.set_waits_for(std::string(1 << 20, 'x'));
+  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
   const v1::LearnerStatus learner = roster_->GetStatus(clock_.Now()).learner(0);
   EXPECT_LE(learner.env_worker_size(), 10'000);
   EXPECT_EQ(learner.waits_for().size(), 1024);
