@@ -178,7 +178,7 @@ def coordinator(options, turns):
     if missing:
         say(f"  {missing}")
         return f"## Coordinator under load\n\n{missing}"
-    env = os.environ | {"FLOTILLA_LOAD_LEARNERS": str(learners), "FLOTILLA_LOAD_ENV_SERVERS": str(servers)}
+    env = os.environ | {"FLOTILLA_BIN": ours.BIN, "FLOTILLA_LOAD_LEARNERS": str(learners), "FLOTILLA_LOAD_ENV_SERVERS": str(servers)}
     done = subprocess.run([path], capture_output=True, text=True, timeout=300, env=env)
     found = [line for line in done.stdout.splitlines() if "env servers:" in line]
     lines = found or (done.stdout + done.stderr).splitlines()[-8:]
