@@ -126,6 +126,7 @@ def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
     os.kill(pids(before)[0], signal.SIGKILL)
     evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
     assert evaluated.returncode == 0, evaluated.stderr
+    job.await_status(lambda s: s.generation == 2 and s.update > before.update + 5, "a second generation that trains")
     result = stop(job)
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
