@@ -4,14 +4,13 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 #include "services/base/version.h"
 
 namespace flotilla {
@@ -51,18 +50,7 @@ absl::StatusOr<std::string> FindPython() {
                            kVariable));
 }
 
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 }  // namespace
-
-bool IsGym(const std::string& env_id) {
-  return absl::StartsWith(env_id, "gym:");
-}
 
 absl::StatusOr<std::vector<std::string>> GymServerCommand(
     const std::vector<std::string>& flags) {
@@ -97,25 +85,15 @@ absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(int max_num_envs) {
                         "--address_file=" + ready, "--error_file=" + error,
                         absl::StrCat("--num_envs=", max_num_envs)}));
   ASSIGN_OR_RETURN(server->process_, Subprocess::Start(program));
-  const absl::Time deadline = absl::Now() + kStartTimeout;
-  while (access(ready.c_str(), F_OK) != 0) {
-    if (const auto exit = server->process_->Wait(absl::Milliseconds(5))) {
-      const std::string why = FirstLine(error);
-      return absl::FailedPreconditionError(
-          !why.empty() ? why
-                       : absl::StrCat(program.argv[0],
-                                      " could not serve gym: environments (",
-                                      exit->ToString(), "); the log says why"));
-    }
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(program.argv[0],
-                       " does not serve gym: environments "
-                       "after ",
-                       absl::FormatDuration(kStartTimeout)));
-    }
-  }
-  return server;
+  const absl::Status started =
+      server->process_->AwaitFile(ready, kStartTimeout);
+  if (started.ok()) return server;
+  const std::string why = FirstLine(error);
+  return absl::FailedPreconditionError(
+      !why.empty() ? why
+                   : absl::StrCat(program.argv[0], " ", started.message(),
+                                  " and serves no gym: environments; the log "
+                                  "says why"));
 }
 
 absl::Status GymServer::Explain(const absl::Status& status) {

@@ -12,9 +12,6 @@
 
 namespace flotilla {
 
-// Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
-bool IsGym(const std::string& env_id);
-
 // envserver/python/flotilla_gym with `flags`, in the Python that
 // FLOTILLA_PYTHON names, else python3 of PATH. What argv[0] names exists.
 // Errors: kFailedPrecondition, saying what helps, without Python or the

@@ -25,6 +25,7 @@
 #include "envserver/registry.h"
 #include "glog/logging.h"
 #include "services/base/atomic_file.h"
+#include "services/base/config_rules.h"
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"

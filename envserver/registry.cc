@@ -14,6 +14,7 @@
 #include "envserver/envs/sleep.h"
 #include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
+#include "services/base/config_rules.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
 

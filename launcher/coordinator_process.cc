@@ -3,13 +3,13 @@
 #include <signal.h>
 
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/programs.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -25,22 +25,6 @@ std::string LogPath(const RunFolder& folder) {
 
 std::string JournalPath(const RunFolder& folder) {
   return folder.path() + "/coordinator.journal";
-}
-
-std::string ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) last = line;
-  }
-  return last;
 }
 
 std::string WithAnyPort(const std::string& address) {
@@ -94,21 +78,14 @@ absl::Status CoordinatorProcess::Launch(const std::string& address) {
 }
 
 absl::Status CoordinatorProcess::AwaitAddress() {
-  const absl::Time deadline = absl::Now() + kStartTimeout;
-  while (absl::Now() < deadline) {
-    address_ = ReadLine(options_.folder.coordinator_address());
-    if (!address_.empty()) return absl::OkStatus();
-    if (const auto exit = process_->Wait(absl::Milliseconds(10))) {
-      return absl::UnavailableError(
-          absl::StrCat("the coordinator could not start (", exit->ToString(),
-                       "): ", LastLine(LogPath(options_.folder)),
-                       "\nlog: ", LogPath(options_.folder)));
-    }
-  }
-  return absl::UnavailableError(
-      absl::StrCat("the coordinator did not serve within ",
-                   absl::FormatDuration(kStartTimeout),
-                   "; log: ", LogPath(options_.folder)));
+  const std::string file = options_.folder.coordinator_address();
+  const absl::Status started = process_->AwaitFile(file, kStartTimeout);
+  address_ = FirstLine(file);
+  if (started.ok()) return absl::OkStatus();
+  const std::string log = LogPath(options_.folder);
+  return absl::UnavailableError(absl::StrCat("the coordinator ",
+                                             started.message(), ": ",
+                                             LastLine(log), "\nlog: ", log));
 }
 
 absl::Status CoordinatorProcess::Check() {

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -11,38 +10,13 @@
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
+#include "services/base/text_file.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/grpc_status.h"
 
 namespace flotilla {
-namespace {
 
 namespace fs = std::filesystem;
-
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    if (!line.empty()) last = line;
-  }
-  return last;
-}
-
-absl::Status AwaitFile(const std::string& path, Subprocess* server,
-                       const std::string& log, absl::Time deadline) {
-  while (absl::Now() < deadline) {
-    std::error_code error;
-    if (fs::exists(path, error)) return absl::OkStatus();
-    if (const auto exit = server->Wait(absl::Milliseconds(5))) {
-      return absl::UnavailableError(
-          absl::StrCat("flotilla-envserver could not start (", exit->ToString(),
-                       "): ", LastLine(log)));
-    }
-  }
-  return absl::DeadlineExceededError("flotilla-envserver does not start");
-}
-
-}  // namespace
 
 absl::StatusOr<v1::GetSpecResponse> AskEnvServer(const std::string& env_id,
                                                  const v1::EnvOptions& options,
@@ -61,7 +35,12 @@ absl::StatusOr<v1::GetSpecResponse> AskEnvServer(const std::string& env_id,
   program.log_path = scratch.path() + "/log";
   ASSIGN_OR_RETURN(const std::unique_ptr<Subprocess> server,
                    Subprocess::Start(program));
-  RETURN_IF_ERROR(AwaitFile(ready, server.get(), program.log_path, deadline));
+  const absl::Status started = server->AwaitFile(ready, deadline - absl::Now());
+  if (!started.ok()) {
+    return absl::Status(started.code(),
+                        absl::StrCat("flotilla-envserver ", started.message(),
+                                     ": ", LastLine(program.log_path)));
+  }
 
   ASSIGN_OR_RETURN(const auto channel, MakeChannel(address, {}));
   const auto stub = v1::EnvService::NewStub(channel);

@@ -4,39 +4,18 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <deque>
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr size_t kLogLines = 5;
-
-std::string FirstLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-std::vector<std::string> LastLines(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  constexpr std::streamoff kTail = 8192;
-  const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
-  file.seekg(std::max<std::streamoff>(0, size - kTail));
-  std::deque<std::string> lines;
-  for (std::string line; std::getline(file, line);) {
-    lines.push_back(line);
-    if (lines.size() > kLogLines) lines.pop_front();
-  }
-  return {lines.begin(), lines.end()};
-}
 
 }  // namespace
 
@@ -254,7 +233,7 @@ std::string Supervisor::RootCause(const std::string& headline) const {
   for (const auto& slot : slots_) {
     if (slot->process != nullptr || slot->exit_code) continue;
     source = options_.log_path(slot->index);
-    for (const std::string& line : LastLines(source)) {
+    for (const std::string& line : LastLines(source, kLogLines)) {
       lines.push_back(absl::StrCat("  | ", line));
     }
     if (!source.empty()) lines.push_back(absl::StrCat("log: ", source));

@@ -9,9 +9,9 @@
 #include <mutex>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
+#include "services/base/config_rules.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -42,26 +42,6 @@ class SocketFolder {
   std::string path_;
 };
 
-// Asks again until the process listens, ends, or is out of time.
-absl::Status AwaitSocket(const std::string& path, Subprocess* process,
-                         const std::string& log, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
-  while (access(path.c_str(), F_OK) != 0) {
-    if (auto exit = process->Wait(absl::Milliseconds(2))) {
-      return absl::UnavailableError(absl::StrCat(
-          "env worker (pid ", process->pid(), ") ended before it listened: ",
-          exit->ToString(), log.empty() ? "" : "; its log is ", log));
-    }
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
-          "env worker (pid ", process->pid(), ") does not listen after ",
-          absl::FormatDuration(timeout), log.empty() ? "" : "; its log is ",
-          log));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
                                                 const std::string& address,
                                                 uint64_t worker_id,
@@ -82,7 +62,7 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   // A leased server that is gone is to be noticed soon: there may be others. A
   // process of ours that is slow is starved, or loads Python; were it gone, we
   // would know.
-  const bool patient = local || absl::StartsWith(options.env.id(), "gym:");
+  const bool patient = local || IsGym(options.env.id());
   stream.connect_timeout = absl::Seconds(
       patient ? options.env.reset_timeout_seconds() : kLeasedConnectSeconds);
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
@@ -124,8 +104,15 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   EnvWorker worker;
   worker.address = "unix:" + socket;
   ASSIGN_OR_RETURN(worker.process, Subprocess::Start(program));
-  RETURN_IF_ERROR(AwaitSocket(socket, worker.process.get(), program.log_path,
-                              absl::Minutes(2)));
+  const absl::Status started =
+      worker.process->AwaitFile(socket, absl::Minutes(2));
+  if (!started.ok()) {
+    return absl::Status(
+        started.code(),
+        absl::StrCat(
+            "env worker (pid ", worker.process->pid(), ") ", started.message(),
+            program.log_path.empty() ? "" : "; its log is ", program.log_path));
+  }
   ASSIGN_OR_RETURN(worker.stream,
                    Open(options, worker.address, worker_id, incarnation, rows,
                         groups, /*local=*/true));

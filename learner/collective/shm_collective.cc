@@ -3,7 +3,6 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -19,6 +18,7 @@
 #include "learner/collective/shm_reducer.h"
 #include "learner/collective/shm_segment.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -61,13 +61,6 @@ class ShmCollective : public HostCollective {
   // Last: it may call the reducer for as long as it lives.
   std::stop_callback<std::function<void()>> on_fence_;
 };
-
-std::string FirstLine(const char* path) {
-  std::string line;
-  std::ifstream in(path);
-  std::getline(in, line);
-  return line;
-}
 
 // Equal for two processes that can reach each other's memory and name each
 // other's processes.

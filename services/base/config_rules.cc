@@ -489,9 +489,13 @@ const std::vector<std::string>& NativeEnvIds() {
   return ids;
 }
 
+bool IsGym(const std::string& env_id) {
+  return absl::StartsWith(env_id, kGymPrefix);
+}
+
 std::string EnvOptionsPart(const std::string& env_id) {
   if (absl::StartsWith(env_id, kAtariPrefix)) return "atari";
-  if (absl::StartsWith(env_id, kGymPrefix)) return "gym_kwargs";
+  if (IsGym(env_id)) return "gym_kwargs";
   if (env_id == "Sleep") return "sleep";
   if (env_id == "Maze") return "maze";
   return "";
@@ -503,7 +507,7 @@ std::string EnvIdProblem(const std::string& env_id) {
     return "";
   }
   if (absl::StartsWith(env_id, kAtariPrefix)) return AtariProblem(env_id);
-  if (absl::StartsWith(env_id, kGymPrefix)) return GymProblem(env_id);
+  if (IsGym(env_id)) return GymProblem(env_id);
   std::string meant = NearestName(env_id, native);
   if (meant.empty()) meant = AtariGuess(env_id);
   return absl::StrCat(

@@ -25,6 +25,9 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
 // max_episode_steps: "atari", "sleep", "maze", "gym_kwargs", or "" for none.
 std::string EnvOptionsPart(const std::string& env_id);
 
+// Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
+bool IsGym(const std::string& env_id);
+
 // The native environments that need nothing installed.
 const std::vector<std::string>& NativeEnvIds();
 

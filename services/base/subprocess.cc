@@ -261,6 +261,22 @@ std::optional<Subprocess::Exit> Subprocess::Wait(absl::Duration timeout) {
   }
 }
 
+absl::Status Subprocess::AwaitFile(const std::string& path,
+                                   absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (access(path.c_str(), F_OK) != 0) {
+    if (const std::optional<Exit> ended = Wait(absl::Milliseconds(2))) {
+      return absl::UnavailableError(
+          absl::StrCat("could not start (", ended->ToString(), ")"));
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "has not started after ", absl::FormatDuration(timeout)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 void Subprocess::Signal(int signal, bool whole_group) {
   MutexLock lock(&impl_->mu);
   if (impl_->exit) return;

@@ -51,6 +51,11 @@ class Subprocess {
   // Blocks until it ends or `timeout` passes (nullopt).
   std::optional<Exit> Wait(absl::Duration timeout);
 
+  // Blocks until `path` exists: our servers make a file, or a socket, when they
+  // serve. Errors: kUnavailable if the process has ended instead, with how;
+  // kDeadlineExceeded.
+  absl::Status AwaitFile(const std::string& path, absl::Duration timeout);
+
   // Sends `signal` to the process, or to its whole group. No-op once reaped.
   void Signal(int signal, bool whole_group = false);
 

@@ -32,6 +32,15 @@ DTYPES = {env_pb2.UINT8: np.uint8, env_pb2.INT64: np.int64, env_pb2.FLOAT32: np.
 TIMEOUT = 60
 
 
+def await_address(file, process):
+    """Until the server has said, in this file, that it listens."""
+    deadline = time.monotonic() + TIMEOUT
+    while not file.exists():
+        assert process.poll() is None, "the server ended"
+        assert time.monotonic() < deadline, "the server does not listen"
+        time.sleep(0.01)
+
+
 class Server:
     """flotilla-envserver on a unix socket, for a with block."""
 
@@ -42,11 +51,7 @@ class Server:
             [BIN / "flotilla-envserver", f"--listen={self.address}", f"--address_file={address_file}", *flags],
             env=os.environ | (env or {}),
         )
-        deadline = time.monotonic() + TIMEOUT
-        while not address_file.exists():
-            assert self.process.poll() is None, "the server ended"
-            assert time.monotonic() < deadline, "the server does not listen"
-            time.sleep(0.01)
+        await_address(address_file, self.process)
 
     def __enter__(self):
         return self

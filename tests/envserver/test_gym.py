@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from play_client import BIN, TIMEOUT, Player, Rows, Server, env_pb2, env_pb2_grpc, episode_seed
+from play_client import BIN, TIMEOUT, Player, Rows, Server, await_address, env_pb2, env_pb2_grpc, episode_seed
 
 ROWS = 4
 HERE = str(pathlib.Path(__file__).parent)
@@ -410,10 +410,7 @@ def test_it_cannot_outlive_its_parent(tmp_path):
         env=os.environ | {"FLOTILLA_LIFELINE_FD": str(read_end)}, pass_fds=[read_end], start_new_session=True,
     )  # fmt: skip
     os.close(read_end)
-    deadline = time.monotonic() + TIMEOUT
-    while not address_file.exists():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
+    await_address(address_file, process)
     process.terminate()  # a stranger's: the parent alone decides
     assert get_spec(Address(f"unix:{tmp_path}/s"), "gym:CartPole-v1").spec.max_episode_steps == 500
     os.close(write_end)

@@ -1,6 +1,7 @@
 #include "learner/algo/gradient_buckets.h"
 
-#include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -9,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "learner/algo/algorithm.h"
@@ -87,32 +87,37 @@ TEST(GradientBucketsTest, AreCutFromTheEndAndNeverThroughAParameter) {
 // to have been summed: nothing but an overlap ends that.
 TEST(GradientBucketsTest, ABucketIsSummedWhileTheBackwardPassGoesOn) {
   const torch::Tensor want = SumOfGradients({0.3, -0.7});
-  std::atomic<int> summed = 0, ranks_that_overlapped = 0;
+  std::mutex mu;
+  std::condition_variable changed;
+  int summed = 0, ranks_that_overlapped = 0;
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
     class Counting : public FaultyCollective {
      public:
-      Counting(std::unique_ptr<Collective> inner, std::atomic<int>* summed)
+      Counting(std::unique_ptr<Collective> inner, std::function<void()> count)
           : FaultyCollective(std::move(inner), Fault{.call = 0}),
-            summed_(summed) {}
+            count_(std::move(count)) {}
       absl::Status AllReduceSum(torch::Tensor tensor) override {
         const absl::Status status = FaultyCollective::AllReduceSum(tensor);
-        ++*summed_;
+        count_();
         return status;
       }
 
      private:
-      std::atomic<int>* const summed_;
+      const std::function<void()> count_;
     };
-    Counting collective(Join(assignment, coordinator), &summed);
+    Counting collective(Join(assignment, coordinator), [&] {
+      std::lock_guard lock(mu);
+      ++summed;
+      changed.notify_all();
+    });
     Net net;
     GradientBuckets buckets(net.flat, kBytes);
     const torch::Tensor first = net.a * (assignment.rank() == 0 ? 0.3 : -0.7);
     first.register_hook([&](torch::Tensor) {
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (summed < 2 && absl::Now() < deadline) {
-        absl::SleepFor(absl::Milliseconds(1));
-      }
+      std::unique_lock lock(mu);
+      changed.wait_for(lock, std::chrono::seconds(20),
+                       [&] { return summed == 2; });
       if (summed == 2) ++ranks_that_overlapped;
     });
     buckets.Begin(&collective);

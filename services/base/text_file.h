@@ -1,0 +1,21 @@
+#ifndef FLOTILLA_SERVICES_BASE_TEXT_FILE_H_
+#define FLOTILLA_SERVICES_BASE_TEXT_FILE_H_
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace flotilla {
+
+// The first line of the file at `path`; "" if there is none.
+std::string FirstLine(const std::string& path);
+
+// Its last `most` lines, without looking further back than 8 KiB.
+std::vector<std::string> LastLines(const std::string& path, size_t most);
+
+// Its last line that is not empty; "" if there is none.
+std::string LastLine(const std::string& path);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_TEXT_FILE_H_
