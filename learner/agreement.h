@@ -24,9 +24,7 @@ class Agreement {
     kPreemptVotes,    // SIGTERM, SIGUSR1
     kInterruptVotes,  // SIGINT
     kEpisodes,        // finished in this iteration
-    kReturnSum,       // of those
-    kLengthSum,
-    kWindowCount,  // each rank's share of the last 100 episodes
+    kWindowCount,     // each rank's share of the last 100 episodes
     kWindowReturnSum,
     kWindowLengthSum,
     kEnvRestarts,  // env workers', since the run began
@@ -35,8 +33,7 @@ class Agreement {
     kInferenceSeconds,
     kUpdateSeconds,
     kPreempted,  // ranks whose rollout ended short
-    kSyncSeconds,
-    kDropped,  // rollouts that were too old, in this iteration
+    kDropped,    // rollouts that were too old, in this iteration
     kNumSlots,
   };
 

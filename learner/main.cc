@@ -88,6 +88,16 @@ v1::Member Self(const v1::RunConfig& config) {
   return self;
 }
 
+// The launcher reads the earliest of these as the job's root cause.
+void WriteLastWords(const absl::Status& status) {
+  std::fprintf(stderr, "flotilla-learner: %s\n", status.ToString().c_str());
+  if (absl::GetFlag(FLAGS_run_dir).empty()) return;
+  const std::string path =
+      absl::StrCat(absl::GetFlag(FLAGS_run_dir), "/logs/rank_",
+                   absl::GetFlag(FLAGS_requested_rank), ".error");
+  std::ofstream(path) << status.message() << "\n";
+}
+
 absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(const v1::RunConfig config,
                    LoadRunConfig(absl::GetFlag(FLAGS_config), {}));
@@ -105,6 +115,10 @@ absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
   options.credentials = Credentials();
   options.local_rank = absl::GetFlag(FLAGS_local_rank);
   options.local_world_size = absl::GetFlag(FLAGS_local_world_size);
+  options.give_up = [](const absl::Status& status) {
+    WriteLastWords(status);
+    _exit(kFailed);
+  };
   ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> coordinator,
                    JoinRun(absl::GetFlag(FLAGS_coordinator), Self(config),
                            options.credentials, absl::Seconds(60)));
@@ -114,14 +128,6 @@ absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
                            : std::string(outcome.status().message()))
       .IgnoreError();
   return outcome;
-}
-
-// The launcher reads the earliest of these as the job's root cause.
-void WriteLastWords(const absl::Status& status) {
-  const std::string path =
-      absl::StrCat(absl::GetFlag(FLAGS_run_dir), "/logs/rank_",
-                   absl::GetFlag(FLAGS_requested_rank), ".error");
-  std::ofstream(path) << status.message() << "\n";
 }
 
 int CodeFor(const absl::Status& status) {
@@ -161,9 +167,7 @@ int Main() {
     outcome = absl::InternalError(e.what());
   }
   if (!outcome.ok()) {
-    std::fprintf(stderr, "flotilla-learner: %s\n",
-                 outcome.status().ToString().c_str());
-    if (!absl::GetFlag(FLAGS_run_dir).empty()) WriteLastWords(outcome.status());
+    WriteLastWords(outcome.status());
     return CodeFor(outcome.status());
   }
   switch (*outcome) {

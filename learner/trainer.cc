@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 #include <deque>
 #include <memory>
 #include <numeric>
@@ -15,13 +16,14 @@
 #include "learner/actor/rollout_source.h"
 #include "learner/agreement.h"
 #include "learner/algo/algorithm.h"
-#include "learner/eval/evaluator.h"
+#include "learner/evaluation_rounds.h"
 #include "learner/recorder.h"
 #include "learner/run_state.h"
 #include "learner/runtime.h"
 #include "learner/stragglers.h"
 #include "learner/system_usage.h"
 #include "learner/torch.h"
+#include "learner/watchdog.h"
 #include "services/base/config.h"
 #include "services/base/status_macros.h"
 
@@ -47,7 +49,9 @@ class Trainer {
       : options_(options),
         config_(options.config),
         coordinator_(coordinator),
-        signals_(signals) {}
+        signals_(signals),
+        watchdog_(absl::Seconds(config_.runtime().progress_timeout_seconds()),
+                  [this](const std::string& step) { GiveUp(step); }) {}
 
   absl::StatusOr<Outcome> Run();
 
@@ -58,19 +62,21 @@ class Trainer {
   absl::StatusOr<std::optional<Outcome>> Iterate();
   absl::StatusOr<Agreement> Agree(const std::vector<Metric>& metrics,
                                   double update_seconds);
+  void Vote(Agreement* agreement) const;
   void Commit(const Agreement& agreement);
   void Record(const Agreement& agreement, const std::vector<Metric>& metrics);
   void Evaluate();
-  void TakeEvaluation();
-  void AwaitEvaluation();
   void MaybeSave();
   Snapshot SnapshotNow();
-  std::optional<Outcome> Verdict(const Agreement& agreement) const;
   absl::Status AwaitAllRanks(Outcome outcome);
   absl::Status ExchangeDigests();
   absl::Status Conclude(Outcome outcome);
   void ReportPhase(v1::Phase phase, const std::string& waits_for);
+  void GiveUp(const std::string& step) const;
   LiveState Live() { return LiveState(algorithm_.get(), &normalizer_); }
+  bool NothingIsLeft() const {
+    return progress_.global_step >= config_.total_env_steps();
+  }
   bool writes() const { return assignment_.rank() == 0; }
 
   const TrainerOptions options_;
@@ -110,10 +116,10 @@ class Trainer {
 
   // Rank 0 only.
   std::unique_ptr<Recorder> recorder_;
-  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<EvaluationRounds> evaluations_;
   std::optional<SystemUsage> usage_;
-  std::optional<v1::Evaluation> evaluation_;  // the last one
-  Snapshot evaluated_;                        // what it is an evaluation of
+
+  Watchdog watchdog_;  // last: it is done with before anything else goes
 };
 
 absl::StatusOr<Outcome> Trainer::Run() {
@@ -121,12 +127,12 @@ absl::StatusOr<Outcome> Trainer::Run() {
   for (;;) {
     const absl::Status joined = JoinNextGeneration();
     if (absl::IsCancelled(joined) && signals_.Stop().stop_requested()) {
-      // Nothing has happened since the last save, if there ever was one.
+      // Nothing has happened yet that could be saved.
       return signals_.first_signal() == SIGINT ? Outcome::kInterrupted
                                                : Outcome::kPreempted;
     }
     if (absl::IsAborted(joined)) {
-      // Replaced too late: the others have finished the run.
+      // Nothing to save, or too late: the others have finished the run.
       LOG(INFO) << "nothing is left to do: " << joined.message();
       return Outcome::kCompleted;
     }
@@ -212,10 +218,19 @@ absl::Status Trainer::JoinNextGeneration() {
   ReportPhase(v1::STARTING, "the other learners");
   const absl::Time deadline =
       absl::Now() + absl::Seconds(config_.distributed().join_timeout_seconds());
-  // In short waits, so that a signal is not kept waiting.
+  // In short waits, so that a signal is not kept waiting. What has been learnt
+  // is saved first, by those that are left.
+  bool stopping = false;
   for (;;) {
-    if (signals_.Stop().stop_requested()) {
-      return absl::CancelledError("told to stop before the learners had met");
+    if (signals_.Stop().stop_requested() && !stopping) {
+      if (assignment_.generation() == 0) {
+        return absl::CancelledError("told to stop before the learners had met");
+      }
+      stopping =
+          coordinator_
+              ->StopRun(absl::StrCat(options_.member_id, " got ", "SIG",
+                                     sigabbrev_np(signals_.first_signal())))
+              .ok();
     }
     absl::StatusOr<v1::Assignment> assignment = coordinator_->JoinGeneration(
         progress_.update, has_state_, absl::Seconds(1));
@@ -246,14 +261,19 @@ absl::StatusOr<Outcome> Trainer::RunGeneration() {
     if (progress_.update > 0) resumed_at = progress_;
     ASSIGN_OR_RETURN(recorder_,
                      Recorder::Open(config_, options_.run_folder, resumed_at));
-    evaluator_ = std::make_unique<Evaluator>(config_, env_options_, spaces_);
+    evaluations_ = std::make_unique<EvaluationRounds>(
+        config_, env_options_, spaces_, coordinator_, recorder_.get());
     usage_.emplace(device_);
   }
   if (began_ == Clock::time_point()) began_ = Clock::now();
-  // A run that is resumed, or loses a rank, at its end has no update left.
-  if (progress_.global_step >= config_.total_env_steps()) {
-    return Outcome::kCompleted;
+  if (assignment_.stopping()) {
+    Agreement agreement(assignment_.world_size());
+    Vote(&agreement);
+    RETURN_IF_ERROR(agreement.Reduce(collective_.get()));
+    return *ReasonToStop(agreement);
   }
+  // A run that is resumed, or loses a rank, at its end has no update left.
+  if (NothingIsLeft()) return Outcome::kCompleted;
   if (writes() && config_.evaluation().at_start() &&
       progress_.evaluation_round == 0) {
     Evaluate();
@@ -300,12 +320,14 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
                                      pool_->spec().episode_metric_size() +
                                      assignment_.world_size()));
   if (writes()) {
-    TakeEvaluation();
+    evaluations_->Take(&progress_);
     Record(agreement, metrics);
     Evaluate();
     MaybeSave();
   }
-  return Verdict(agreement);
+  std::optional<Outcome> reason = ReasonToStop(agreement);
+  if (!reason.has_value() && NothingIsLeft()) reason = Outcome::kCompleted;
+  return reason;
 }
 
 absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
@@ -313,12 +335,7 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   const int world = collective_->world_size();
   const size_t share = std::max(1, 100 / world);
   const CollectStats& stats = experience_.stats;
-  double return_sum = 0, length_sum = 0;
-  for (const CollectStats::Episode& e : stats.episodes) {
-    return_sum += e.raw_return;
-    length_sum += e.length;
-    window_.push_back(e);
-  }
+  window_.insert(window_.end(), stats.episodes.begin(), stats.episodes.end());
   while (window_.size() > share) window_.pop_front();
   double window_return = 0, window_length = 0;
   std::vector<double> window_metrics(pool_->spec().episode_metric_size());
@@ -330,17 +347,10 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
     }
   }
 
-  const v1::Command command = coordinator_->Latest();
-  const int signal = signals_.first_signal();
   Agreement a(world);
+  Vote(&a);
   a.Set(Agreement::kEnvSteps, experience_.env_steps);
-  a.Set(Agreement::kSolvedVotes, command.evaluation().stop());
-  a.Set(Agreement::kStopVotes, command.stop());
-  a.Set(Agreement::kInterruptVotes, signal == SIGINT);
-  a.Set(Agreement::kPreemptVotes, signal == SIGTERM || signal == SIGUSR1);
   a.Set(Agreement::kEpisodes, stats.episodes.size());
-  a.Set(Agreement::kReturnSum, return_sum);
-  a.Set(Agreement::kLengthSum, length_sum);
   a.Set(Agreement::kWindowCount, window_.size());
   a.Set(Agreement::kWindowReturnSum, window_return);
   a.Set(Agreement::kWindowLengthSum, window_length);
@@ -362,6 +372,15 @@ absl::StatusOr<Agreement> Trainer::Agree(const std::vector<Metric>& metrics,
   ReportPhase(v1::COLLECTIVE, "the other ranks");
   RETURN_IF_ERROR(a.Reduce(collective_.get()));
   return a;
+}
+
+void Trainer::Vote(Agreement* a) const {
+  const v1::Command command = coordinator_->Latest();
+  const int signal = signals_.first_signal();
+  a->Set(Agreement::kSolvedVotes, command.evaluation().stop());
+  a->Set(Agreement::kStopVotes, command.stop() || assignment_.stopping());
+  a->Set(Agreement::kInterruptVotes, signal == SIGINT);
+  a->Set(Agreement::kPreemptVotes, signal == SIGTERM || signal == SIGUSR1);
 }
 
 void Trainer::Commit(const Agreement& agreement) {
@@ -430,54 +449,14 @@ void Trainer::Record(const Agreement& agreement,
 void Trainer::Evaluate() {
   const v1::EvaluationConfig& e = config_.evaluation();
   if (e.every_updates() == 0 || progress_.update % e.every_updates() != 0 ||
-      evaluator_->busy()) {
+      evaluations_->busy()) {
     return;
   }
   if (e.has_min_training_return() &&
       (window_count_ < 20 || mean_return_ < e.min_training_return())) {
     return;
   }
-  evaluated_ = SnapshotNow();
-  evaluator_->Begin(algorithm_->Freeze(), normalizer_,
-                    ++progress_.evaluation_round, progress_.update,
-                    progress_.global_step);
-}
-
-void Trainer::TakeEvaluation() {
-  auto finished = evaluator_->Take();
-  if (!finished.has_value()) return;
-  if (!finished->ok()) {
-    LOG(ERROR) << "an evaluation failed and was skipped: "
-               << finished->status().message();
-    return;
-  }
-  evaluation_ = **finished;
-  LOG(INFO) << "evaluation of update " << evaluation_->update() << ": mean "
-            << evaluation_->mean_return() << " over " << evaluation_->episodes()
-            << " episodes";
-  coordinator_->ReportEvaluation(*evaluation_).IgnoreError();
-  std::vector<Metric> metrics = {
-      {"eval/mean_return", evaluation_->mean_return()},
-      {"eval/mean_length", evaluation_->mean_length()},
-      {"eval/update", static_cast<double>(evaluation_->update())}};
-  for (const auto& [name, mean] : evaluation_->mean_metric()) {
-    metrics.push_back({"eval/" + name, mean});
-  }
-  recorder_->WriteMetrics(progress_, metrics);
-  if (evaluation_->mean_return() > progress_.best_return) {
-    progress_.best_return = evaluation_->mean_return();
-    evaluated_.progress.best_return = progress_.best_return;
-    recorder_->Save(std::move(evaluated_), /*best=*/true);
-  }
-  evaluated_ = Snapshot();
-}
-
-// For the one that runs, unless the user does not want to wait.
-void Trainer::AwaitEvaluation() {
-  while (evaluator_->busy() && !signals_.Stop().stop_requested()) {
-    evaluator_->WaitFor(absl::Milliseconds(20));
-    TakeEvaluation();
-  }
+  evaluations_->Begin(algorithm_.get(), &normalizer_, &progress_);
 }
 
 Snapshot Trainer::SnapshotNow() {
@@ -490,18 +469,6 @@ void Trainer::MaybeSave() {
   const int64_t every = config_.checkpoint().every_updates();
   if (every == 0 || progress_.update % every != 0) return;
   recorder_->Save(SnapshotNow(), /*best=*/false);
-}
-
-// From reduced values alone: all ranks stop at the same update.
-std::optional<Outcome> Trainer::Verdict(const Agreement& a) const {
-  if (a.Sum(Agreement::kInterruptVotes) > 0) return Outcome::kInterrupted;
-  if (a.Sum(Agreement::kPreemptVotes) > 0) return Outcome::kPreempted;
-  if (a.Sum(Agreement::kSolvedVotes) > 0) return Outcome::kSolved;
-  if (a.Sum(Agreement::kStopVotes) > 0) return Outcome::kStopped;
-  if (progress_.global_step >= config_.total_env_steps()) {
-    return Outcome::kCompleted;
-  }
-  return std::nullopt;
 }
 
 absl::Status Trainer::ExchangeDigests() {
@@ -543,18 +510,15 @@ absl::Status Trainer::Conclude(Outcome outcome) {
   recorder_->Save(SnapshotNow(), /*best=*/false);
   if (outcome == Outcome::kCompleted &&
       config_.evaluation().every_updates() > 0) {
-    AwaitEvaluation();
-    if (!evaluator_->busy() && (!evaluation_.has_value() ||
-                                evaluation_->update() != progress_.update)) {
-      evaluated_ = SnapshotNow();
-      evaluator_->Begin(algorithm_->Freeze(), normalizer_,
-                        ++progress_.evaluation_round, progress_.update,
-                        progress_.global_step);
-      AwaitEvaluation();
+    // For the last one, unless the user does not want to wait.
+    const auto& last = evaluations_->last();
+    evaluations_->Await(&progress_, signals_.Stop());
+    if (!evaluations_->busy() &&
+        (!last.has_value() || last->update() != progress_.update)) {
+      evaluations_->Begin(algorithm_.get(), &normalizer_, &progress_);
+      evaluations_->Await(&progress_, signals_.Stop());
     }
-    if (evaluation_.has_value() && evaluation_->stop()) {
-      outcome = Outcome::kSolved;
-    }
+    if (last.has_value() && last->stop()) outcome = Outcome::kSolved;
   }
   Summary summary;
   summary.status = OutcomeName(outcome);
@@ -565,7 +529,7 @@ absl::Status Trainer::Conclude(Outcome outcome) {
   summary.steps_per_second =
       (progress_.global_step - steps_before_) /
       std::max(1e-9, progress_.wall_seconds - wall_before_);
-  summary.evaluation = evaluation_;
+  summary.evaluation = evaluations_->last();
   for (const v1::Member& member : assignment_.learner()) {
     summary.learner_restarts += member.restarts();
   }
@@ -597,24 +561,25 @@ void Trainer::ReportPhase(v1::Phase phase, const std::string& waits_for) {
     }
   }
   coordinator_->Report(heartbeat_);
+  // Peers, checkpoints and the last evaluation have deadlines of their own.
+  if (phase == v1::STEPPING) {
+    watchdog_.Begin(absl::StrCat("the rollout of update ", progress_.update));
+  } else if (phase == v1::LEARNING) {
+    watchdog_.Begin(absl::StrCat("update ", progress_.update));
+  } else {
+    watchdog_.Rest();
+  }
+}
+
+void Trainer::GiveUp(const std::string& step) const {
+  options_.give_up(absl::DeadlineExceededError(absl::StrCat(
+      options_.member_id, ": ", step, " has not ended after ",
+      config_.runtime().progress_timeout_seconds(),
+      " s (runtime.progress_timeout_seconds): this learner hangs. If it is "
+      "only slow, raise that")));
 }
 
 }  // namespace
-
-std::string OutcomeName(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kSolved:
-      return "solved";
-    case Outcome::kCompleted:
-      return "completed";
-    case Outcome::kStopped:
-    case Outcome::kInterrupted:
-      return "stopped";
-    case Outcome::kPreempted:
-      return "preempted";
-  }
-  return "unknown";
-}
 
 absl::StatusOr<Outcome> Train(const TrainerOptions& options,
                               CoordinatorClient* coordinator,

@@ -1,11 +1,12 @@
 #ifndef FLOTILLA_LEARNER_TRAINER_H_
 #define FLOTILLA_LEARNER_TRAINER_H_
 
-#include <stop_token>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/outcome.h"
 #include "services/base/shutdown.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/rpc/credentials.h"
@@ -22,17 +23,9 @@ struct TrainerOptions {
   RpcCredentials credentials;
   int local_world_size = 1;
   int local_rank = 0;
+  // Ends the process, from another thread: training hangs.
+  std::function<void(const absl::Status&)> give_up;
 };
-
-// How a rank's training ended.
-enum class Outcome {
-  kSolved,       // an evaluation reached evaluation.stop_return
-  kCompleted,    // total_env_steps
-  kStopped,      // flotilla stop
-  kPreempted,    // SIGTERM, SIGUSR1; saved
-  kInterrupted,  // SIGINT; saved
-};
-std::string OutcomeName(Outcome outcome);
 
 // Trains until the run is over. The loop, once a generation has formed:
 //

@@ -479,6 +479,8 @@ void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
   AtLeast(0, runtime.torch_threads(), "runtime.torch_threads", problems);
   Positive(runtime.save_and_stop_seconds(), "runtime.save_and_stop_seconds",
            problems);
+  AtLeast(0.0, runtime.progress_timeout_seconds(),
+          "runtime.progress_timeout_seconds", problems);
 }
 
 }  // namespace

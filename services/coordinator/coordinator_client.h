@@ -28,8 +28,9 @@ class CoordinatorClient {
 
   // Blocks until the next generation forms with this process in it.
   // `last_committed_update` is that of the state it holds, if `has_state`.
-  // Errors: kDeadlineExceeded; kAborted if the run was told to stop;
-  // kFailedPrecondition if it does not fit the run.
+  // Errors: kDeadlineExceeded; kAborted if the run was told to stop and this
+  // process has nothing to save; kFailedPrecondition if it does not fit the
+  // run.
   virtual absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t last_committed_update, bool has_state,
       absl::Duration timeout) = 0;
@@ -87,6 +88,8 @@ class CoordinatorClient {
 
   // Leaves the run: not a failure.
   virtual absl::Status Leave(const std::string& reason) = 0;
+  // Tells everyone to save and finish (flotilla stop).
+  virtual absl::Status StopRun(const std::string& reason) = 0;
   // Ends the run for everyone who would still join.
   virtual absl::Status CloseRun(const std::string& status) = 0;
 

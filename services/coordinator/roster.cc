@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/limits.h"
 
 // Members, and what is said among them. Generations are in
 // roster_generations.cc, the status in roster_status.cc.
@@ -14,46 +15,8 @@
 namespace flotilla {
 namespace {
 
-constexpr size_t kMaxMembers = 100'000;
-constexpr size_t kMaxIdBytes = 256;
-constexpr size_t kMaxReasonBytes = 1024;
-// What one member may make everyone keep or be told.
-constexpr size_t kMaxMemberBytes = 16 << 10;
-constexpr size_t kMaxEvaluationBytes = 64 << 10;
-constexpr size_t kMaxEnvWorkers = 10'000;
-constexpr size_t kMaxEnvWorkerBytes = 4 << 10;
-constexpr int64_t kMaxRestarts = 1'000'000'000;
-
 // How long status still shows who died or left.
 constexpr absl::Duration kForgetAfter = absl::Minutes(1);
-
-std::string Shortened(const std::string& reason) {
-  return reason.substr(0, kMaxReasonBytes);
-}
-
-absl::Status CheckRestarts(const std::string& field, int64_t restarts) {
-  if (restarts >= 0 && restarts <= kMaxRestarts) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(field, " is ", restarts, ", want 0 to ", kMaxRestarts));
-}
-
-absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
-  RETURN_IF_ERROR(CheckRestarts("heartbeat.env_worker_restarts",
-                                heartbeat.env_worker_restarts()));
-  const size_t workers = static_cast<size_t>(heartbeat.env_worker_size());
-  if (workers > kMaxEnvWorkers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("heartbeat.env_worker has ", workers,
-                     " workers, want at most ", kMaxEnvWorkers));
-  }
-  for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
-    if (worker.ByteSizeLong() <= kMaxEnvWorkerBytes) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        "heartbeat.env_worker \"", worker.id().substr(0, 32), "\" has ",
-        worker.ByteSizeLong(), " bytes, want at most ", kMaxEnvWorkerBytes));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status Differs(const std::string& id, const char* what,
                      const std::string& mine, const std::string& theirs,
@@ -143,23 +106,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
 
 absl::Status Roster::CheckFits(const v1::Member& member) const {
   const std::string& id = member.id();
-  if (id.empty() || id.size() > kMaxIdBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("member.id has ", id.size(), " bytes, want 1 to ",
-                     kMaxIdBytes, " (\"learner/NODE/LOCAL\")"));
-  }
-  if (member.role() != v1::LEARNER && member.role() != v1::ENV_SERVER) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(id, ": member.role is ", member.role(),
-                     ", want LEARNER or ENV_SERVER"));
-  }
-  RETURN_IF_ERROR(
-      CheckRestarts(absl::StrCat(id, ": member.restarts"), member.restarts()));
-  if (member.ByteSizeLong() > kMaxMemberBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(id, ": member has ", member.ByteSizeLong(),
-                     " bytes, want at most ", kMaxMemberBytes));
-  }
+  RETURN_IF_ERROR(CheckMember(member));
   const Seat* seat = Find(id);
   if (seat == nullptr && seats_.size() >= kMaxMembers) {
     return absl::ResourceExhaustedError(
@@ -268,6 +215,7 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   seat->last = heartbeat;
   seat->last.clear_env_worker();
   seat->last.set_waits_for(Shortened(heartbeat.waits_for()));
+  seat->last.set_trouble(Shortened(heartbeat.trouble()));
   if (seat->member.role() == v1::LEARNER) {
     Adopt(heartbeat.generation(), seat);
   }
@@ -411,15 +359,7 @@ absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
   MutexLock lock(&mu_);
   RETURN_IF_ERROR(CheckLearner(request.member_id()));
   const v1::Evaluation& evaluation = request.evaluation();
-  if (evaluation.round() < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "evaluation.round is ", evaluation.round(), ", want 1 or more"));
-  }
-  if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("evaluation has ", evaluation.ByteSizeLong(),
-                     " bytes, want at most ", kMaxEvaluationBytes));
-  }
+  RETURN_IF_ERROR(CheckEvaluation(evaluation));
   if (!evaluation_.has_value() || evaluation.round() > evaluation_->round()) {
     evaluation_ = evaluation;
     Changed();

@@ -46,6 +46,9 @@ struct RosterState {
 // A new generation also forms without a last call when every living learner
 // has joined again; the very first one waits, for some may still be starting.
 //
+// A run that is told to stop while it is FENCED forms one more, of those who
+// hold its state and however few they are: only to save.
+//
 // Thread-safe. Times are the caller's and never go backwards. No call blocks or
 // takes longer than O(members).
 class Roster {
@@ -80,8 +83,8 @@ class Roster {
   // Its place, in a generation that may have been fenced since; nullopt while
   // it has to wait.
   // Errors: kUnavailable if it does not wait (any more); kAborted if the run
-  // was stopped or is over; kResourceExhausted if the world is full;
-  // kAlreadyExists or kNotFound if it was replaced or died.
+  // was stopped, and it has nothing to save, or is over; kResourceExhausted if
+  // the world is full; kAlreadyExists or kNotFound if it was replaced or died.
   absl::StatusOr<std::optional<v1::Assignment>> JoinResult(
       const v1::JoinGenerationRequest& request) const;
 
@@ -197,6 +200,7 @@ class Roster {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void EndLapsedWishes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void AdvanceToStop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AdmitJoiners() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Form() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ChooseSource(const std::vector<Seat*>& seats)

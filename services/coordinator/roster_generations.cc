@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/limits.h"
 #include "services/coordinator/ranks.h"
 #include "services/coordinator/roster.h"
 
@@ -89,7 +90,10 @@ absl::StatusOr<std::optional<v1::Assignment>> Roster::ResultOf(
     assignment.set_local_rank(seat->member.local_rank());
     return assignment;
   }
-  if (stop_) {
+  const bool may_save = request.has_state() &&
+                        (state_ != v1::ACTIVE || seat->rank >= 0) &&
+                        std::max(generation_, request.after_generation()) > 0;
+  if (stop_ && !may_save) {
     return absl::AbortedError(
         absl::StrCat("the run was told to stop: ", stop_reason_));
   }
@@ -137,8 +141,8 @@ absl::Status Roster::ReportFailure(const v1::ReportFailureRequest& request,
     return absl::NotFoundError(absl::StrCat(
         "\"", request.member_id(), "\" is not in generation ", generation));
   }
-  Fence(absl::StrCat(NameOf(*seat),
-                     " reported: ", request.reason().substr(0, 1024)));
+  Fence(
+      absl::StrCat(NameOf(*seat), " reported: ", Shortened(request.reason())));
   Advance();
   return absl::OkStatus();
 }
@@ -232,7 +236,8 @@ void Roster::Adopt(uint64_t generation, Seat* seat) {
 // Does what may now be possible: forms a generation, begins its last call, or
 // ends one that has to let others in.
 void Roster::Advance() {
-  if (closed_ || stop_) return;
+  if (closed_) return;
+  if (stop_) return AdvanceToStop();
   if (state_ == v1::ACTIVE) AdmitJoiners();
   if (state_ == v1::ACTIVE) return;
 
@@ -251,6 +256,21 @@ void Roster::Advance() {
   } else if (now_ - *forming_since_ >= options_.last_call) {
     Form();
   }
+}
+
+// The last generation has all that hold the run's state and live. Those that do
+// not, and those that replace them, have nothing to save.
+void Roster::AdvanceToStop() {
+  if (state_ == v1::ACTIVE || Recovering()) return;
+  for (auto& [id, seat] : seats_) {
+    if (seat.wish.has_value() && !(seat.wish->has_state && generation_ > 0)) {
+      seat.wish.reset();
+      ++status_version_;
+    }
+    const bool survivor = seat.health == Health::kAlive && seat.rank >= 0;
+    if (survivor && !seat.wish.has_value()) return;
+  }
+  if (CountWishes() > 0) Form();
 }
 
 // An elastic generation ends to let joiners in: when they fill the world, or
@@ -309,6 +329,7 @@ void Roster::Form() {
   assignment_.set_generation(generation_);
   assignment_.set_epoch(options_.epoch);
   assignment_.set_world_size(static_cast<int>(chosen.size()));
+  assignment_.set_stopping(stop_);
   for (auto& [id, seat] : seats_) seat.rank = -1;
   std::vector<Seat*> by_rank;
   for (v1::Member& learner : RankLearners(std::move(learners), previous)) {

@@ -62,6 +62,17 @@ def test_a_learner_that_keeps_dying_fails_the_run_by_name(sandbox):
     assert "learner 0 died" in job.output() and "--max-restarts is 0" in job.output()
 
 
+def test_a_learner_that_hangs_ends_itself_and_says_where(sandbox):
+    """Its heartbeats go on all the while."""
+    job = sandbox.train(
+        "sleep_scaling", "--set=env.options.sleep.step_ms=600000", "--set=env.step_timeout_seconds=3600",
+        "--set=runtime.progress_timeout_seconds=2", "--max-restarts", 0,
+    )  # fmt: skip
+    assert job.wait() == 1
+    assert "the rollout of update 0 has not ended after 2 s" in job.output(), job.diagnosis()
+    assert "runtime.progress_timeout_seconds" in job.output()
+
+
 def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox):
     job = sandbox.train(
         sandbox.config("cartpole_fast"), "--set", "total_env_steps=2048000", "--set", "checkpoint.every_updates=10",

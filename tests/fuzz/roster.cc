@@ -108,6 +108,7 @@ class World {
     CHECK_EQ(assignment.learner(assignment.rank()).id(), request.member_id());
     CHECK_GE(assignment.source_rank(), 0);
     CHECK_LT(assignment.source_rank(), assignment.world_size());
+    CHECK(!assignment.stopping() || roster_->Command().stop());
   }
 
   // Another coordinator takes over.

@@ -51,8 +51,6 @@ class FakeCoordinatorClient : public CoordinatorClient {
     std::lock_guard lock(mu_);
     return report_;
   }
-  void StopRun() { run_stopped_.request_stop(); }
-
   absl::StatusOr<v1::Assignment> JoinGeneration(uint64_t, bool,
                                                 absl::Duration) override {
     std::lock_guard lock(mu_);
@@ -181,6 +179,10 @@ class FakeCoordinatorClient : public CoordinatorClient {
     return absl::OkStatus();
   }
   absl::Status Leave(const std::string&) override { return absl::OkStatus(); }
+  absl::Status StopRun(const std::string&) override {
+    run_stopped_.request_stop();
+    return absl::OkStatus();
+  }
   absl::Status CloseRun(const std::string&) override {
     return absl::OkStatus();
   }

@@ -1,7 +1,6 @@
 #include "services/coordinator/coordinator_service.h"
 
 #include <gmock/gmock.h>
-#include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -12,12 +11,10 @@
 #include <thread>
 #include <vector>
 
-#include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/services/coordinator/coordinator_service_fixture.h"
 #include "tests/services/rpc/health_client.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
-
-// The service on the wire, as a client that is not ours sees it.
 
 namespace flotilla {
 namespace {
@@ -25,123 +22,6 @@ namespace {
 using ::absl::StatusCode;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using Stub = v1::CoordinatorService::Stub;
-
-// A Session call by hand.
-class RawSession {
- public:
-  explicit RawSession(Stub* stub) {
-    context_.set_deadline(std::chrono::system_clock::now() +
-                          std::chrono::seconds(60));
-    stream_ = stub->Session(&context_);
-  }
-
-  bool Send(const v1::Member& member, uint64_t generation = 0) {
-    v1::Heartbeat beat;
-    beat.set_member_id(member.id());
-    beat.set_incarnation(member.incarnation());
-    beat.set_generation(generation);
-    beat.set_phase(v1::STEPPING);
-    return stream_->Write(beat);
-  }
-  bool Read(v1::Command* command) { return stream_->Read(command); }
-
-  // Reads on until a command fits: there may be older ones on the way. False,
-  // with the last one, if none does.
-  bool ReadUntil(const std::function<bool(const v1::Command&)>& fits,
-                 v1::Command* command) {
-    while (stream_->Read(command)) {
-      if (fits(*command)) return true;
-    }
-    return false;
-  }
-  void HalfClose() { stream_->WritesDone(); }
-  void Cancel() { context_.TryCancel(); }
-  absl::Status Finish() {
-    v1::Command rest;
-    while (stream_->Read(&rest)) {
-    }
-    return FromGrpc(stream_->Finish());
-  }
-
- private:
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::ClientReaderWriter<v1::Heartbeat, v1::Command>> stream_;
-};
-
-class CoordinatorServiceTest : public ::testing::Test {
- protected:
-  void Start(int min, int max) { Start(TestCoordinator::Options(min, max)); }
-  void Start(const CoordinatorServiceOptions& options) {
-    coordinator_.reset();
-    coordinator_ = std::make_unique<TestCoordinator>(options);
-    stub_ = coordinator_->Stub();
-  }
-
-  absl::StatusOr<v1::RegisterResponse> Register(const v1::Member& member) {
-    v1::RegisterRequest request;
-    *request.mutable_member() = member;
-    return Call(stub_.get(), &Stub::Register, request);
-  }
-
-  absl::StatusOr<v1::Assignment> Join(const v1::Member& member,
-                                      int64_t timeout_ms = 10'000,
-                                      uint64_t after = 0) {
-    v1::JoinGenerationRequest request;
-    request.set_member_id(member.id());
-    request.set_incarnation(member.incarnation());
-    request.set_timeout_ms(timeout_ms);
-    request.set_after_generation(after);
-    return Call(stub_.get(), &Stub::JoinGeneration, request);
-  }
-
-  absl::Status Fail(const v1::Member& member, uint64_t generation) {
-    v1::ReportFailureRequest request;
-    request.set_member_id(member.id());
-    request.set_generation(generation);
-    request.set_reason("it broke");
-    return Call(stub_.get(), &Stub::ReportFailure, request).status();
-  }
-
-  absl::Status Set(uint64_t generation, const std::string& key,
-                   const std::string& value) {
-    v1::KvSetRequest request;
-    request.set_generation(generation);
-    request.set_key(key);
-    request.set_value(value);
-    return Call(stub_.get(), &Stub::KvSet, request).status();
-  }
-
-  absl::StatusOr<std::string> Get(uint64_t generation, const std::string& key,
-                                  int64_t timeout_ms = 10'000) {
-    v1::KvGetRequest request;
-    request.set_generation(generation);
-    request.set_key(key);
-    request.set_timeout_ms(timeout_ms);
-    auto response = Call(stub_.get(), &Stub::KvGet, request);
-    if (!response.ok()) return response.status();
-    return response->value();
-  }
-
-  v1::Status GetStatus() {
-    return *Call(stub_.get(), &Stub::GetStatus, v1::GetStatusRequest());
-  }
-
-  // A world of one, whose member sends no heartbeats.
-  void FormOne() {
-    ASSERT_OK(Register(TestLearner(0)));
-    ASSERT_OK(Join(TestLearner(0)));
-  }
-
-  std::unique_ptr<TestCoordinator> coordinator_;
-  std::unique_ptr<Stub> stub_;
-};
-
-CoordinatorServiceOptions Patient(int min, int max) {
-  CoordinatorServiceOptions options = TestCoordinator::Options(min, max);
-  options.roster.dead_after = absl::Seconds(60);
-  return options;
-}
 
 TEST_F(CoordinatorServiceTest, ManyJoinOneGenerationAtOnce) {
   constexpr int kLearners = 16;
@@ -271,105 +151,6 @@ TEST_F(CoordinatorServiceTest, NewerIncarnationEvictsTheOlder) {
               StatusIs(StatusCode::kAlreadyExists, HasSubstr("incarnation 2")));
   ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(0, 2)));
   EXPECT_EQ(place.generation(), 2u);
-}
-
-// ---- Sessions
-
-TEST_F(CoordinatorServiceTest, BrokenSessionMakesAMemberSuspectOnly) {
-  Start(Patient(1, 1));
-  FormOne();
-  auto session = std::make_unique<RawSession>(stub_.get());
-  v1::Command command;
-  ASSERT_TRUE(session->Send(TestLearner(0), 1));
-  ASSERT_TRUE(session->Read(&command));
-  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
-  session->Cancel();
-  session->Finish().IgnoreError();
-  EXPECT_TRUE(
-      Eventually([&] { return GetStatus().learner(0).state() == "suspect"; }));
-  EXPECT_EQ(GetStatus().state(), v1::ACTIVE);
-
-  RawSession again(stub_.get());
-  ASSERT_TRUE(again.Send(TestLearner(0), 1));
-  ASSERT_TRUE(again.Read(&command));
-  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
-}
-
-TEST_F(CoordinatorServiceTest, HalfCloseEndsASessionInPeace) {
-  Start(Patient(1, 1));
-  ASSERT_OK(Register(TestLearner(0)));
-  RawSession session(stub_.get());
-  ASSERT_TRUE(session.Send(TestLearner(0)));
-  session.HalfClose();
-  EXPECT_OK(session.Finish());
-}
-
-TEST_F(CoordinatorServiceTest, SessionThatNeverSpeaksIsEnded) {
-  Start(1, 1);
-  RawSession session(stub_.get());
-  EXPECT_THAT(session.Finish(), StatusIs(StatusCode::kDeadlineExceeded,
-                                         HasSubstr("no heartbeat")));
-}
-
-TEST_F(CoordinatorServiceTest, SessionThatFallsSilentIsEnded) {
-  Start(1, 1);
-  ASSERT_OK(Register(TestLearner(0)));
-  RawSession session(stub_.get());
-  ASSERT_TRUE(session.Send(TestLearner(0)));
-  EXPECT_THAT(session.Finish(), StatusIs(StatusCode::kDeadlineExceeded));
-}
-
-TEST_F(CoordinatorServiceTest, NewerSessionOfAMemberReplacesTheOlder) {
-  Start(Patient(1, 1));
-  ASSERT_OK(Register(TestLearner(0)));
-  RawSession first(stub_.get()), second(stub_.get());
-  v1::Command command;
-  ASSERT_TRUE(first.Send(TestLearner(0)));
-  ASSERT_TRUE(Eventually(
-      [&] { return GetStatus().learner(0).phase() == v1::STEPPING; }));
-  ASSERT_TRUE(second.Send(TestLearner(0)));
-  ASSERT_TRUE(second.Read(&command));
-  EXPECT_THAT(first.Finish(), StatusIs(StatusCode::kAborted));
-  ASSERT_TRUE(second.Send(TestLearner(0)));
-  ASSERT_TRUE(second.Read(&command));
-  EXPECT_EQ(GetStatus().learner(0).state(), "joining");
-}
-
-TEST_F(CoordinatorServiceTest, SessionIsOfOneMember) {
-  Start(Patient(1, 1));
-  RawSession nameless(stub_.get()), mixed(stub_.get());
-  ASSERT_TRUE(nameless.Send(v1::Member()));
-  EXPECT_THAT(nameless.Finish(),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("member_id")));
-  ASSERT_TRUE(mixed.Send(TestLearner(0)));
-  ASSERT_TRUE(mixed.Send(TestLearner(1)));
-  EXPECT_THAT(mixed.Finish(), StatusIs(StatusCode::kInvalidArgument,
-                                       AllOf(HasSubstr("learner/0/0"),
-                                             HasSubstr("learner/0/1"))));
-}
-
-TEST_F(CoordinatorServiceTest, StrangersHeartbeatIsAskedToRegister) {
-  Start(Patient(1, 1));
-  RawSession session(stub_.get());
-  v1::Command command;
-  ASSERT_TRUE(session.Send(TestLearner(0)));
-  EXPECT_TRUE(session.ReadUntil(
-      [](const v1::Command& c) { return c.register_again(); }, &command));
-  ASSERT_OK(Register(TestLearner(0)));
-  ASSERT_TRUE(session.Send(TestLearner(0)));
-  EXPECT_TRUE(session.ReadUntil(
-      [](const v1::Command& c) { return !c.register_again(); }, &command));
-}
-
-// A client that sends and sends but never reads.
-TEST_F(CoordinatorServiceTest, ClientThatNeverReadsHarmsNobody) {
-  Start(Patient(1, 1));
-  ASSERT_OK(Register(TestLearner(0)));
-  RawSession deaf(stub_.get());
-  for (int i = 0; i < 20'000; ++i) ASSERT_TRUE(deaf.Send(TestLearner(0)));
-  EXPECT_EQ(GetStatus().learner_size(), 1);
-  deaf.Cancel();
-  deaf.Finish().IgnoreError();
 }
 
 // ---- Key-value store

@@ -1,0 +1,55 @@
+#include "learner/watchdog.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/clock.h"
+
+namespace flotilla {
+
+Watchdog::Watchdog(absl::Duration limit,
+                   std::function<void(const std::string&)> on_late)
+    : limit_(limit),
+      on_late_(std::move(on_late)),
+      thread_([this] { Watch(); }) {}
+
+Watchdog::~Watchdog() {
+  {
+    MutexLock lock(&mu_);
+    quit_ = true;
+    quits_.notify_all();
+  }
+  thread_.join();
+}
+
+void Watchdog::Begin(const std::string& step) {
+  MutexLock lock(&mu_);
+  step_ = step;
+  took_ = absl::ZeroDuration();
+}
+
+void Watchdog::Rest() { Begin(""); }
+
+void Watchdog::Watch() {
+  if (limit_ <= absl::ZeroDuration()) return;
+  const std::string step = AwaitLateStep();
+  if (!step.empty()) on_late_(step);
+}
+
+// "" if this object goes away.
+std::string Watchdog::AwaitLateStep() {
+  const absl::Duration tick = std::min(limit_ / 20, absl::Seconds(1));
+  absl::Time last = absl::Now();
+  MutexLock lock(&mu_);
+  while (!quit_ && (step_.empty() || took_ < limit_)) {
+    lock.WaitFor(&quits_, tick);
+    const absl::Time now = absl::Now();
+    // A longer one is time in which this thread stood still, and the others
+    // too.
+    took_ += std::clamp(now - last, absl::ZeroDuration(), 2 * tick);
+    last = now;
+  }
+  return quit_ ? "" : step_;
+}
+
+}  // namespace flotilla

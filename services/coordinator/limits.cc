@@ -1,0 +1,81 @@
+#include "services/coordinator/limits.h"
+
+#include "absl/strings/str_cat.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr size_t kMaxIdBytes = 256;
+constexpr size_t kMaxWordsBytes = 1024;
+constexpr size_t kMaxMemberBytes = 16 << 10;
+constexpr size_t kMaxEvaluationBytes = 64 << 10;
+constexpr size_t kMaxEnvWorkerBytes = 4 << 10;
+constexpr int64_t kMaxRestarts = 1'000'000'000;
+
+absl::Status CheckRestarts(const std::string& field, int64_t restarts) {
+  if (restarts >= 0 && restarts <= kMaxRestarts) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", restarts, ", want 0 to ", kMaxRestarts));
+}
+
+}  // namespace
+
+std::string Shortened(const std::string& words) {
+  return words.substr(0, kMaxWordsBytes);
+}
+
+absl::Status CheckMember(const v1::Member& member) {
+  const std::string& id = member.id();
+  if (id.empty() || id.size() > kMaxIdBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("member.id has ", id.size(), " bytes, want 1 to ",
+                     kMaxIdBytes, " (\"learner/NODE/LOCAL\")"));
+  }
+  if (member.role() != v1::LEARNER && member.role() != v1::ENV_SERVER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member.role is ", member.role(),
+                     ", want LEARNER or ENV_SERVER"));
+  }
+  RETURN_IF_ERROR(
+      CheckRestarts(absl::StrCat(id, ": member.restarts"), member.restarts()));
+  if (member.ByteSizeLong() > kMaxMemberBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member has ", member.ByteSizeLong(),
+                     " bytes, want at most ", kMaxMemberBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
+  RETURN_IF_ERROR(CheckRestarts("heartbeat.env_worker_restarts",
+                                heartbeat.env_worker_restarts()));
+  const size_t workers = static_cast<size_t>(heartbeat.env_worker_size());
+  if (workers > kMaxEnvWorkers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("heartbeat.env_worker has ", workers,
+                     " workers, want at most ", kMaxEnvWorkers));
+  }
+  for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
+    if (worker.ByteSizeLong() <= kMaxEnvWorkerBytes) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "heartbeat.env_worker \"", worker.id().substr(0, 32), "\" has ",
+        worker.ByteSizeLong(), " bytes, want at most ", kMaxEnvWorkerBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEvaluation(const v1::Evaluation& evaluation) {
+  if (evaluation.round() < 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "evaluation.round is ", evaluation.round(), ", want 1 or more"));
+  }
+  if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation has ", evaluation.ByteSizeLong(),
+                     " bytes, want at most ", kMaxEvaluationBytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace flotilla

@@ -1,0 +1,27 @@
+#ifndef FLOTILLA_SERVICES_COORDINATOR_LIMITS_H_
+#define FLOTILLA_SERVICES_COORDINATOR_LIMITS_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "flotilla/v1/coordinator.pb.h"
+
+// What one member may make the coordinator keep, or everyone be told.
+
+namespace flotilla {
+
+constexpr size_t kMaxMembers = 100'000;
+constexpr size_t kMaxEnvWorkers = 10'000;  // of one learner
+
+// Words for people, cut to 1 KiB.
+std::string Shortened(const std::string& words);
+
+// Errors: kInvalidArgument naming the field, its value and the limit.
+absl::Status CheckMember(const v1::Member& member);
+absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat);
+absl::Status CheckEvaluation(const v1::Evaluation& evaluation);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_COORDINATOR_LIMITS_H_

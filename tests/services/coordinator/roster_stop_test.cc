@@ -1,0 +1,127 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <optional>
+
+#include "services/coordinator/roster.h"
+#include "tests/services/coordinator/roster_fixture.h"
+#include "tests/testing/status_matchers.h"
+
+// How a run ends: flotilla stop, and whoever has saved closing it.
+
+namespace flotilla {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST_F(RosterTest, StopIsStickyAndKeepsItsFirstReason) {
+  Make(1);
+  Form({Learner(0)});
+  EXPECT_EQ(roster_->Stop("user"), v1::ACTIVE);
+  roster_->Stop("again");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(0), 1));
+    EXPECT_TRUE(command.stop());
+    EXPECT_EQ(command.stop_reason(), "user");
+  }
+  EXPECT_EQ(state(), v1::ACTIVE);
+}
+
+TEST_F(RosterTest, StoppedRunFormsNothingMore) {
+  Make(2);
+  ASSERT_OK(Register(Learner(0)));
+  ASSERT_OK(Register(Learner(1)));
+  ASSERT_OK(Join(Learner(0)));
+  roster_->Stop("user");
+  EXPECT_THAT(roster_->JoinResult(Request(Learner(0))),
+              StatusIs(StatusCode::kAborted, HasSubstr("user")));
+  EXPECT_THAT(Join(Learner(1)), StatusIs(StatusCode::kAborted));
+  EXPECT_EQ(generation(), 0u);
+}
+
+TEST_F(RosterTest, RunStoppedWhileItRecoversIsSavedByWhoIsLeft) {
+  Make(3);
+  Form({Learner(0), Learner(1), Learner(2)});
+  ASSERT_OK(Register(Learner(1, 2)));  // in place of one that died
+  ASSERT_OK(Join(Learner(1, 2)));
+  ASSERT_OK(Join(Learner(0), 1, 7));
+  roster_->Stop("user");
+  roster_->Tick(clock_.Now());
+  EXPECT_EQ(generation(), 1u) << "learner/0/2 has the state, too";
+  EXPECT_THAT(roster_->JoinResult(Request(Learner(1, 2))),
+              StatusIs(StatusCode::kAborted, HasSubstr("user")));
+  ASSERT_OK(Join(Learner(2), 1, 8));
+  const std::optional<v1::Assignment> place = Place(Learner(0), 1);
+  ASSERT_TRUE(place);
+  EXPECT_TRUE(place->stopping());
+  EXPECT_THAT(Ids(*place), ElementsAre("learner/0/0", "learner/0/2"));
+  EXPECT_EQ(place->source_rank(), 1);
+  EXPECT_EQ(place->last_committed_update(), 8u);
+  EXPECT_THAT(Join(Learner(1, 2)), StatusIs(StatusCode::kAborted));
+}
+
+TEST_F(RosterTest, LastSaveWaitsForNobodyThatIsSilent) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  roster_->Stop("user");
+  ASSERT_OK(Fail(Learner(0), 1));
+  ASSERT_OK(Join(Learner(0), 1, 7));
+  EXPECT_FALSE(Place(Learner(0), 1, 7));
+  Pass(absl::Seconds(6), {Learner(0)});
+  ASSERT_TRUE(Place(Learner(0), 1));
+  EXPECT_EQ(Place(Learner(0), 1)->world_size(), 1);
+
+  // Should that one fail, too, it may try again.
+  ASSERT_OK(Fail(Learner(0), 2));
+  ASSERT_OK(Join(Learner(0), 2, 7));
+  EXPECT_TRUE(Place(Learner(0), 2));
+}
+
+TEST_F(RosterTest, StoppedRunTakesNobodyIntoAGenerationThatFinishes) {
+  Make(1, 3);
+  ASSERT_OK(Register(Learner(0)));
+  ASSERT_OK(Join(Learner(0)));
+  Pass(absl::Seconds(31), {Learner(0)});
+  ASSERT_EQ(generation(), 1u);
+  ASSERT_OK(Register(Learner(1)));
+  roster_->Stop("user");
+  EXPECT_THAT(Join(Learner(1), 1, 3), StatusIs(StatusCode::kAborted));
+  EXPECT_EQ(state(), v1::ACTIVE);
+}
+
+TEST_F(RosterTest, ResumedRunStoppedBeforeItBeginsHasNothingToSave) {
+  Make(2);
+  ASSERT_OK(Register(Learner(0)));
+  ASSERT_OK(Join(Learner(0), 0, 7));
+  roster_->Stop("user");
+  EXPECT_THAT(roster_->JoinResult(Request(Learner(0), 0, 7)),
+              StatusIs(StatusCode::kAborted));
+  roster_->Tick(clock_.Now());
+  EXPECT_EQ(generation(), 0u);
+}
+
+TEST_F(RosterTest, ClosedRunRefusesJoinersAndFencesNothing) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  v1::CloseRunRequest request;
+  request.set_status("solved");
+  request.set_member_id("learner/0/0");
+  ASSERT_OK(roster_->CloseRun(request));
+  ASSERT_OK(roster_->CloseRun(request));
+  EXPECT_EQ(state(), v1::CLOSED);
+  ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(1), 1));
+  EXPECT_TRUE(command.closed());
+  EXPECT_THAT(Join(Learner(1), 1),
+              StatusIs(StatusCode::kAborted, HasSubstr("solved")));
+  EXPECT_THAT(Register(Learner(5)),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("solved")));
+  ASSERT_OK(Leave(Learner(1)));
+  Pass(absl::Seconds(10), {});
+  EXPECT_EQ(roster_->Command().fenced_generation(), 0u);
+  EXPECT_OK(roster_->CheckGeneration(1));
+}
+
+}  // namespace
+}  // namespace flotilla
