@@ -4,11 +4,10 @@ import json
 import pathlib
 import sys
 
-import grpc
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import BIN, SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, poll, summary, training_lines  # noqa: E402
+from harness import BIN, SOURCE, Sandbox, poll, summary, told_status, training_lines  # noqa: E402
 from slurm_cluster import Cluster  # noqa: E402
 
 UPDATE = 2 * 4 * 128  # environment steps of an update: two learners, cartpole_ppo
@@ -46,6 +45,15 @@ def await_state(cluster, number, *states, **more):
     return poll(reached, f"{states} {more}", 40, interval=0.1)
 
 
+def told(cluster, run):
+    """What grpcurl says of the job; nothing while no coordinator of it listens."""
+    try:
+        address, token = ((run / name).read_text().strip() for name in ("coordinator.address", ".token"))
+        return told_status(address, token=token, timeout=10)
+    except (AssertionError, FileNotFoundError):
+        return {}
+
+
 def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     number = cluster.submit(
         SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", f"total_env_steps={TOTAL}",
@@ -53,6 +61,9 @@ def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     )  # fmt: skip
     run = tmp_path / "runs" / f"flotilla-{number}"
     await_lines(cluster, run, 5)
+    first = told(cluster, run)
+    assert first["state"] == "ACTIVE" and first["world_size"] == 2, first
+    assert {learner["node_rank"] for learner in first["learner"]} == {0, 1}, first
     # As --signal=USR1@90 does: to every process of the job's steps.
     cluster.ask("scancel", "--signal=USR1", str(number))
     await_state(cluster, number, "PENDING", Restarts="1")
@@ -68,6 +79,12 @@ def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     assert json.loads((checkpoint / "progress.json").read_text())["update"] in (saved["updates"], str(saved["updates"]))
     assert "the coordinator died" not in cluster.output(), cluster.output()
 
+    def goes_on():
+        status = told(cluster, run)
+        return status if int(status.get("update", 0)) > saved["updates"] else None
+
+    second = poll(goes_on, f"the job to go on\n{cluster.logs()}", 40)
+    assert second["epoch"] != first["epoch"] and second["run_id"] == first["run_id"], second
     await_state(cluster, number, "COMPLETED", Restarts="1", ExitCode="0:0")
     result = summary(run)
     assert result["status"] == "completed" and result["global_steps"] == TOTAL, result
@@ -102,19 +119,13 @@ def test_env_hosts_join_the_learners_of_a_heterogeneous_job(cluster, tmp_path):
     )  # fmt: skip
     run = tmp_path / "runs" / f"flotilla-{number}"
     await_lines(cluster, run, 1)
-    address = (run / "coordinator.address").read_text().strip()
-    token = (run / ".token").read_text()
-    with grpc.insecure_channel(address) as channel:
-        stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
 
-        def both():
-            status = stub.GetStatus(
-                coordinator_pb2.GetStatusRequest(), timeout=10, metadata=[("authorization", f"Bearer {token}")]
-            )
-            return status if len(status.env_server) == 2 else None
+    def both():
+        status = told(cluster, run)
+        return status if len(status.get("env_server", [])) == 2 else None
 
-        status = poll(both, f"two env servers\n{cluster.logs()}", 20, interval=0.1)
-    assert {learner.state for learner in status.learner} == {"alive"}
+    status = poll(both, f"two env servers\n{cluster.logs()}", 20, interval=0.1)
+    assert {learner["state"] for learner in status["learner"]} == {"alive"}
     stopped = cluster.sandbox.run("stop", "--run-dir", run, "--token-file", run / ".token")
     assert stopped.returncode == 0, stopped.stderr
     await_state(cluster, number, "COMPLETED", ExitCode="0:0")

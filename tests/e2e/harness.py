@@ -213,21 +213,29 @@ class Job:
         return summary(self.run_dir)
 
 
-def grpcurl(address, *words, data=None, timeout=30):
-    flags = ["-plaintext", "-max-time", str(timeout)]
+def grpcurl(address, *words, data=None, token=None, prefix=(), timeout=30):
+    """What it says; `prefix` is put before the command."""
+    flags = ["-plaintext", "-emit-defaults", "-max-time", str(timeout)]
     if data is not None:
         flags += ["-d", json.dumps(data)]
+    if token is not None:
+        flags += ["-H", f"authorization: Bearer {token}"]
     result = subprocess.run(
-        [GRPCURL, *flags, address, *words], stdin=subprocess.DEVNULL,
+        [*prefix, GRPCURL, *flags, address, *words], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout + 10,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
-def call(address, method, data=None):
+def call(address, method, data=None, **how):
     """grpcurl's answer. Its versions differ in how they spell a field."""
-    return snake_case(json.loads(grpcurl(address, method, data=data)))
+    return snake_case(json.loads(grpcurl(address, method, data=data, **how)))
+
+
+def told_status(address, **how):
+    """What an operator sees who asks the coordinator."""
+    return call(address, "flotilla.v1.CoordinatorService/GetStatus", **how)
 
 
 def snake_case(value):

@@ -83,7 +83,9 @@ def test_the_rest_trains_on_while_a_node_is_cut_off(cluster, launch, world):
     launchers = [launch(0), launch(1)]
     everyone = alive(world(4))
     cluster.hosts.unplug(1)
-    assert alive(world(2)).items() < everyone.items()
+    rest = world(2)
+    assert alive(rest).items() < everyone.items()
+    assert rest["fence_reason"].startswith("rank "), rest
     cluster.hosts.plug(1)
     # It comes back with the processes that it had.
     assert alive(world(4)) == everyone

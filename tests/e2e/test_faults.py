@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from harness import call, coordinator_pb2, poll, training_lines
+from harness import coordinator_pb2, poll, summary, told_status, training_lines
 
 LEARNERS = 4
 UPDATE = LEARNERS * 8 * 32  # environment steps
@@ -68,12 +68,36 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
     assert survivors.items() <= pids(after).items()
     assert pids(after)[rank] != pids(before)[rank]
     # What an operator sees.
-    told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")
+    told = told_status(job.address())
     assert int(told["learner_restarts"]) == 1 and int(told["generation"]) == 2
     assert f"rank {rank} (" in told["fence_reason"], told
     result = stop(job)
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
+
+
+@pytest.mark.parametrize("how, code, ended", [
+    ("flotilla stop", 0, "stopped"),
+    (signal.SIGTERM, 75, "preempted"),
+    (signal.SIGINT, 130, "stopped"),
+])  # fmt: skip
+def test_a_stop_while_a_learner_is_being_replaced_saves_first(sandbox, start, how, code, ended):
+    job = start()
+    before = job.await_update(20)
+    os.kill(pids(before)[2], signal.SIGKILL)
+    job.await_status(lambda s: s.state != coordinator_pb2.ACTIVE, "the end of the generation")
+    if how == "flotilla stop":
+        assert sandbox.run("stop", f"--run-dir={job.run_dir}").returncode == 0
+    else:
+        job.process.send_signal(how)
+    assert job.wait() == code, job.diagnosis()
+    result = summary(job.run_dir)
+    assert result["status"] == ended and result["world_size"] == LEARNERS - 1, job.diagnosis()
+    assert result["updates"] >= before.update and result["global_steps"] == result["updates"] * UPDATE
+    assert len(result["parameters_sha256"]) == LEARNERS - 1 and len(set(result["parameters_sha256"])) == 1
+    assert (job.run_dir / "checkpoints" / "latest").resolve().name == f"step_{result['global_steps']:012d}"
+    recorded = [line["update"] for line in training_lines(job.run_dir)]
+    assert recorded == list(range(1, result["updates"] + 1))
 
 
 def coordinator_of(sandbox):
@@ -94,6 +118,9 @@ def test_a_killed_coordinator_comes_back_and_disturbs_nobody(sandbox, start):
     )
     assert job.address() == address
     assert after.generation == 1 and pids(after) == pids(before)
+    told = told_status(job.address())
+    assert told["epoch"] == after.epoch and told["state"] == "ACTIVE" and int(told["generation"]) == 1
+    assert [learner["state"] for learner in told["learner"]] == LEARNERS * ["alive"]
     result = stop(job)
     assert result["restarts"]["learner"] == 0
     assert_whole(job, result)
@@ -111,6 +138,7 @@ def test_a_coordinator_that_stands_still_disturbs_nobody(sandbox, start):
     assert len(training_lines(job.run_dir)) > recorded
     os.kill(coordinator, signal.SIGCONT)
     after = job.await_update(before.update + 100)
+    assert told_status(job.address())["fence_reason"] == ""
     assert after.generation == 1 and pids(after) == pids(before)
     result = stop(job)
     assert result["restarts"]["learner"] == 0
@@ -127,6 +155,7 @@ def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
     evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
     assert evaluated.returncode == 0, evaluated.stderr
     job.await_status(lambda s: s.generation == 2 and s.update > before.update + 5, "a second generation that trains")
+    assert "rank 0 (" in told_status(job.address())["fence_reason"]
     result = stop(job)
     assert result["restarts"]["learner"] == 1
     assert_whole(job, result)
@@ -174,7 +203,7 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_di
     full = job.await_status(lambda s: s.learner[0].trouble, "trouble")
     full = job.await_update(full.update + 50)
     # The log is on the same disk and may lack the lines that say so: the status and the launcher do.
-    told = call(job.address(), "flotilla.v1.CoordinatorService/GetStatus")["learner"][0]["trouble"]
+    told = told_status(job.address())["learner"][0]["trouble"]
     assert "was not written" in told and str(checkpoints) in told and "No space left on device" in told
     job.poll(lambda: "No space left on device" in job.output(), "the launcher to say so")
     assert (checkpoints / "latest" / "weights.safetensors").stat().st_size > 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from harness import GRPCURL, call, grpcurl, poll, summary, training_lines
+from harness import GRPCURL, call, grpcurl, poll, summary, told_status, training_lines
 
 COORDINATOR = "flotilla.v1.CoordinatorService"
 HEALTH = "grpc.health.v1.Health/Check"
@@ -17,10 +17,6 @@ def job(shared_sandbox):
     job = shared_sandbox.train("cartpole_ppo", "--nproc-per-node", 2, "--set", "total_env_steps=100000000")
     job.await_update(5)
     return job
-
-
-def status_by_grpcurl(job):
-    return call(job.address(), f"{COORDINATOR}/GetStatus")
 
 
 def test_grpcurl_lists_the_coordinators_services(job):
@@ -36,7 +32,7 @@ def trains(status):
 
 
 def test_status_names_everything_and_moves(job):
-    before = poll(lambda: trains(status_by_grpcurl(job)), "both learners' news")
+    before = poll(lambda: trains(told_status(job.address())), "both learners' news")
     assert before["run_id"] == "run" and before["state"] == "ACTIVE" and before["world_size"] == 2
     assert int(before["generation"]) == 1 and before["version"]
     for rank, learner in enumerate(before["learner"]):
@@ -50,7 +46,7 @@ def test_status_names_everything_and_moves(job):
         assert int(worker["pid"]) in job.sandbox.processes()
 
     def moved():
-        now = status_by_grpcurl(job)
+        now = told_status(job.address())
         return now if int(now["update"]) > int(before["update"]) else None
 
     after = poll(moved, "a later update")
