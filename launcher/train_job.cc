@@ -343,9 +343,11 @@ class Job {
         {.argv = {"/usr/bin/env", "scontrol", "requeue", id}});
     const auto exit =
         scontrol.ok() ? (*scontrol)->Wait(absl::Seconds(30)) : std::nullopt;
+    // Slurm ends the job's processes as soon as it has taken the request: this
+    // one may go before it has read the answer.
+    const bool requeued = exit && (exit->code == 0 || exit->signal == SIGTERM);
     std::fprintf(stderr, "flotilla train: %s Slurm job %s\n",
-                 exit && exit->code == 0 ? "requeued" : "could not requeue",
-                 id);
+                 requeued ? "requeued" : "could not requeue", id);
   }
 
   const TrainJob& job_;

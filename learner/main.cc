@@ -148,20 +148,23 @@ int CodeFor(const absl::Status& status) {
 
 int Main() {
   KeepMemory();
-  auto signals = ShutdownSignals::Install();
-  if (!signals.ok()) {
-    std::fprintf(stderr, "%s\n", signals.status().ToString().c_str());
+  auto installed = ShutdownSignals::Install();
+  if (!installed.ok()) {
+    std::fprintf(stderr, "%s\n", installed.status().ToString().c_str());
     return kFailed;
   }
+  // Never destroyed: a signal that comes when all is saved must not turn the
+  // exit code into a death.
+  const ShutdownSignals* const signals = installed->release();
   absl::StatusOr<Outcome> outcome = Outcome::kCompleted;
   try {
     if (!absl::GetFlag(FLAGS_evaluate).empty()) {
       const absl::Status evaluated = EvaluateCheckpoint(
           absl::GetFlag(FLAGS_evaluate), absl::GetFlag(FLAGS_episodes),
-          absl::GetFlag(FLAGS_output), (*signals)->Stop());
+          absl::GetFlag(FLAGS_output), signals->Stop());
       if (!evaluated.ok()) outcome = evaluated;
     } else {
-      outcome = RunTraining(**signals);
+      outcome = RunTraining(*signals);
     }
   } catch (const std::exception& e) {  // Torch throws
     outcome = absl::InternalError(e.what());

@@ -223,7 +223,8 @@ absl::Status Trainer::JoinNextGeneration() {
   bool stopping = false;
   for (;;) {
     if (signals_.Stop().stop_requested() && !stopping) {
-      if (assignment_.generation() == 0) {
+      const bool has_learnt = has_state_ && assignment_.generation() > 0;
+      if (!has_learnt) {
         return absl::CancelledError("told to stop before the learners had met");
       }
       stopping =

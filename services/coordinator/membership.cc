@@ -142,17 +142,16 @@ bool Membership::IsOver(uint64_t generation) const {
 void Membership::KeepSession() {
   absl::Duration pause = kFirstPause;
   while (true) {
-    std::shared_ptr<SessionClient> session = OpenSession();
+    std::unique_ptr<SessionClient> session = OpenSession();
     if (session == nullptr) return;
     const bool answered = SendHeartbeats(session.get());
-    session->Cancel();
-    AwaitEnd();
+    session.reset();
     pause = answered ? kFirstPause : NextPause(pause);
     if (!Pause(pause)) return;
   }
 }
 
-std::shared_ptr<SessionClient> Membership::OpenSession() {
+std::unique_ptr<SessionClient> Membership::OpenSession() {
   std::shared_ptr<Stub> stub;
   {
     MutexLock lock(&mu_);
@@ -163,7 +162,7 @@ std::shared_ptr<SessionClient> Membership::OpenSession() {
     stub = stub_;
   }
   return SessionClient::Start(
-      stub.get(),
+      std::move(stub),
       {[this](const v1::Command& command) { OnCommand(command); },
        [this](const absl::Status& status) { OnSessionOver(status); }});
 }
@@ -196,11 +195,6 @@ void Membership::AwaitNextBeat() {
     if (left <= absl::ZeroDuration()) return;
     lock.WaitFor(&changed_, left);
   }
-}
-
-void Membership::AwaitEnd() {
-  MutexLock lock(&mu_);
-  while (!session_over_) lock.Wait(&changed_);
 }
 
 // Sessions that are not answered may be on a connection that only seems alive:

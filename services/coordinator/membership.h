@@ -80,10 +80,9 @@ class Membership {
 
   // The heartbeats' thread.
   void KeepSession();
-  std::shared_ptr<SessionClient> OpenSession();
+  std::unique_ptr<SessionClient> OpenSession();
   bool SendHeartbeats(SessionClient* session);
   void AwaitNextBeat();
-  void AwaitEnd();
   void Reconnect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Heartbeat MakeHeartbeat() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool RegisterIfAsked();

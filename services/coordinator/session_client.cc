@@ -6,18 +6,23 @@
 
 namespace flotilla {
 
-std::shared_ptr<SessionClient> SessionClient::Start(
-    v1::CoordinatorService::Stub* stub, Handlers handlers) {
-  std::shared_ptr<SessionClient> session(
-      new SessionClient(std::move(handlers)));
-  session->self_ = session;
-  stub->async()->Session(&session->context_, session.get());
+std::unique_ptr<SessionClient> SessionClient::Start(
+    std::shared_ptr<v1::CoordinatorService::Stub> stub, Handlers handlers) {
+  std::unique_ptr<SessionClient> session(
+      new SessionClient(std::move(stub), std::move(handlers)));
+  session->stub_->async()->Session(&session->context_, session.get());
   // Send comes from outside gRPC's reactions: without a hold the call could be
   // over in the middle of it.
   session->AddHold();
   session->StartRead(&session->command_);
   session->StartCall();
   return session;
+}
+
+SessionClient::~SessionClient() {
+  Cancel();
+  MutexLock lock(&mu_);
+  while (!done_) lock.Wait(&done_changes_);
 }
 
 void SessionClient::Send(const v1::Heartbeat& heartbeat) {
@@ -53,8 +58,10 @@ void SessionClient::OnWriteDone(bool ok) {
 }
 
 void SessionClient::OnDone(const grpc::Status& status) {
-  const std::shared_ptr<SessionClient> self = std::move(self_);
   handlers_.on_over(FromGrpc(status));
+  MutexLock lock(&mu_);
+  done_ = true;
+  done_changes_.notify_all();
 }
 
 }  // namespace flotilla

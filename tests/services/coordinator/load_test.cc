@@ -61,8 +61,8 @@ double ResidentBytes(pid_t pid) {
 // Registers, keeps a session and joins, without a thread.
 class FakeMember {
  public:
-  FakeMember(v1::Member member, Stub* stub)
-      : member_(std::move(member)), stub_(stub) {}
+  FakeMember(v1::Member member, std::shared_ptr<Stub> stub)
+      : member_(std::move(member)), stub_(std::move(stub)) {}
 
   void Register(std::latch* done) {
     auto call =
@@ -125,8 +125,8 @@ class FakeMember {
   };
 
   const v1::Member member_;
-  Stub* const stub_;
-  std::shared_ptr<SessionClient> session_;
+  const std::shared_ptr<Stub> stub_;
+  std::unique_ptr<SessionClient> session_;
   std::atomic<uint64_t> generation_ = 0;
   bool fenced_ = false;  // of the session's reactions
 };
@@ -143,7 +143,7 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   const pid_t pid = program.process()->pid();
   const double empty = ResidentBytes(pid);
 
-  std::vector<std::unique_ptr<Stub>> stubs;
+  std::vector<std::shared_ptr<Stub>> stubs;
   std::vector<std::unique_ptr<FakeMember>> everyone;
   for (int i = 0; i < members; ++i) {
     if (i % kMembersPerConnection == 0) {
@@ -156,7 +156,7 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
       member.set_role(v1::ENV_SERVER);
     }
     everyone.push_back(
-        std::make_unique<FakeMember>(std::move(member), stubs.back().get()));
+        std::make_unique<FakeMember>(std::move(member), stubs.back()));
   }
   std::latch registered(members);
   for (const auto& member : everyone) member->Register(&registered);
