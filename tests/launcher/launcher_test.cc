@@ -8,8 +8,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <regex>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -97,14 +99,14 @@ class LauncherTest : public testing::Test {
   std::unique_ptr<Subprocess> Start(const std::string& mode,
                                     std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), flotilla_);
+    std::vector<std::pair<std::string, std::string>> env = {
+        {"FLOTILLA_PROGRAM_FOLDER", temp_ / "bin"},
+        {"FLOTILLA_CONFIG_DIR",
+         std::string(std::getenv("FLOTILLA_SOURCE")) + "/deploy/configs"},
+        {"FAKE_LEARNER", mode}};
+    env.insert(env.end(), more_env_.begin(), more_env_.end());
     auto program = Subprocess::Start(
-        {.argv = arguments,
-         .env = {{"FLOTILLA_PROGRAM_FOLDER", temp_ / "bin"},
-                 {"FLOTILLA_CONFIG_DIR",
-                  std::string(std::getenv("FLOTILLA_SOURCE")) +
-                      "/deploy/configs"},
-                 {"FAKE_LEARNER", mode}},
-         .log_path = output_path()});
+        {.argv = arguments, .env = env, .log_path = output_path()});
     EXPECT_TRUE(program.ok()) << program.status();
     return *std::move(program);
   }
@@ -175,6 +177,7 @@ class LauncherTest : public testing::Test {
 
   TempDir temp_;
   std::string flotilla_;
+  std::vector<std::pair<std::string, std::string>> more_env_;
 };
 
 // ---- A run from start to end
@@ -321,6 +324,33 @@ TEST_F(LauncherTest, SignalsAreForwardedAndGiveTheirCodes) {
     EXPECT_EQ(End(std::move(program)).code, code) << output();
     EXPECT_EQ(CountEvents("saved"), 2);
     ExpectAllGone(pids);
+  }
+}
+
+// As Slurm's own does, a scontrol may be ended by what it has asked for.
+TEST_F(LauncherTest, AWarnedSlurmJobIsRequeued) {
+  fs::create_directories(temp_ / "slurm");
+  more_env_ = {
+      {"SLURM_JOB_ID", "7"},
+      {"PATH", absl::StrCat(temp_ / "slurm", ":", std::getenv("PATH"))}};
+  const std::pair<std::string, std::string> cases[] = {
+      {"exit 0", ": requeued Slurm job 7"},
+      {"kill -TERM $$", ": requeued Slurm job 7"},
+      {"exit 1", ": could not requeue Slurm job 7"}};
+  for (const auto& [answer, said] : cases) {
+    fs::remove_all(run());
+    const std::string scontrol = temp_ / "slurm/scontrol";
+    std::ofstream(scontrol) << "#!/bin/sh\necho asked: \"$@\"\n"
+                            << answer << "\n";
+    fs::permissions(scontrol, fs::perms::owner_all);
+    auto program = Train("train");
+    ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+    program->Signal(SIGUSR1);
+    const Ended ended = End(std::move(program));
+    EXPECT_EQ(ended.code, 75);
+    EXPECT_THAT(ended.output,
+                AllOf(HasSubstr("asked: requeue 7\n"), HasSubstr(said)));
+    fs::remove(output_path());
   }
 }
 
