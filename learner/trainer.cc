@@ -566,7 +566,10 @@ void Trainer::ReportPhase(v1::Phase phase, const std::string& waits_for) {
   if (phase == v1::STEPPING) {
     watchdog_.Begin(absl::StrCat("the rollout of update ", progress_.update));
   } else if (phase == v1::LEARNING) {
-    watchdog_.Begin(absl::StrCat("update ", progress_.update));
+    const double collectives = config_.distributed().timeout_seconds();
+    watchdog_.Begin(absl::StrCat("update ", progress_.update, ", besides ",
+                                 collectives, " s for its collectives,"),
+                    absl::Seconds(collectives));
   } else {
     watchdog_.Rest();
   }

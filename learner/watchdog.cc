@@ -22,10 +22,10 @@ Watchdog::~Watchdog() {
   thread_.join();
 }
 
-void Watchdog::Begin(const std::string& step) {
+void Watchdog::Begin(const std::string& step, absl::Duration allowance) {
   MutexLock lock(&mu_);
   step_ = step;
-  took_ = absl::ZeroDuration();
+  left_ = limit_ + allowance;
 }
 
 void Watchdog::Rest() { Begin(""); }
@@ -41,12 +41,12 @@ std::string Watchdog::AwaitLateStep() {
   const absl::Duration tick = std::min(limit_ / 20, absl::Seconds(1));
   absl::Time last = absl::Now();
   MutexLock lock(&mu_);
-  while (!quit_ && (step_.empty() || took_ < limit_)) {
+  while (!quit_ && (step_.empty() || left_ > absl::ZeroDuration())) {
     lock.WaitFor(&quits_, tick);
     const absl::Time now = absl::Now();
     // A longer one is time in which this thread stood still, and the others
     // too.
-    took_ += std::clamp(now - last, absl::ZeroDuration(), 2 * tick);
+    left_ -= std::clamp(now - last, absl::ZeroDuration(), 2 * tick);
     last = now;
   }
   return quit_ ? "" : step_;

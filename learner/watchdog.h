@@ -21,14 +21,16 @@ namespace flotilla {
 // Thread-safe.
 class Watchdog {
  public:
-  // A step may take `limit`; zero: as long as it likes. `on_late` is called on
-  // a thread of its own, once, with the step's name, and may end the process.
+  // A step may take `limit` and its allowance; zero: as long as it likes.
+  // `on_late` is called on a thread of its own, once, with the step's name, and
+  // may end the process.
   Watchdog(absl::Duration limit,
            std::function<void(const std::string& step)> on_late);
   ~Watchdog();
 
   // A step begins, and the one before has ended.
-  void Begin(const std::string& step);
+  void Begin(const std::string& step,
+             absl::Duration allowance = absl::ZeroDuration());
 
   // What has to end now ends by itself: whoever waits has deadlines of its own.
   void Rest();
@@ -44,7 +46,7 @@ class Watchdog {
   std::condition_variable quits_;
   bool quit_ ABSL_GUARDED_BY(mu_) = false;
   std::string step_ ABSL_GUARDED_BY(mu_);  // "": none
-  absl::Duration took_ ABSL_GUARDED_BY(mu_);
+  absl::Duration left_ ABSL_GUARDED_BY(mu_);
   std::thread thread_;  // last: it uses the others
 };
 

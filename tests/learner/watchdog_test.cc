@@ -19,13 +19,15 @@ TEST(WatchdogTest, NamesTheStepThatDoesNotEnd) {
   watchdog.Begin("update 8");
 }
 
-// Steps that end, rests that do not, and no limit: each outlasts, by many
-// times, the limit of a watchdog that begins with it and is awaited.
+// Steps that end or have an allowance, rests, and no limit: each outlasts, by
+// many times, the limit of a watchdog that begins with it and is awaited.
 TEST(WatchdogTest, IsQuietOtherwise) {
   const auto never = [](const std::string& step) { FAIL() << step; };
   Watchdog resting(absl::Milliseconds(20), never);
   Watchdog unlimited(absl::ZeroDuration(), never);
   Watchdog stepping(absl::Minutes(5), never);
+  Watchdog allowed(absl::Milliseconds(20), never);
+  allowed.Begin("update 1", absl::Minutes(5));
   resting.Begin("update 1");
   resting.Rest();
   unlimited.Begin("update 1");
