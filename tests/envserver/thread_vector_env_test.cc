@@ -429,12 +429,12 @@ TEST(ThreadVectorEnvTest, ThreadsStepRowsOfAllGroupsAtOnce) {
 }
 
 TEST(ThreadVectorEnvTest, DelayIsTheSlowestRows) {
-  Plan plan;
-  std::atomic<int> made = 0;
+  Plan plans[3];
+  int made = 0;
   Rig rig({.num_envs = 3},
           [&]() -> absl::StatusOr<std::unique_ptr<Environment>> {
-            auto* own = new Plan;  // leaked: outlives the environment
-            own->outcome[1] = {.delay = absl::Milliseconds(++made * 10)};
+            Plan* const own = &plans[made++];
+            own->outcome[1] = {.delay = absl::Milliseconds(made * 10)};
             return std::make_unique<FakeEnvironment>(own);
           });
   rig.Reset();
