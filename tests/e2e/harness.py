@@ -25,9 +25,9 @@ MARK = "FLOTILLA_E2E"
 
 def _compile_protos():
     with tempfile.TemporaryDirectory(prefix="flotilla-protos-") as out:
-        include = str(SOURCE / "proto")
-        files = [f"flotilla/v1/{name}.proto" for name in ("config", "coordinator", "env")]
-        code = protoc.main(["protoc", f"-I{include}", f"--python_out={out}", f"--grpc_python_out={out}", *files])
+        includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
+        files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
+        code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
         assert code == 0, "protoc failed"
         sys.path.insert(0, out)
         import flotilla.v1.coordinator_pb2_grpc  # noqa: F401

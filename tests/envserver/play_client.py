@@ -18,9 +18,9 @@ BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
 
 def _compile_protos():
     out = tempfile.mkdtemp(prefix="flotilla-protos-")
-    include = str(SOURCE / "proto")
-    files = ["flotilla/v1/env.proto", "flotilla/v1/config.proto"]
-    code = protoc.main(["protoc", f"-I{include}", f"--python_out={out}", f"--grpc_python_out={out}", *files])
+    includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
+    files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
+    code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
     assert code == 0, "protoc failed"
     sys.path.insert(0, out)
 
