@@ -8,8 +8,8 @@
 #include "learner/algo/algorithm.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/eval/evaluator.h"
-#include "learner/run_state.h"
-#include "learner/runtime.h"
+#include "learner/training/run_state.h"
+#include "learner/training/runtime.h"
 #include "services/base/config.h"
 #include "services/base/status_macros.h"
 

@@ -12,9 +12,9 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "learner/evaluate_main.h"
-#include "learner/runtime.h"
 #include "learner/torch.h"
-#include "learner/trainer.h"
+#include "learner/training/runtime.h"
+#include "learner/training/trainer.h"
 #include "services/base/config.h"
 #include "services/base/lifeline.h"
 #include "services/base/sha256.h"
@@ -98,7 +98,7 @@ void WriteLastWords(const absl::Status& status) {
   std::ofstream(path) << status.message() << "\n";
 }
 
-absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
+absl::StatusOr<RunOutcome> RunTraining(const ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(const v1::RunConfig config,
                    LoadRunConfig(absl::GetFlag(FLAGS_config), {}));
   RETURN_IF_ERROR(Validate(config));
@@ -122,7 +122,8 @@ absl::StatusOr<Outcome> RunTraining(const ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> coordinator,
                    JoinRun(absl::GetFlag(FLAGS_coordinator), Self(config),
                            options.credentials, absl::Seconds(60)));
-  absl::StatusOr<Outcome> outcome = Train(options, coordinator.get(), signals);
+  absl::StatusOr<RunOutcome> outcome =
+      Train(options, coordinator.get(), signals);
   coordinator
       ->Leave(outcome.ok() ? OutcomeName(*outcome)
                            : std::string(outcome.status().message()))
@@ -156,7 +157,7 @@ int Main() {
   // Never destroyed: a signal that comes when all is saved must not turn the
   // exit code into a death.
   const ShutdownSignals* const signals = installed->release();
-  absl::StatusOr<Outcome> outcome = Outcome::kCompleted;
+  absl::StatusOr<RunOutcome> outcome = RunOutcome::kCompleted;
   try {
     if (!absl::GetFlag(FLAGS_evaluate).empty()) {
       const absl::Status evaluated = EvaluateCheckpoint(
@@ -174,9 +175,9 @@ int Main() {
     return CodeFor(outcome.status());
   }
   switch (*outcome) {
-    case Outcome::kPreempted:
+    case RunOutcome::kPreempted:
       return kPreempted;
-    case Outcome::kInterrupted:
+    case RunOutcome::kInterrupted:
       return kInterrupted;
     default:
       return kDone;

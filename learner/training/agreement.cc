@@ -1,4 +1,4 @@
-#include "learner/agreement.h"
+#include "learner/training/agreement.h"
 
 namespace flotilla {
 

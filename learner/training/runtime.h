@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_RUNTIME_H_
-#define FLOTILLA_LEARNER_RUNTIME_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
+#define FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
@@ -32,4 +32,4 @@ int EnvThreads(const v1::EnvConfig& config, int local_world_size);
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_RUNTIME_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_RUNTIME_H_

@@ -1,4 +1,4 @@
-#include "learner/watchdog.h"
+#include "learner/training/watchdog.h"
 
 #include <future>
 #include <string>

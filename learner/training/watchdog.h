@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_WATCHDOG_H_
-#define FLOTILLA_LEARNER_WATCHDOG_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_WATCHDOG_H_
+#define FLOTILLA_LEARNER_TRAINING_WATCHDOG_H_
 
 #include <condition_variable>
 #include <functional>
@@ -52,4 +52,4 @@ class Watchdog {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_WATCHDOG_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_WATCHDOG_H_

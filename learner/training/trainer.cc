@@ -1,4 +1,4 @@
-#include "learner/trainer.h"
+#include "learner/training/trainer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,16 +14,16 @@
 #include "absl/strings/str_cat.h"
 #include "learner/actor/env_pool.h"
 #include "learner/actor/rollout_source.h"
-#include "learner/agreement.h"
 #include "learner/algo/algorithm.h"
-#include "learner/evaluation_rounds.h"
-#include "learner/recorder.h"
-#include "learner/run_state.h"
-#include "learner/runtime.h"
-#include "learner/stragglers.h"
-#include "learner/system_usage.h"
 #include "learner/torch.h"
-#include "learner/watchdog.h"
+#include "learner/training/agreement.h"
+#include "learner/training/evaluation_rounds.h"
+#include "learner/training/recorder.h"
+#include "learner/training/run_state.h"
+#include "learner/training/runtime.h"
+#include "learner/training/stragglers.h"
+#include "learner/training/system_usage.h"
+#include "learner/training/watchdog.h"
 #include "services/base/config.h"
 #include "services/base/status_macros.h"
 
@@ -53,13 +53,13 @@ class Trainer {
         watchdog_(absl::Seconds(config_.runtime().progress_timeout_seconds()),
                   [this](const std::string& step) { GiveUp(step); }) {}
 
-  absl::StatusOr<Outcome> Run();
+  absl::StatusOr<RunOutcome> Run();
 
  private:
   absl::Status SetUp();
   absl::Status JoinNextGeneration();
-  absl::StatusOr<Outcome> RunGeneration();
-  absl::StatusOr<std::optional<Outcome>> Iterate();
+  absl::StatusOr<RunOutcome> RunGeneration();
+  absl::StatusOr<std::optional<RunOutcome>> Iterate();
   absl::StatusOr<Agreement> Agree(const std::vector<Metric>& metrics,
                                   double update_seconds);
   void Vote(Agreement* agreement) const;
@@ -68,9 +68,9 @@ class Trainer {
   void Evaluate();
   void MaybeSave();
   Snapshot SnapshotNow();
-  absl::Status AwaitAllRanks(Outcome outcome);
+  absl::Status AwaitAllRanks(RunOutcome outcome);
   absl::Status ExchangeDigests();
-  absl::Status Conclude(Outcome outcome);
+  absl::Status Conclude(RunOutcome outcome);
   void ReportPhase(v1::Phase phase, const std::string& waits_for);
   void GiveUp(const std::string& step) const;
   LiveState Live() { return LiveState(algorithm_.get(), &normalizer_); }
@@ -122,22 +122,22 @@ class Trainer {
   Watchdog watchdog_;  // last: it is done with before anything else goes
 };
 
-absl::StatusOr<Outcome> Trainer::Run() {
+absl::StatusOr<RunOutcome> Trainer::Run() {
   RETURN_IF_ERROR(SetUp());
   for (;;) {
     const absl::Status joined = JoinNextGeneration();
     if (absl::IsCancelled(joined) && signals_.Stop().stop_requested()) {
       // Nothing has happened yet that could be saved.
-      return signals_.first_signal() == SIGINT ? Outcome::kInterrupted
-                                               : Outcome::kPreempted;
+      return signals_.first_signal() == SIGINT ? RunOutcome::kInterrupted
+                                               : RunOutcome::kPreempted;
     }
     if (absl::IsAborted(joined)) {
       // Nothing to save, or too late: the others have finished the run.
       LOG(INFO) << "nothing is left to do: " << joined.message();
-      return Outcome::kCompleted;
+      return RunOutcome::kCompleted;
     }
     RETURN_IF_ERROR(joined);
-    const absl::StatusOr<Outcome> outcome = RunGeneration();
+    const absl::StatusOr<RunOutcome> outcome = RunGeneration();
     absl::Status ended = outcome.status();
     if (ended.ok()) {
       rollouts_->End();
@@ -249,7 +249,7 @@ absl::Status Trainer::JoinNextGeneration() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Outcome> Trainer::RunGeneration() {
+absl::StatusOr<RunOutcome> Trainer::RunGeneration() {
   collective_.reset();
   ASSIGN_OR_RETURN(collective_,
                    MakeCollective(assignment_, config_.distributed(),
@@ -274,20 +274,20 @@ absl::StatusOr<Outcome> Trainer::RunGeneration() {
     return *ReasonToStop(agreement);
   }
   // A run that is resumed, or loses a rank, at its end has no update left.
-  if (NothingIsLeft()) return Outcome::kCompleted;
+  if (NothingIsLeft()) return RunOutcome::kCompleted;
   if (writes() && config_.evaluation().at_start() &&
       progress_.evaluation_round == 0) {
     Evaluate();
   }
   rollouts_->Begin(assignment_.rank(), fence_);
   for (;;) {
-    ASSIGN_OR_RETURN(std::optional<Outcome> outcome, Iterate());
+    ASSIGN_OR_RETURN(std::optional<RunOutcome> outcome, Iterate());
     if (outcome.has_value()) return *outcome;
   }
 }
 
 // One update: all of it commits, or none.
-absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
+absl::StatusOr<std::optional<RunOutcome>> Trainer::Iterate() {
   if (collective_->world_size() > 1) {
     TakeSnapshot(Live(), progress_, &committed_);
   }
@@ -326,8 +326,8 @@ absl::StatusOr<std::optional<Outcome>> Trainer::Iterate() {
     Evaluate();
     MaybeSave();
   }
-  std::optional<Outcome> reason = ReasonToStop(agreement);
-  if (!reason.has_value() && NothingIsLeft()) reason = Outcome::kCompleted;
+  std::optional<RunOutcome> reason = ReasonToStop(agreement);
+  if (!reason.has_value() && NothingIsLeft()) reason = RunOutcome::kCompleted;
   return reason;
 }
 
@@ -490,7 +490,7 @@ absl::Status Trainer::ExchangeDigests() {
 
 // Until all ranks are at the end, and rank 0 has written the result: should it
 // die before, the others still have what it takes.
-absl::Status Trainer::AwaitAllRanks(Outcome outcome) {
+absl::Status Trainer::AwaitAllRanks(RunOutcome outcome) {
   LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
   RETURN_IF_ERROR(ExchangeDigests());
   if (writes()) return absl::OkStatus();
@@ -506,10 +506,10 @@ absl::Status Trainer::AwaitAllRanks(Outcome outcome) {
 }
 
 // Rank 0's.
-absl::Status Trainer::Conclude(Outcome outcome) {
+absl::Status Trainer::Conclude(RunOutcome outcome) {
   ReportPhase(v1::SAVING, "");
   recorder_->Save(SnapshotNow(), /*best=*/false);
-  if (outcome == Outcome::kCompleted &&
+  if (outcome == RunOutcome::kCompleted &&
       config_.evaluation().every_updates() > 0) {
     // For the last one, unless the user does not want to wait.
     const auto& last = evaluations_->last();
@@ -519,7 +519,7 @@ absl::Status Trainer::Conclude(Outcome outcome) {
       evaluations_->Begin(algorithm_.get(), &normalizer_, &progress_);
       evaluations_->Await(&progress_, signals_.Stop());
     }
-    if (last.has_value() && last->stop()) outcome = Outcome::kSolved;
+    if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;
   }
   Summary summary;
   summary.status = OutcomeName(outcome);
@@ -585,9 +585,9 @@ void Trainer::GiveUp(const std::string& step) const {
 
 }  // namespace
 
-absl::StatusOr<Outcome> Train(const TrainerOptions& options,
-                              CoordinatorClient* coordinator,
-                              const ShutdownSignals& signals) {
+absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
+                                 CoordinatorClient* coordinator,
+                                 const ShutdownSignals& signals) {
   return Trainer(options, coordinator, signals).Run();
 }
 

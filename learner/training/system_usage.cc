@@ -1,4 +1,4 @@
-#include "learner/system_usage.h"
+#include "learner/training/system_usage.h"
 
 #include <algorithm>
 #include <chrono>

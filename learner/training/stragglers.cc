@@ -1,4 +1,4 @@
-#include "learner/stragglers.h"
+#include "learner/training/stragglers.h"
 
 #include <algorithm>
 #include <chrono>

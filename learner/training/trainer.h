@@ -1,12 +1,12 @@
-#ifndef FLOTILLA_LEARNER_TRAINER_H_
-#define FLOTILLA_LEARNER_TRAINER_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_TRAINER_H_
+#define FLOTILLA_LEARNER_TRAINING_TRAINER_H_
 
 #include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
-#include "learner/outcome.h"
+#include "learner/training/run_outcome.h"
 #include "services/base/shutdown.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/rpc/credentials.h"
@@ -40,10 +40,10 @@ struct TrainerOptions {
 // configuration or checkpoint that does not fit; kResourceExhausted for env
 // workers past their restart budget; kInternal for a loss that is not finite;
 // kDeadlineExceeded when no generation forms.
-absl::StatusOr<Outcome> Train(const TrainerOptions& options,
-                              CoordinatorClient* coordinator,
-                              const ShutdownSignals& signals);
+absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
+                                 CoordinatorClient* coordinator,
+                                 const ShutdownSignals& signals);
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_TRAINER_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_TRAINER_H_

@@ -1,4 +1,4 @@
-#include "learner/run_state.h"
+#include "learner/training/run_state.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

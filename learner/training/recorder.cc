@@ -1,4 +1,4 @@
-#include "learner/recorder.h"
+#include "learner/training/recorder.h"
 
 #include <chrono>
 #include <utility>

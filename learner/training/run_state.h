@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_RUN_STATE_H_
-#define FLOTILLA_LEARNER_RUN_STATE_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_RUN_STATE_H_
+#define FLOTILLA_LEARNER_TRAINING_RUN_STATE_H_
 
 #include <cstdint>
 #include <map>
@@ -80,4 +80,4 @@ std::string WeightsSha256(const LiveState& live);
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_RUN_STATE_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_RUN_STATE_H_

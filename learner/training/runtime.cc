@@ -1,4 +1,4 @@
-#include "learner/runtime.h"
+#include "learner/training/runtime.h"
 
 #include <malloc.h>
 

@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_AGREEMENT_H_
-#define FLOTILLA_LEARNER_AGREEMENT_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_AGREEMENT_H_
+#define FLOTILLA_LEARNER_TRAINING_AGREEMENT_H_
 
 #include <cstdint>
 #include <span>
@@ -65,4 +65,4 @@ class Agreement {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_AGREEMENT_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_AGREEMENT_H_

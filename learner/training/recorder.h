@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_RECORDER_H_
-#define FLOTILLA_LEARNER_RECORDER_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_RECORDER_H_
+#define FLOTILLA_LEARNER_TRAINING_RECORDER_H_
 
 #include <cstdint>
 #include <future>
@@ -13,7 +13,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/checkpoint/checkpoint.h"
-#include "learner/run_state.h"
+#include "learner/training/run_state.h"
 #include "services/base/metrics.h"
 #include "services/base/mutex.h"
 
@@ -81,4 +81,4 @@ class Recorder {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_RECORDER_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_RECORDER_H_

@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_SYSTEM_USAGE_H_
-#define FLOTILLA_LEARNER_SYSTEM_USAGE_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_SYSTEM_USAGE_H_
+#define FLOTILLA_LEARNER_TRAINING_SYSTEM_USAGE_H_
 
 #include <cstdint>
 #include <vector>
@@ -34,4 +34,4 @@ class SystemUsage {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_SYSTEM_USAGE_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_SYSTEM_USAGE_H_

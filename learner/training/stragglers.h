@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_STRAGGLERS_H_
-#define FLOTILLA_LEARNER_STRAGGLERS_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_STRAGGLERS_H_
+#define FLOTILLA_LEARNER_TRAINING_STRAGGLERS_H_
 
 #include <cstdint>
 #include <future>
@@ -40,4 +40,4 @@ class Stragglers {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_STRAGGLERS_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_STRAGGLERS_H_

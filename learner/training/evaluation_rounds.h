@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LEARNER_EVALUATION_ROUNDS_H_
-#define FLOTILLA_LEARNER_EVALUATION_ROUNDS_H_
+#ifndef FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
+#define FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
 
 #include <memory>
 #include <optional>
@@ -9,8 +9,8 @@
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/algo/algorithm.h"
 #include "learner/eval/evaluator.h"
-#include "learner/recorder.h"
-#include "learner/run_state.h"
+#include "learner/training/recorder.h"
+#include "learner/training/run_state.h"
 #include "services/coordinator/coordinator_client.h"
 
 namespace flotilla {
@@ -53,4 +53,4 @@ class EvaluationRounds {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_EVALUATION_ROUNDS_H_
+#endif  // FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_

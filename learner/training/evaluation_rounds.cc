@@ -1,4 +1,4 @@
-#include "learner/evaluation_rounds.h"
+#include "learner/training/evaluation_rounds.h"
 
 #include <utility>
 #include <vector>
