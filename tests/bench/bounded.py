@@ -1,4 +1,5 @@
 """Runs one command, bounded in time, on a few cores, and says what the machine did meanwhile."""
+import contextlib
 import ctypes
 import dataclasses
 import os
@@ -66,6 +67,20 @@ def own_seconds():
     return use.ru_utime + use.ru_stime
 
 
+@dataclasses.dataclass
+class Others:
+    cores: float = 0.0  # that everything but our children used
+
+
+@contextlib.contextmanager
+def others():
+    """What everything else does to the machine meanwhile. Children have to be waited for inside."""
+    found, busy, own, began = Others(), busy_seconds(), own_seconds(), time.monotonic()
+    yield found
+    used = busy_seconds() - busy - (own_seconds() - own)
+    found.cores = max(0.0, used / (time.monotonic() - began))
+
+
 def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
     """Runs `command` in a folder of its own on the first `cores` cores.
 
@@ -76,29 +91,24 @@ def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     with tempfile.TemporaryDirectory(prefix="bench.", ignore_cleanup_errors=True) as folder:
         log = os.path.join(folder, "output.log")
-        busy, own, began = busy_seconds(), own_seconds(), time.monotonic()
-        with open(log, "wb") as out:
+        with others() as other, open(log, "wb") as out:
             child = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdout=out,
                                      stderr=subprocess.STDOUT, start_new_session=True,
                                      preexec_fn=lambda: os.sched_setaffinity(0, allowed))
-        capped = False
-        while True:
-            try:
-                child.wait(poll_s)
-                break
-            except subprocess.TimeoutExpired:
-                capped = time.monotonic() - began > cap_s or until(child.pid)
-                if capped:
+            began, capped = time.monotonic(), False
+            while not capped:
+                try:
+                    child.wait(poll_s)
                     break
-        if capped:
-            child.terminate()
-            try:
-                child.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-        end_orphans()
-        wall = time.monotonic() - began
-        other = (busy_seconds() - busy - (own_seconds() - own)) / wall
+                except subprocess.TimeoutExpired:
+                    capped = time.monotonic() - began > cap_s or until(child.pid)
+            if capped:
+                child.terminate()
+                try:
+                    child.wait(GRACE_S)
+                except subprocess.TimeoutExpired:
+                    child.kill()
+                    child.wait()
+            end_orphans()
         with open(log, errors="replace") as f:
-            return Finished(f.read(), child.returncode, capped, max(0.0, other))
+            return Finished(f.read(), child.returncode, capped, other.cores)

@@ -11,13 +11,16 @@ import groups
 import ours
 import report
 
+RECORDED_ROUNDS = 5
+
 
 def parse():
     parser = argparse.ArgumentParser(prog="run.sh", description="Our speed beside our peers'.")
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(groups.ALL)}; all by default")
     parser.add_argument("--quick", action="store_true", help="about 3 minutes: one short round, fewer peers")
-    parser.add_argument("--save", action="store_true", help="write tests/bench/results/<date>-<cpu>[-<groups>].md as well")
-    parser.add_argument("--rounds", type=int, help="turns that each contender takes")
+    parser.add_argument("--save", action="store_true", help="write tests/bench/results/<date>-<cpu>[-<groups>].md as well, "
+                        "if nobody else used the cores")
+    parser.add_argument("--rounds", type=int, help="turns that each contender takes (5; with --quick 1)")
     parser.add_argument("--quiet-seconds", type=float, default=60, help="wait this long for a quiet machine (60)")
     parser.add_argument("--memory-seconds", type=float, help="how long each memory run is watched (600)")
     parser.add_argument("--cores", type=int, default=2, help="cores that every run gets (2)")
@@ -25,6 +28,10 @@ def parse():
     unknown = [g for g in options.groups if g not in groups.ALL]
     if unknown:
         parser.error(f"unknown group {unknown[0]}; there are {', '.join(groups.ALL)}")
+    options.rounds = options.rounds or (1 if options.quick else RECORDED_ROUNDS)
+    if options.save and options.rounds < RECORDED_ROUNDS:
+        parser.error(f"--save records medians of at least {RECORDED_ROUNDS} rounds, not of {options.rounds}: leave out "
+                     "--quick, --rounds or --save")
     return options
 
 
@@ -49,21 +56,20 @@ def main():
     parts = [report.heading(options)]
     print(parts[0], flush=True)
 
-    failures = []
-
-    def turns(contenders, rounds):
-        contender.take_turns(contenders, rounds, options.cores, quiet_s=0 if options.quick else options.quiet_seconds)
-        failures.extend(f"{who.name}: {who.failure}" for who in contenders if who.failure)
-
+    turns = contender.Turns(options.cores, 0 if options.quick else options.quiet_seconds, recorded=options.save)
     began = time.monotonic()
     for name in chosen:
         contender.say(f"{name}:")
-        parts.append(groups.ALL[name](options, turns))
+        try:
+            parts.append(groups.ALL[name](options, turns) + "\n\n" + report.machine_after(turns))
+        except contender.Disturbed as disturbed:
+            sys.exit(str(disturbed))
         print("\n" + parts[-1], flush=True)
         if options.save:
             save("\n\n".join(parts), options.groups)
     contender.say(f"took {(time.monotonic() - began) / 60:.1f} minutes")
-    sys.exit("\n".join(failures) or None)
+    sys.exit("\n".join(turns.failures) or None)
 
 
-main()
+if __name__ == "__main__":
+    main()

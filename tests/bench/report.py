@@ -5,7 +5,9 @@ import platform
 import re
 import shlex
 import subprocess
+import time
 
+import contender
 import ours
 import peers
 
@@ -34,6 +36,20 @@ def cleanrl_version():
         return "a checkout"
 
 
+def load():
+    """How busy and how fast the machine is, to compare records by."""
+    began = time.process_time()
+    sum(range(20_000_000))
+    return (f"load average {' '.join(f'{x:.2f}' for x in os.getloadavg())}; "
+            f"Python adds 20 million numbers in {time.process_time() - began:.2f} s")
+
+
+def machine_after(turns):
+    again = f"; turns taken again: {', '.join(turns.again)}" if turns.again else ""
+    turns.again = []
+    return f"After it: {load()}{again}"
+
+
 def heading(options):
     lines = [
         f"# Benchmarks, {datetime.datetime.now():%Y-%m-%d %H:%M}",
@@ -44,7 +60,10 @@ def heading(options):
         + first_line("git", "-C", ours.REPOSITORY, "rev-parse", "--short", "HEAD"),
         f"- CleanRL: {cleanrl_version()}",
         *(f"- {line}" for line in peers.versions()),
-        "- load average before: " + " ".join(f"{x:.2f}" for x in os.getloadavg()),
+        f"- {options.rounds} round{'s' * (options.rounds > 1)}; "
+        + (f"a turn in which others used more than {contender.Turns.QUIET} cores was taken again"
+           if options.save else "whatever others did to the machine meanwhile: see the last column"),
+        "- before: " + load(),
     ]
     if options.quick:
         lines.append("- **--quick: one short round; shows that it works, not how fast it is**")
