@@ -24,14 +24,15 @@ namespace flotilla {
 //   max and skip    an action lasts frame_skip frames; the last two are maxed,
 //                   pixel by pixel, and rewards summed
 //   episodic life   a lost life ends the episode, not the game: the next
-//   episode
-//                   goes on with one action of doing nothing
+//                   episode goes on with one action of doing nothing
 //   fire            FIRE, then action 2, begin an episode where the game has
-//   FIRE clip            the reward's sign gray, resize    the emulator's own
-//   luminance; OpenCV's INTER_AREA
+//                   FIRE
+//   clip            the reward's sign
+//   gray, resize    the emulator's own luminance; OpenCV's INTER_AREA
 //
 // Frames, seeds and actions alike, they are those of Gymnasium's
 // AtariPreprocessing; the wrappers around it those of stable-baselines3.
+// CleanRL resizes before it makes gray: a pixel may differ by rounding.
 //
 //   observation  uint8 [screen_size, screen_size], of which the learner stacks
 //                frame_stack

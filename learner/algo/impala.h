@@ -17,12 +17,11 @@ namespace flotilla {
 //      A time limit bootstraps from the value that the actor saw; all other
 //      values are the learner's
 //   3. policy loss  - ratio * advantage, where ratio is that of the policy as
-//   it
-//      becomes to the policy as it was in 1. Before the first gradient step it
-//      is 1 and the gradient is the paper's, - advantage * grad log_prob.
+//      it becomes to the policy as it was in 1. Before the first gradient step
+//      it is 1 and the gradient is the paper's, - advantage * grad log_prob.
 //      impala.clip_ratio above 0 limits it as in PPO
 //   4. value loss  1/2 (value - target)^2, entropy bonus; advantages as they
-//   are
+//      are
 //   5. epochs and minibatches as in PPO; 1 and 1 are the paper's single step
 //
 // With one minibatch, losses/policy_loss is minus the mean advantage.

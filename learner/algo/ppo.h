@@ -14,8 +14,9 @@ namespace flotilla {
 //   1. GAE; a time limit bootstraps from the final observation
 //      (ppo.bootstrap_truncation: false restores CleanRL's "done")
 //   2. epochs passes over the rollout in shuffled minibatches
-//   3. advantages normalised per minibatch (and rank): (A - mean) / (std +
-//   1e-8); or once for all ranks (ppo.normalize_advantages_over_ranks)
+//   3. advantages normalised per minibatch (and rank):
+//      (A - mean) / (std + 1e-8); or once for all ranks
+//      (ppo.normalize_advantages_over_ranks)
 //   4. clipped policy loss, clipped value loss (half the larger square error)
 //   5. entropy bonus; one loss: policy - entropy_cost * H + value_cost * value
 //   6. gradient averaged over the samples of all ranks, clipped by global norm

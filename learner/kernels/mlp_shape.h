@@ -11,9 +11,12 @@ enum class Activation { kTanh, kRelu };
 
 // An MLP actor-critic, with policy and value apart or on one trunk:
 //
-//   observation -> critic hidden -> value      observation -> trunk hidden
-//   observation -> actor hidden  -> policy       trunk -> policy, trunk ->
-//   value
+//   observation -> critic hidden -> value
+//   observation -> actor hidden  -> policy
+//
+//                                +-> value
+//   observation -> trunk hidden -+
+//                                +-> policy
 //
 // The policy is a categorical over `actions` logits, or, if `continuous`, a
 // Gaussian over `actions` dimensions whose log standard deviation is a

@@ -30,11 +30,13 @@ struct Sequences {
 
 // PPO's and IMPALA's network, of the shape CleanRL uses:
 //
-//   vector: two MLPs (critic, actor), or one trunk with two heads
-//   frames: conv 32@8s4, 64@4s2, 64@3s1, linear 512 (Mnih et al. 2015), two
-//   heads (model.conv_channels has other widths); or the 15 convolutions with
-//   residual blocks of Espeholt et al. 2018, linear 256 recurrent: one trunk,
-//   then LSTM or GRU layers, then two heads (ppo_atari_lstm.py)
+//   vector     two MLPs (critic, actor), or one trunk with two heads
+//   frames     conv 32@8s4, 64@4s2, 64@3s1, linear 512 (Mnih et al. 2015), two
+//              heads (model.conv_channels has other widths); or the 15
+//              convolutions with residual blocks of Espeholt et al. 2018,
+//              linear 256
+//   recurrent  one trunk, then LSTM or GRU layers, then two heads
+//              (ppo_atari_lstm.py)
 //
 // Parameters, in the flat buffer's order (and the names in checkpoints):
 //

@@ -4,20 +4,18 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/base/config_ranges.h"
 #include "services/base/nearest_name.h"
 
 namespace flotilla {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr char kAtariPrefix[] = "ALE/";
 constexpr char kAtariSuffix[] = "-v5";
 constexpr char kGymPrefix[] = "gym:";
@@ -27,29 +25,6 @@ using Problems = std::vector<ConfigProblem>;
 void Check(bool good, const std::string& path, const std::string& message,
            Problems* problems) {
   if (!good) problems->push_back({path, message});
-}
-
-// At least `low`.
-template <typename T>
-void AtLeast(T low, T value, const std::string& path, Problems* problems) {
-  Check(value >= low, path,
-        absl::StrCat("is ", value, "; it must be at least ", low), problems);
-}
-
-// Finite and above 0.
-void Positive(double value, const std::string& path, Problems* problems) {
-  Check(value > 0 && value < kInfinity, path,
-        absl::StrCat("is ", value, "; it must be above 0"), problems);
-}
-
-// Finite and in [low, high].
-void Within(double low, double high, double value, const std::string& path,
-            Problems* problems) {
-  const std::string range =
-      high == kInfinity ? absl::StrCat("it must be at least ", low)
-                        : absl::StrCat("it must be from ", low, " to ", high);
-  Check(value >= low && value <= high && std::isfinite(value), path,
-        absl::StrCat("is ", value, "; ", range), problems);
 }
 
 // The multiples of `unit` around `value`, as a remedy: "use 8 or 12".
@@ -110,39 +85,6 @@ std::string AtariGuess(const std::string& env_id) {
   return absl::StrCat(kAtariPrefix, game, kAtariSuffix);
 }
 
-void CheckAtari(const v1::AtariOptions& atari, Problems* problems) {
-  const std::string at = "env.options.atari.";
-  AtLeast(0, atari.noop_max(), at + "noop_max", problems);
-  AtLeast(1, atari.frame_skip(), at + "frame_skip", problems);
-  AtLeast(1, atari.screen_size(), at + "screen_size", problems);
-  AtLeast(1, atari.frame_stack(), at + "frame_stack", problems);
-  Within(0, 1, atari.repeat_action_probability(),
-         at + "repeat_action_probability", problems);
-  AtLeast<int64_t>(0, atari.max_frames(), at + "max_frames", problems);
-}
-
-void CheckSleep(const v1::SleepOptions& sleep, Problems* problems) {
-  const std::string at = "env.options.sleep.";
-  Within(0, kInfinity, sleep.step_ms(), at + "step_ms", problems);
-  Within(0, kInfinity, sleep.jitter_ms(), at + "jitter_ms", problems);
-  AtLeast<int64_t>(1, sleep.episode_steps(), at + "episode_steps", problems);
-  AtLeast(0, sleep.slow_workers(), at + "slow_workers", problems);
-  Positive(sleep.slow_factor(), at + "slow_factor", problems);
-  AtLeast<int64_t>(1, sleep.observation_bytes(), at + "observation_bytes",
-                   problems);
-}
-
-void CheckMaze(const v1::MazeOptions& maze, Problems* problems) {
-  const std::string at = "env.options.maze.";
-  Check(maze.size() >= 5 && maze.size() % 2 == 1, at + "size",
-        absl::StrCat("is ", maze.size(), "; it must be odd and at least 5"),
-        problems);
-  Check(maze.view() >= 1 && maze.view() % 2 == 1, at + "view",
-        absl::StrCat("is ", maze.view(), "; it must be odd and at least 1"),
-        problems);
-  AtLeast<int64_t>(1, maze.episode_steps(), at + "episode_steps", problems);
-}
-
 void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
   for (const auto& [name, value] : options.gym_kwargs()) {
     google::protobuf::Value parsed;
@@ -159,8 +101,6 @@ void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
 
 void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
                   Problems* problems) {
-  AtLeast<int64_t>(0, options.max_episode_steps(),
-                   "env.options.max_episode_steps", problems);
   const std::string fits = EnvOptionsPart(env_id);
   const std::pair<std::string, bool> parts[] = {
       {"atari", options.has_atari()},
@@ -175,18 +115,12 @@ void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
                      "; remove it"),
         problems);
   }
-  if (fits == "atari") CheckAtari(options.atari(), problems);
-  if (fits == "sleep") CheckSleep(options.sleep(), problems);
-  if (fits == "maze") CheckMaze(options.maze(), problems);
   if (fits == "gym_kwargs") CheckGymArguments(options, problems);
 }
 
 void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
   const std::string id_problem = EnvIdProblem(env.id());
   Check(id_problem.empty(), "env.id", id_problem, problems);
-  AtLeast(1, env.num_envs(), "env.num_envs", problems);
-  AtLeast(1, env.num_workers(), "env.num_workers", problems);
-  AtLeast(1, env.groups(), "env.groups", problems);
   const int64_t unit = int64_t{env.num_workers()} * env.groups();
   if (env.num_envs() > 0 && env.num_workers() > 0 && env.groups() > 0) {
     Check(env.num_envs() % unit == 0, "env.num_envs",
@@ -196,24 +130,15 @@ void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
                        NearbyMultiples(env.num_envs(), unit)),
           problems);
   }
-  AtLeast(0, env.threads(), "env.threads", problems);
   if (id_problem.empty()) CheckOptions(env.id(), env.options(), problems);
-  AtLeast(0, env.max_worker_restarts(), "env.max_worker_restarts", problems);
-  Positive(env.step_timeout_seconds(), "env.step_timeout_seconds", problems);
-  Positive(env.reset_timeout_seconds(), "env.reset_timeout_seconds", problems);
-  Check(env.remote_workers() >= 0 && env.remote_workers() <= env.num_workers(),
-        "env.remote_workers",
+  Check(env.remote_workers() <= env.num_workers(), "env.remote_workers",
         absl::StrCat("is ", env.remote_workers(),
-                     "; it must be from 0 to env.num_workers = ",
+                     "; it must be at most env.num_workers = ",
                      env.num_workers(), ", of which they are a part"),
         problems);
-  Within(0, 1, env.quorum(), "env.quorum", problems);
 }
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
-  for (int i = 0; i < model.hidden_size(); ++i) {
-    AtLeast(1, model.hidden(i), "model.hidden", problems);
-  }
   const bool cnn =
       model.encoder() == v1::NATURE_CNN || model.encoder() == v1::RESNET;
   Check(!cnn || model.hidden_size() <= 1, "model.hidden",
@@ -227,9 +152,6 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
                      " widths; NATURE_CNN has three convolutions: use "
                      "[32, 64, 64]"),
         problems);
-  for (int width : model.conv_channels()) {
-    AtLeast(1, width, "model.conv_channels", problems);
-  }
   Check(channels == 0 || model.encoder() == v1::NATURE_CNN ||
             model.encoder() == v1::ENCODER_AUTO,
         "model.conv_channels",
@@ -237,33 +159,11 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
                      v1::Encoder_Name(model.encoder()),
                      " does not read it; remove it"),
         problems);
-  AtLeast(1, model.recurrent_size(), "model.recurrent_size", problems);
-  AtLeast(1, model.recurrent_layers(), "model.recurrent_layers", problems);
-  Within(-20, 2, model.initial_log_std(), "model.initial_log_std", problems);
 }
 
-void CheckOptimizer(const v1::OptimizerConfig& optimizer, Problems* problems) {
-  Positive(optimizer.learning_rate(), "optimizer.learning_rate", problems);
-  Positive(optimizer.epsilon(), "optimizer.epsilon", problems);
-  const std::pair<std::string, double> betas[] = {
-      {"optimizer.beta1", optimizer.beta1()},
-      {"optimizer.beta2", optimizer.beta2()}};
-  for (const auto& [path, beta] : betas) {
-    Check(beta >= 0 && beta < 1, path,
-          absl::StrCat("is ", beta, "; it must be at least 0 and below 1"),
-          problems);
-  }
-  Within(0, kInfinity, optimizer.max_grad_norm(), "optimizer.max_grad_norm",
-         problems);
-  Within(0, 1, optimizer.schedule_end(), "optimizer.schedule_end", problems);
-}
-
-// Epochs and minibatches, which PPO and IMPALA share.
-void CheckMinibatches(const v1::RunConfig& config, const std::string& algorithm,
-                      int64_t epochs, int64_t minibatches, Problems* problems) {
-  AtLeast<int64_t>(1, epochs, algorithm + ".epochs", problems);
-  const std::string path = algorithm + ".minibatches";
-  AtLeast<int64_t>(1, minibatches, path, problems);
+// Minibatches, which PPO and IMPALA share.
+void CheckMinibatches(const v1::RunConfig& config, const std::string& path,
+                      int64_t minibatches, Problems* problems) {
   const int64_t rows = config.env().num_envs();
   const int64_t steps = config.rollout().length();
   if (minibatches < 1 || rows < 1 || steps < 1) return;
@@ -285,20 +185,12 @@ void CheckMinibatches(const v1::RunConfig& config, const std::string& algorithm,
 
 void CheckPpo(const v1::RunConfig& config, Problems* problems) {
   const v1::PpoConfig& ppo = config.ppo();
-  Within(0, 1, ppo.discount(), "ppo.discount", problems);
-  Within(0, 1, ppo.gae_lambda(), "ppo.gae_lambda", problems);
-  Positive(ppo.clip_ratio(), "ppo.clip_ratio", problems);
-  Within(0, kInfinity, ppo.value_clip(), "ppo.value_clip", problems);
-  Within(0, kInfinity, ppo.entropy_cost(), "ppo.entropy_cost", problems);
-  Within(0, kInfinity, ppo.value_cost(), "ppo.value_cost", problems);
-  CheckMinibatches(config, "ppo", ppo.epochs(), ppo.minibatches(), problems);
+  CheckMinibatches(config, "ppo.minibatches", ppo.minibatches(), problems);
   Check(!ppo.normalize_advantages_over_ranks() || ppo.normalize_advantages(),
         "ppo.normalize_advantages_over_ranks",
         "is true, but ppo.normalize_advantages is false: nothing is "
         "normalised; set both or neither",
         problems);
-  Within(0, kInfinity, ppo.target_kl(), "ppo.target_kl", problems);
-  AtLeast<int64_t>(0, ppo.max_minibatch(), "ppo.max_minibatch", problems);
   Check(config.model().recurrent() == v1::NONE || ppo.max_minibatch() <= 0 ||
             ppo.max_minibatch() >= config.rollout().length(),
         "ppo.max_minibatch",
@@ -327,10 +219,6 @@ void CheckPpo(const v1::RunConfig& config, Problems* problems) {
         "is true, but ppo.minibatch SEGMENTS normalises each minibatch; use "
         "STEPS, or false",
         problems);
-  Positive(ppo.rho_clip(), "ppo.rho_clip", problems);
-  Positive(ppo.c_clip(), "ppo.c_clip", problems);
-  Within(0, kInfinity, ppo.priority_alpha(), "ppo.priority_alpha", problems);
-  Within(0, 1, ppo.priority_beta(), "ppo.priority_beta", problems);
 }
 
 void CheckDqn(const v1::RunConfig& config, Problems* problems) {
@@ -352,33 +240,22 @@ void CheckDqn(const v1::RunConfig& config, Problems* problems) {
           "dqn needs false",
           problems);
   }
-  Within(0, 1, dqn.discount(), "dqn.discount", problems);
-  AtLeast(1, dqn.batch_size(), "dqn.batch_size", problems);
   Check(dqn.replay_capacity() >= dqn.batch_size(), "dqn.replay_capacity",
         absl::StrCat("is ", dqn.replay_capacity(),
                      "; it must hold at least one batch, dqn.batch_size = ",
                      dqn.batch_size()),
         problems);
-  AtLeast(1, dqn.n_step(), "dqn.n_step", problems);
   const int64_t window = int64_t{dqn.n_step()} * config.env().num_envs();
   Check(dqn.replay_capacity() >= window, "dqn.replay_capacity",
         absl::StrCat("is ", dqn.replay_capacity(),
                      "; it must hold dqn.n_step steps of each environment, ",
                      dqn.n_step(), " * env.num_envs = ", window),
         problems);
-  AtLeast(1, dqn.updates_per_rollout(), "dqn.updates_per_rollout", problems);
-  AtLeast(1, dqn.target_update_every(), "dqn.target_update_every", problems);
-  Within(0, 1, dqn.epsilon_start(), "dqn.epsilon_start", problems);
-  Within(0, 1, dqn.epsilon_end(), "dqn.epsilon_end", problems);
   Check(dqn.epsilon_end() <= dqn.epsilon_start(), "dqn.epsilon_end",
         absl::StrCat("is ", dqn.epsilon_end(),
                      "; exploration must not grow from dqn.epsilon_start = ",
                      dqn.epsilon_start()),
         problems);
-  Positive(dqn.epsilon_decay_steps(), "dqn.epsilon_decay_steps", problems);
-  AtLeast<int64_t>(0, dqn.learning_starts(), "dqn.learning_starts", problems);
-  Within(0, 1, dqn.priority_alpha(), "dqn.priority_alpha", problems);
-  Within(0, 1, dqn.priority_beta(), "dqn.priority_beta", problems);
 }
 
 void CheckImpala(const v1::RunConfig& config, Problems* problems) {
@@ -387,15 +264,7 @@ void CheckImpala(const v1::RunConfig& config, Problems* problems) {
         absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
                      "; impala has no recurrent form: choose ppo, or NONE"),
         problems);
-  Within(0, 1, impala.discount(), "impala.discount", problems);
-  Within(0, 1, impala.lambda(), "impala.lambda", problems);
-  Positive(impala.rho_clip(), "impala.rho_clip", problems);
-  Positive(impala.c_clip(), "impala.c_clip", problems);
-  Positive(impala.pg_rho_clip(), "impala.pg_rho_clip", problems);
-  Within(0, kInfinity, impala.entropy_cost(), "impala.entropy_cost", problems);
-  Within(0, kInfinity, impala.value_cost(), "impala.value_cost", problems);
-  Within(0, kInfinity, impala.clip_ratio(), "impala.clip_ratio", problems);
-  CheckMinibatches(config, "impala", impala.epochs(), impala.minibatches(),
+  CheckMinibatches(config, "impala.minibatches", impala.minibatches(),
                    problems);
 }
 
@@ -416,16 +285,6 @@ void CheckAlgorithm(const v1::RunConfig& config, Problems* problems) {
 
 void CheckEvaluation(const v1::EvaluationConfig& evaluation,
                      Problems* problems) {
-  AtLeast<int64_t>(0, evaluation.every_updates(), "evaluation.every_updates",
-                   problems);
-  AtLeast(1, evaluation.episodes(), "evaluation.episodes", problems);
-  AtLeast(1, evaluation.num_envs(), "evaluation.num_envs", problems);
-  AtLeast(0, evaluation.deterministic_delay_updates(),
-          "evaluation.deterministic_delay_updates", problems);
-  Check(!std::isnan(evaluation.stop_return()), "evaluation.stop_return",
-        "is not a number", problems);
-  Check(!std::isnan(evaluation.min_training_return()),
-        "evaluation.min_training_return", "is not a number", problems);
   Check(!evaluation.has_stop_return() || evaluation.every_updates() != 0,
         "evaluation.stop_return",
         absl::StrCat("is ", evaluation.stop_return(),
@@ -443,14 +302,6 @@ void CheckEvaluation(const v1::EvaluationConfig& evaluation,
 void CheckDistributed(const v1::DistributedConfig& distributed,
                       Problems* problems) {
   const std::string at = "distributed.";
-  Positive(distributed.timeout_seconds(), at + "timeout_seconds", problems);
-  Within(0, 1, distributed.preemption_fraction(), at + "preemption_fraction",
-         problems);
-  Within(0, 1, distributed.preemption_min_rollout(),
-         at + "preemption_min_rollout", problems);
-  AtLeast<int64_t>(4, distributed.bucket_bytes(), at + "bucket_bytes",
-                   problems);
-  Positive(distributed.heartbeat_seconds(), at + "heartbeat_seconds", problems);
   Check(distributed.dead_after_seconds() > distributed.heartbeat_seconds(),
         at + "dead_after_seconds",
         absl::StrCat("is ", distributed.dead_after_seconds(),
@@ -458,10 +309,6 @@ void CheckDistributed(const v1::DistributedConfig& distributed,
                      distributed.heartbeat_seconds(),
                      ", or everyone would be declared dead"),
         problems);
-  Positive(distributed.join_timeout_seconds(), at + "join_timeout_seconds",
-           problems);
-  Within(0, kInfinity, distributed.last_call_seconds(),
-         at + "last_call_seconds", problems);
 }
 
 bool IsDevice(const std::string& device) {
@@ -476,11 +323,6 @@ void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
         absl::StrCat("is \"", runtime.device(),
                      "\"; use auto, cpu, cuda or cuda:N"),
         problems);
-  AtLeast(0, runtime.torch_threads(), "runtime.torch_threads", problems);
-  Positive(runtime.save_and_stop_seconds(), "runtime.save_and_stop_seconds",
-           problems);
-  AtLeast(0.0, runtime.progress_timeout_seconds(),
-          "runtime.progress_timeout_seconds", problems);
 }
 
 }  // namespace
@@ -520,20 +362,11 @@ std::string EnvIdProblem(const std::string& env_id) {
 
 std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
   Problems problems;
-  AtLeast<int64_t>(1, config.total_env_steps(), "total_env_steps", &problems);
+  FindOutOfRange(config, &problems);
   CheckEnv(config.env(), &problems);
-  AtLeast(1, config.rollout().length(), "rollout.length", &problems);
-  AtLeast(1, config.rollout().queue_capacity(), "rollout.queue_capacity",
-          &problems);
-  AtLeast(0, config.rollout().max_policy_lag(), "rollout.max_policy_lag",
-          &problems);
   CheckModel(config.model(), &problems);
-  CheckOptimizer(config.optimizer(), &problems);
   CheckAlgorithm(config, &problems);
   CheckEvaluation(config.evaluation(), &problems);
-  AtLeast<int64_t>(0, config.checkpoint().every_updates(),
-                   "checkpoint.every_updates", &problems);
-  AtLeast(1, config.checkpoint().keep(), "checkpoint.keep", &problems);
   CheckDistributed(config.distributed(), &problems);
   Check(config.distributed().preemption_fraction() == 0 ||
             !config.runtime().deterministic(),
@@ -549,8 +382,6 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
                      ", but impala and rollout.overlap_one_update collect "
                      "ahead of the learner, and nobody is cut short; use 0"),
         &problems);
-  AtLeast<int64_t>(1, config.metrics().every_updates(), "metrics.every_updates",
-                   &problems);
   CheckRuntime(config.runtime(), &problems);
   return problems;
 }

@@ -17,7 +17,8 @@ struct ConfigProblem {
   std::string message;  // its value, what is wrong, and the remedy
 };
 
-// Everything wrong with `config`, in the order of its fields; empty if it can
+// Everything wrong with `config`: first what is out of its range, in the order
+// of the fields, then what several fields make wrong together. Empty if it can
 // run.
 std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
 
