@@ -7,7 +7,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 RUN := $(RUN)
 TESTS ?=
 
-.PHONY: quickstart build test bench format clean
+.PHONY: quickstart build test test-long bench format clean
 
 # Installs, builds, trains CartPole-v1 with two learners, shows the result.
 quickstart: build
@@ -20,13 +20,15 @@ build:
 	cmake --preset $(PRESET) -B build
 	cmake --build build --target programs
 
-# Everything is built and tested; `make test TESTS=roster` only what matches.
-test:
+# Everything is built, and tested by all that is not labelled long; `make test
+# TESTS=roster` runs only what matches. test-long runs every test: it takes hours.
+test test-long:
 	cmake/setup.sh test
 	cmake/format.sh --check
 	cmake --preset $(PRESET) -B build
 	cmake --build build
-	ctest --test-dir build --output-on-failure --no-tests=error -j $$(nproc) $(if $(TESTS),-R '$(TESTS)')
+	ctest --test-dir build --output-on-failure --no-tests=error -j $$(nproc) \
+	  $(if $(filter test,$@),-LE '^long$$') $(if $(TESTS),-R '$(TESTS)')
 
 # Our speed beside our peers'; wants the machine for itself.
 bench: build

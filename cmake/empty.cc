@@ -1,1 +1,1 @@
-// A precompiled header needs a source file to belong to.
+// What has objects or a precompiled header alone needs a source file too.

@@ -38,7 +38,8 @@ endif()
 add_library(flotilla_warnings INTERFACE)
 target_compile_options(flotilla_warnings INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Werror>"
-  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>")
+  "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>"
+  "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>")
 
 # Adds a folder that has a CMakeLists.txt.
 macro(flotilla_subdirectory folder)
@@ -150,7 +151,9 @@ endfunction()
 #                 [ENVIRONMENT NAME=value...])
 #
 # Registers one pytest file with ctest, run by the Python that
-# `cmake/setup.sh test` prepared. Without it there is no such test.
+# `cmake/setup.sh test` prepared. Without it there is no such test. Those marked
+# @pytest.mark.long are a test of their own, <name>_long with the label long, and
+# may take an hour.
 function(flotilla_pytest name file)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "LABELS;ENVIRONMENT")
   set(python "${FLOTILLA_DEPS}/testvenv/bin/python")
@@ -158,9 +161,16 @@ function(flotilla_pytest name file)
     message(STATUS "no ${python}: ${name} is left out (cmake/setup.sh test)")
     return()
   endif()
-  add_test(NAME ${name}
-    COMMAND "${python}" -m pytest -q -p no:cacheprovider "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  set(pytest "${python}" -m pytest -q -p no:cacheprovider -c "${CMAKE_SOURCE_DIR}/tests/pytest.ini")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
+  file(STRINGS "${path}" long REGEX "^@pytest\\.mark\\.long")
+  add_test(NAME ${name} COMMAND ${pytest} -m "not long" "${path}")
   flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "${arg_ENVIRONMENT}")
+  if(long)
+    add_test(NAME ${name}_long COMMAND ${pytest} -m long "${path}")
+    flotilla_test_properties(${name}_long "${arg_LABELS};long" 3600 "${arg_ENVIRONMENT}")
+  endif()
 endfunction()
 
 function(flotilla_test_properties name labels timeout environment)

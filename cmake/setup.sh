@@ -5,7 +5,7 @@
 #   cmake/setup.sh runtime   compilers, gRPC, LibTorch, the Atari emulator
 #   cmake/setup.sh test      runtime, and what the tests need
 #   cmake/setup.sh cuda      runtime for building CUDA code; needs no GPU
-#   cmake/setup.sh fuzz      runtime, and clang for the preset fuzz
+#   cmake/setup.sh clang     runtime, and clang for the preset clang
 #
 # LibTorch comes with CUDA where a GPU is seen or FLOTILLA_CUDA=1 is set, and
 # for CPUs elsewhere. FLOTILLA_ATARI=OFF leaves the emulator (GPL-2.0) out.
@@ -24,7 +24,7 @@ runtime_packages=(
 test_packages=(
   clang-format git iproute2 munge openssl procps slurm-client slurmctld slurmd
   systemd)
-fuzz_packages=(clang-14 libclang-rt-14-dev)
+clang_packages=(clang-14 libclang-rt-14-dev)
 
 ale_version=0.12.1
 
@@ -144,8 +144,8 @@ install_grpcurl() {
 
 mode=${1:-runtime}
 case $mode in
-  runtime | test | cuda | fuzz) ;;
-  *) die "'$mode' is not one of runtime, test, cuda, fuzz" ;;
+  runtime | test | cuda | clang) ;;
+  *) die "'$mode' is not one of runtime, test, cuda, clang" ;;
 esac
 mkdir -p "$stamps" "$logs"
 say "Flotilla set-up ($mode) in $deps"
@@ -155,7 +155,7 @@ if [[ $mode == test ]]; then
   packages+=("${test_packages[@]}")
   command -v go >/dev/null || packages+=(golang-go)
 fi
-[[ $mode != fuzz ]] || packages+=("${fuzz_packages[@]}")
+[[ $mode != clang ]] || packages+=("${clang_packages[@]}")
 debian "${packages[@]}"
 
 # The big download and the emulator's build overlap.
