@@ -1,6 +1,5 @@
 #include "services/coordinator/kv_store.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -86,9 +85,10 @@ absl::StatusOr<bool> KvStore::Check(
     uint64_t generation, const std::vector<std::string>& keys) const {
   MutexLock lock(&mu_);
   RETURN_IF_ERROR(CheckOpen(generation));
-  return std::all_of(keys.begin(), keys.end(), [&](const std::string& key) {
-    return Find(generation, key) != nullptr;
-  });
+  for (const std::string& key : keys) {
+    if (Find(generation, key) == nullptr) return false;
+  }
+  return true;
 }
 
 absl::StatusOr<bool> KvStore::Delete(uint64_t generation,
@@ -258,7 +258,7 @@ const std::string* KvStore::Find(uint64_t generation,
 void KvStore::Proceed(std::map<uint64_t, Waiter>::iterator waiter,
                       Calls* calls) {
   Waiter& w = waiter->second;
-  const auto there = [&] {
+  const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     while (w.missing < w.keys.size() &&
            Find(w.generation, w.keys[w.missing]) != nullptr) {
       ++w.missing;

@@ -27,6 +27,10 @@ class HealthService::Watcher final
     }
   }
 
+  // For the lock analysis, which cannot see that a service's watchers have that
+  // service.
+  void AssertLocked() const ABSL_ASSERT_EXCLUSIVE_LOCK(service_->mu_) {}
+
   void OnWriteDone(bool ok) override {
     MutexLock lock(&service_->mu_);
     writing_ = false;
@@ -71,13 +75,19 @@ class HealthService::Watcher final
 void HealthService::SetServing(const std::string& service, bool serving) {
   MutexLock lock(&mu_);
   serving_[service] = serving;
-  for (Watcher* watcher : watchers_) watcher->Update();
+  for (Watcher* watcher : watchers_) {
+    watcher->AssertLocked();
+    watcher->Update();
+  }
 }
 
 void HealthService::Shutdown() {
   MutexLock lock(&mu_);
   shut_down_ = true;
-  for (Watcher* watcher : watchers_) watcher->Update();
+  for (Watcher* watcher : watchers_) {
+    watcher->AssertLocked();
+    watcher->Update();
+  }
 }
 
 HealthService::ServingStatus HealthService::StatusOf(
@@ -112,6 +122,7 @@ grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
   auto* watcher = new Watcher(this, request->service());
   MutexLock lock(&mu_);
   watchers_.insert(watcher);
+  watcher->AssertLocked();
   watcher->Update();
   return watcher;
 }
