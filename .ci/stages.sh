@@ -22,7 +22,8 @@ stage() {
   [[ ${planned[${#passed[@]}]:-} == "$name" ]] || fail "$name is not the stage that comes next"
   current=$name
   echo "=== $name"
-  # In the background, so that a signal to this script is not kept waiting.
+  # In the background, so that a signal to this script is not kept waiting; timeout
+  # sees to it that SIGINT is not ignored there.
   timeout --kill-after=30 "$limit" "$@" &
   child=$!
   wait "$child" || code=$?

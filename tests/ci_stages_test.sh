@@ -22,6 +22,9 @@ check() {
 check 'all pass' 0 '^=== passed in [0-9]+ s: one [0-9]+ s, two [0-9]+ s$' <<'S'
 plan one two; stage one 60 true; stage two 60 true; finish
 S
+check 'signals are as usual' 0 '^=== passed' <<'S'
+plan one; stage one 60 python3 -c 'import signal, sys; sys.exit(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)'; finish
+S
 check 'one fails' 1 '^=== FAILED: two failed after [0-9]+ s \(exit 3\); passed: one [0-9]+ s; not run: three$' <<'S'
 plan one two three; stage one 60 true; stage two 60 bash -c 'exit 3'; stage three 60 true; finish
 S
