@@ -1,66 +1,96 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_AGREEMENT_H_
 #define FLOTILLA_LEARNER_TRAINING_AGREEMENT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "learner/collective/collective.h"
 
 namespace flotilla {
 
-// What the ranks agree on, once an iteration: a few numbers, summed over ranks,
-// read once and acted on by everyone alike. Votes count the ranks that want
-// something; one is enough.
+// What the ranks agree on, once an iteration: a few numbers, reduced over ranks
+// in one collective, read once and acted on by everyone alike. Adding a number
+// gives a handle, which reads what became of it:
+//
+//   Agreement a(rank, world_size);
+//   const Agreement::Sum steps = a.AddSum("env_steps", 512);
+//   const Agreement::PerRank lag = a.AddPerRank("lag", 1);
+//   RETURN_IF_ERROR(a.Reduce(collective));
+//   a[steps];      // of all ranks
+//   a[lag].max();
+//
+// All ranks add the same, by the same names, in the same order. A hash of that
+// is reduced along: ranks that differ get an error, and no numbers of others.
 //
 // Not thread-safe.
 class Agreement {
  public:
-  enum Slot {
-    kEnvSteps,        // taken in this iteration
-    kSolvedVotes,     // the evaluation's stop flag was seen
-    kStopVotes,       // flotilla stop
-    kPreemptVotes,    // SIGTERM, SIGUSR1
-    kInterruptVotes,  // SIGINT
-    kEpisodes,        // finished in this iteration
-    kWindowCount,     // each rank's share of the last 100 episodes
-    kWindowReturnSum,
-    kWindowLengthSum,
-    kEnvRestarts,  // env workers', since the run began
-    kCollectSeconds,
-    kEnvSeconds,
-    kInferenceSeconds,
-    kUpdateSeconds,
-    kPreempted,  // ranks whose rollout ended short
-    kDropped,    // rollouts that were too old, in this iteration
-    kNumSlots,
+  Agreement(int rank, int world_size);
+
+  // What a handle is of; one of another agreement reads nonsense.
+  struct Sum {
+    size_t at;
+  };
+  struct Mean {
+    size_t at;
+  };  // over ranks
+  struct Vote {
+    size_t at;
+  };  // whether any rank wants it
+  struct Sums {
+    size_t at, size;
+  };
+  struct PerRank {
+    size_t at;
   };
 
-  explicit Agreement(int world_size);
+  Sum AddSum(absl::string_view name, double mine);
+  Mean AddMean(absl::string_view name, double mine);
+  Vote AddVote(absl::string_view name, bool mine);
+  Sums AddSums(absl::string_view name, std::span<const double> mine);
+  PerRank AddPerRank(absl::string_view name, double mine);
 
-  void Set(Slot slot, double value) { values_[slot] = value; }
-  // Further numbers that ride along: as many on every rank. Once.
-  void SetExtra(std::span<const double> extra) {
-    values_.insert(values_.end(), extra.begin(), extra.end());
-  }
-
-  // Sums over ranks. Blocks for the slowest. Errors: those of AllReduceSum.
+  // Blocks for the slowest. Once; nothing is added afterwards.
+  // Errors: those of AllReduceSum; kInternal, naming the ranks, if some have
+  // added something else than this one.
   absl::Status Reduce(Collective* collective);
 
-  double Sum(Slot slot) const { return values_[slot]; }
-  double Mean(Slot slot) const { return values_[slot] / world_size_; }
-  double MeanExtra(size_t i) const {
-    return values_[kNumSlots + i] / world_size_;
+  // Each rank's number.
+  class Ranks : public std::span<const double> {
+   public:
+    using std::span<const double>::span;
+    double mean() const;
+    double max() const;
+  };
+
+  double operator[](Sum sum) const { return values_[sum.at]; }
+  double operator[](Mean mean) const { return values_[mean.at] / world_size_; }
+  bool operator[](Vote vote) const { return values_[vote.at] > 0; }
+  std::span<const double> operator[](Sums sums) const {
+    return std::span(values_).subspan(sums.at, sums.size);
   }
-  // The extras' sums, from the i-th on.
-  std::span<const double> SumsFrom(size_t i) const {
-    return std::span(values_).subspan(kNumSlots + i);
+  Ranks operator[](PerRank each) const {
+    return Ranks(values_.data() + each.at, static_cast<size_t>(world_size_));
   }
 
+  int rank() const { return rank_; }
+  int world_size() const { return world_size_; }
+
  private:
-  int world_size_;
+  size_t Extend(absl::string_view kind, absl::string_view name, size_t size);
+  absl::Status CheckLayout() const;
+
+  const int rank_;
+  const int world_size_;
+  // First each rank's hash of its layout; then what was added, in order.
   std::vector<double> values_;
+  std::string layout_;  // kinds, names and sizes, in order
+  double hash_ = 0;     // of it
 };
 
 }  // namespace flotilla

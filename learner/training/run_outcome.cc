@@ -17,11 +17,17 @@ std::string OutcomeName(RunOutcome outcome) {
   return "unknown";
 }
 
-std::optional<RunOutcome> ReasonToStop(const Agreement& a) {
-  if (a.Sum(Agreement::kInterruptVotes) > 0) return RunOutcome::kInterrupted;
-  if (a.Sum(Agreement::kPreemptVotes) > 0) return RunOutcome::kPreempted;
-  if (a.Sum(Agreement::kSolvedVotes) > 0) return RunOutcome::kSolved;
-  if (a.Sum(Agreement::kStopVotes) > 0) return RunOutcome::kStopped;
+StopVotes::StopVotes(const StopSigns& mine, Agreement* agreement)
+    : solved_(agreement->AddVote("solved", mine.solved)),
+      told_to_stop_(agreement->AddVote("told_to_stop", mine.told_to_stop)),
+      preempted_(agreement->AddVote("preempted", mine.preempted)),
+      interrupted_(agreement->AddVote("interrupted", mine.interrupted)) {}
+
+std::optional<RunOutcome> StopVotes::Result(const Agreement& agreement) const {
+  if (agreement[interrupted_]) return RunOutcome::kInterrupted;
+  if (agreement[preempted_]) return RunOutcome::kPreempted;
+  if (agreement[solved_]) return RunOutcome::kSolved;
+  if (agreement[told_to_stop_]) return RunOutcome::kStopped;
   return std::nullopt;
 }
 

@@ -18,9 +18,26 @@ enum class RunOutcome {
 };
 std::string OutcomeName(RunOutcome outcome);
 
-// Why all ranks stop after what they have just agreed on, from reduced values
-// alone: all at the same update. nullopt: they have no reason.
-std::optional<RunOutcome> ReasonToStop(const Agreement& agreement);
+// What one rank has seen that ends the run.
+struct StopSigns {
+  bool solved = false;
+  bool told_to_stop = false;
+  bool preempted = false;
+  bool interrupted = false;
+};
+
+// Makes all ranks stop at the same update, for the same reason: one rank's sign
+// is enough.
+class StopVotes {
+ public:
+  StopVotes(const StopSigns& mine, Agreement* agreement);
+
+  // Why all ranks stop now that it is reduced; nullopt: they go on.
+  std::optional<RunOutcome> Result(const Agreement& agreement) const;
+
+ private:
+  const Agreement::Vote solved_, told_to_stop_, preempted_, interrupted_;
+};
 
 }  // namespace flotilla
 

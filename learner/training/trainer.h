@@ -27,14 +27,9 @@ struct TrainerOptions {
   std::function<void(const absl::Status&)> give_up;
 };
 
-// Trains until the run is over. The loop, once a generation has formed:
-//
-//   take a rollout -> algorithm.Update -> agree -> commit -> report, save,
-//   evaluate -> stop?
-//
-// A lost peer fences the generation; everyone still there goes back to its last
-// committed update, joins the next generation, takes the state that is
-// furthest, and goes on. Rank 0 writes the run's folder.
+// Makes what a rank trains with (env workers, algorithm, rollouts), from a
+// checkpoint if there is one, and runs a TrainingLoop with it until the run is
+// over.
 //
 // Blocks until the end. Errors: kInvalidArgument or kFailedPrecondition for a
 // configuration or checkpoint that does not fit; kResourceExhausted for env

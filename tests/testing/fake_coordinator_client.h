@@ -25,8 +25,8 @@
 
 namespace flotilla {
 
-// A coordinator in a folder, without a server: every key is a file, and so is
-// every fence. Clients of one folder see each other, be they threads or
+// A coordinator in a folder, without a server: every key is a file, and so are
+// fences, the newest evaluation, stop and the run's end. Clients of one folder see each other, be they threads or
 // processes; one that dies leaves no trace. Make a client after fork, not
 // before: it has a thread, which looks for fences.
 //
@@ -37,10 +37,13 @@ class FakeCoordinatorClient : public CoordinatorClient {
       : folder_(std::move(folder)),
         watch_([this](std::stop_token stop) { WatchFences(stop); }) {}
 
-  // What JoinGeneration returns.
+  // What JoinGeneration returns: the first of these that is not fenced.
   void SetAssignment(const v1::Assignment& assignment) {
+    SetAssignments({assignment});
+  }
+  void SetAssignments(std::vector<v1::Assignment> assignments) {
     std::lock_guard lock(mu_);
-    assignment_ = assignment;
+    assignments_ = std::move(assignments);
   }
   // What Latest returns.
   void SetLatest(const v1::Command& command) {
@@ -51,10 +54,24 @@ class FakeCoordinatorClient : public CoordinatorClient {
     std::lock_guard lock(mu_);
     return report_;
   }
-  absl::StatusOr<v1::Assignment> JoinGeneration(uint64_t, bool,
-                                                absl::Duration) override {
+  // Every phase that was reported, in order.
+  std::vector<v1::Phase> phases() const {
     std::lock_guard lock(mu_);
-    return assignment_;
+    return phases_;
+  }
+  absl::StatusOr<v1::Assignment> JoinGeneration(
+      uint64_t, bool, absl::Duration timeout) override {
+    const absl::Time deadline = absl::Now() + timeout;
+    do {
+      {
+        std::lock_guard lock(mu_);
+        for (const v1::Assignment& assignment : assignments_) {
+          if (!IsFenced(assignment.generation())) return assignment;
+        }
+      }
+      absl::SleepFor(absl::Milliseconds(1));
+    } while (absl::Now() < deadline);
+    return absl::DeadlineExceededError("no generation has formed");
   }
 
   std::stop_token Fence(uint64_t generation) override {
@@ -157,15 +174,30 @@ class FakeCoordinatorClient : public CoordinatorClient {
   void Report(const v1::Heartbeat& progress) override {
     std::lock_guard lock(mu_);
     report_ = progress;
+    phases_.push_back(progress.phase());
   }
   v1::Command Latest() const override {
-    std::lock_guard lock(mu_);
-    return latest_;
+    v1::Command command;
+    {
+      std::lock_guard lock(mu_);
+      command = latest_;
+    }
+    if (std::filesystem::exists(folder_ + "/closed")) command.set_closed(true);
+    if (std::filesystem::exists(folder_ + "/stop")) command.set_stop(true);
+    if (std::filesystem::exists(folder_ + "/evaluation")) {
+      command.mutable_evaluation()->ParseFromString(
+          Read(folder_ + "/evaluation"));
+    }
+    return command;
   }
   std::stop_token RunStopped() const override {
     return run_stopped_.get_token();
   }
-  absl::Status ReportEvaluation(const v1::Evaluation&) override {
+  absl::Status ReportEvaluation(const v1::Evaluation& evaluation) override {
+    FolderLock lock(folder_);
+    if (evaluation.round() > Latest().evaluation().round()) {
+      Put(folder_ + "/evaluation", evaluation.SerializeAsString());
+    }
     return absl::OkStatus();
   }
   absl::Status ReportCollected(uint64_t, int64_t, double) override {
@@ -179,11 +211,13 @@ class FakeCoordinatorClient : public CoordinatorClient {
     return absl::OkStatus();
   }
   absl::Status Leave(const std::string&) override { return absl::OkStatus(); }
-  absl::Status StopRun(const std::string&) override {
+  absl::Status StopRun(const std::string& reason) override {
+    Put(folder_ + "/stop", reason);
     run_stopped_.request_stop();
     return absl::OkStatus();
   }
-  absl::Status CloseRun(const std::string&) override {
+  absl::Status CloseRun(const std::string& status) override {
+    Put(folder_ + "/closed", status);
     return absl::OkStatus();
   }
   absl::StatusOr<v1::Status> GetStatus() override { return v1::Status(); }
@@ -254,9 +288,10 @@ class FakeCoordinatorClient : public CoordinatorClient {
   const std::string folder_;
   mutable std::mutex mu_;
   std::map<uint64_t, std::stop_source> fences_;
-  v1::Assignment assignment_;
+  std::vector<v1::Assignment> assignments_;
   v1::Command latest_;
   v1::Heartbeat report_;
+  std::vector<v1::Phase> phases_;
   std::stop_source run_stopped_;
   std::jthread watch_;  // last: it uses the others
 };

@@ -1,0 +1,68 @@
+#ifndef FLOTILLA_LEARNER_TRAINING_ITERATION_H_
+#define FLOTILLA_LEARNER_TRAINING_ITERATION_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/collective/collective.h"
+#include "learner/training/agreement.h"
+#include "learner/training/loop_parts.h"
+#include "learner/training/phase_reporter.h"
+#include "learner/training/run_clock.h"
+#include "learner/training/run_metrics.h"
+#include "learner/training/run_outcome.h"
+#include "learner/training/run_state.h"
+#include "learner/training/stragglers.h"
+#include "services/base/metrics.h"
+
+namespace flotilla {
+
+// One update, on one rank:
+//
+//   take a rollout -> algorithm.Update -> agree with the others -> commit
+//
+// Not thread-safe: the training loop owns it.
+class Iteration {
+ public:
+  // What came of an update; the same on every rank.
+  struct Result {
+    std::vector<Metric> line;           // its metrics, if they are due
+    std::optional<RunOutcome> outcome;  // why all ranks stop, if they do
+  };
+
+  // All but `parts` is borrowed.
+  Iteration(const LoopParts& parts, RunClock* clock, RunMetrics* metrics,
+            PhaseReporter* phases);
+
+  // Makes one update in the generation of `assignment`. All of it commits, into
+  // `progress`, or none; weights are then undefined, and to be restored.
+  // Errors: those of the rollouts, the collective and the agreement; kInternal,
+  // naming update and rank, if the loss is not finite.
+  absl::StatusOr<Result> Run(const v1::Assignment& assignment,
+                             Collective* collective, Progress* progress);
+
+  // What this rank has seen that ends the run.
+  StopSigns LookForSigns(const v1::Assignment& assignment) const;
+
+ private:
+  absl::StatusOr<std::vector<Metric>> Learn(const Experience& experience,
+                                            const v1::Assignment& assignment,
+                                            Collective* collective,
+                                            const Progress& progress);
+
+  const LoopParts parts_;
+  RunClock* const clock_;
+  RunMetrics* const metrics_;
+  PhaseReporter* const phases_;
+  Stragglers stragglers_;
+  EnvCounts counted_;  // in what is committed
+};
+
+// Whether there are updates left to make.
+bool NothingIsLeft(const v1::RunConfig& config, const Progress& progress);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_TRAINING_ITERATION_H_

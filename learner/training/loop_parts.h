@@ -1,0 +1,51 @@
+#ifndef FLOTILLA_LEARNER_TRAINING_LOOP_PARTS_H_
+#define FLOTILLA_LEARNER_TRAINING_LOOP_PARTS_H_
+
+#include <cstdint>
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/actor/rollout_source.h"
+#include "learner/algo/algorithm.h"
+#include "learner/rollout/normalizer.h"
+#include "learner/torch.h"
+#include "learner/training/run_state.h"
+#include "services/coordinator/coordinator_client.h"
+
+namespace flotilla {
+
+// What this rank's env workers have come to, in this process's time.
+struct EnvCounts {
+  int64_t restarts = 0;
+  int64_t last_incarnation = 0;  // the highest used
+};
+
+// What the training loop is made of on one rank. All is borrowed: Train makes
+// the real ones, tests make fakes.
+struct LoopParts {
+  v1::RunConfig config;  // resolved
+  std::string member_id;
+  torch::Device device{torch::kCPU};
+  CoordinatorClient* coordinator = nullptr;
+  Algorithm* algorithm = nullptr;
+  Normalizer* normalizer = nullptr;
+  RolloutSource* rollouts = nullptr;
+
+  // The environment's own metrics of an episode, in the order of its EnvSpec.
+  std::vector<std::string> episode_metrics;
+  std::function<EnvCounts()> env_counts;
+  std::function<std::vector<v1::EnvServerStatus>()> env_workers;
+
+  std::function<int()> first_signal;  // that this process got; 0: none
+  std::stop_token stop;               // requested by that signal
+
+  LiveState Live() const { return LiveState(algorithm, normalizer); }
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_TRAINING_LOOP_PARTS_H_

@@ -1,0 +1,234 @@
+#include "learner/training/training_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "learner/torch.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+// A peer is gone, or this generation is over: nothing is wrong with this rank.
+bool EndsGeneration(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsAborted(status) ||
+         absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
+                           std::function<void(const absl::Status&)> hangs)
+    : parts_(parts),
+      leader_options_(leader),
+      metrics_(parts.config, parts.episode_metrics),
+      phases_(
+          parts.config, parts.member_id, parts.coordinator,
+          [this](v1::Heartbeat* beat) { Describe(beat); }, std::move(hangs)),
+      iteration_(parts, &clock_, &metrics_, &phases_) {}
+
+void TrainingLoop::ResumeAt(const Progress& progress) {
+  progress_ = progress;
+  has_state_ = true;
+}
+
+absl::StatusOr<RunOutcome> TrainingLoop::Run() {
+  for (;;) {
+    const absl::Status joined = JoinNextGeneration();
+    if (absl::IsCancelled(joined) && parts_.stop.stop_requested()) {
+      // Nothing has happened yet that could be saved.
+      return parts_.first_signal() == SIGINT ? RunOutcome::kInterrupted
+                                             : RunOutcome::kPreempted;
+    }
+    if (absl::IsAborted(joined)) {
+      // Nothing to save, or too late: the others have finished the run.
+      LOG(INFO) << "nothing is left to do: " << joined.message();
+      return RunOutcome::kCompleted;
+    }
+    RETURN_IF_ERROR(joined);
+    const absl::StatusOr<RunOutcome> outcome = RunGeneration();
+    absl::Status ended = outcome.status();
+    if (ended.ok()) {
+      parts_.rollouts->End();
+      ended = AwaitAllRanks(*outcome);
+    }
+    if (ended.ok()) {
+      if (leads()) RETURN_IF_ERROR(Conclude(*outcome));
+      return outcome;
+    }
+    LeaveGeneration(ended);
+    if (!EndsGeneration(ended)) return ended;
+  }
+}
+
+absl::Status TrainingLoop::JoinNextGeneration() {
+  Enter(v1::STARTING, "the other learners");
+  const absl::Time deadline =
+      absl::Now() +
+      absl::Seconds(parts_.config.distributed().join_timeout_seconds());
+  // In short waits, so that a signal is not kept waiting. What has been learnt
+  // is saved first, by those that are left.
+  bool stopping = false;
+  for (;;) {
+    if (parts_.stop.stop_requested() && !stopping) {
+      const bool has_learnt = has_state_ && assignment_.generation() > 0;
+      if (!has_learnt) {
+        return absl::CancelledError("told to stop before the learners had met");
+      }
+      stopping =
+          parts_.coordinator
+              ->StopRun(absl::StrCat(parts_.member_id, " got ", "SIG",
+                                     sigabbrev_np(parts_.first_signal())))
+              .ok();
+    }
+    absl::StatusOr<v1::Assignment> assignment =
+        parts_.coordinator->JoinGeneration(progress_.update, has_state_,
+                                           absl::Seconds(1));
+    if (assignment.ok()) {
+      assignment_ = *std::move(assignment);
+      break;
+    }
+    const bool patient = absl::IsDeadlineExceeded(assignment.status()) ||
+                         absl::IsUnavailable(assignment.status());
+    if (!patient || absl::Now() > deadline) return assignment.status();
+  }
+  LOG(INFO) << "generation " << assignment_.generation() << ": rank "
+            << assignment_.rank() << " of " << assignment_.world_size();
+  fence_ = parts_.coordinator->Fence(assignment_.generation());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
+  collective_.reset();
+  const bool has_peers = assignment_.world_size() > 1;
+  // Also from a share that only half succeeds.
+  committed_ = Snapshot();
+  if (has_peers && has_state_) {
+    TakeSnapshot(parts_.Live(), progress_, &committed_);
+  }
+  ASSIGN_OR_RETURN(collective_,
+                   MakeCollective(assignment_, parts_.config.distributed(),
+                                  parts_.coordinator, parts_.device));
+  if (clock_.runs()) progress_.wall_seconds = clock_.Seconds();
+  RETURN_IF_ERROR(ShareState(collective_.get(), assignment_.source_rank(),
+                             parts_.Live(), &progress_));
+  clock_.Set(progress_.wall_seconds);
+  has_state_ = true;
+  if (leads() && leader_ == nullptr) {
+    ASSIGN_OR_RETURN(leader_, Leader::Open(leader_options_, parts_, progress_));
+  }
+  if (assignment_.stopping()) return AgreeWhyToStop();
+  // A run that is resumed, or loses a rank, at its end has no update left.
+  if (NothingIsLeft(parts_.config, progress_)) return RunOutcome::kCompleted;
+  if (leads()) leader_->BeforeUpdates(&progress_);
+  parts_.rollouts->Begin(assignment_.rank(), fence_);
+  for (;;) {
+    if (has_peers) {
+      TakeSnapshot(parts_.Live(), progress_, &committed_);
+    }
+    ASSIGN_OR_RETURN(
+        const Iteration::Result result,
+        iteration_.Run(assignment_, collective_.get(), &progress_));
+    if (leads()) {
+      leader_->AfterUpdate(result, metrics_.window(), &progress_);
+    }
+    if (result.outcome.has_value()) return *result.outcome;
+  }
+}
+
+// In a generation that forms only to save.
+absl::StatusOr<RunOutcome> TrainingLoop::AgreeWhyToStop() {
+  Agreement agreement(assignment_.rank(), assignment_.world_size());
+  const StopVotes votes(iteration_.LookForSigns(assignment_), &agreement);
+  RETURN_IF_ERROR(agreement.Reduce(collective_.get()));
+  return *votes.Result(agreement);
+}
+
+void TrainingLoop::LeaveGeneration(const absl::Status& why) {
+  if (collective_ != nullptr) collective_->Abort();
+  parts_.rollouts->End();
+  if (!EndsGeneration(why)) return;
+  LOG(WARNING) << "generation " << assignment_.generation()
+               << " ended at update " << progress_.update << ": "
+               << why.message();
+  parts_.coordinator
+      ->ReportFailure(assignment_.generation(), std::string(why.message()))
+      .IgnoreError();
+  if (!committed_.weights.empty()) {
+    RestoreSnapshot(committed_, parts_.Live(), &progress_);
+  }
+}
+
+absl::Status TrainingLoop::ExchangeDigests() {
+  constexpr int kHexDigits = 64;
+  const int world = assignment_.world_size();
+  std::vector<int64_t> letters(world * kHexDigits, 0);
+  const std::string mine = WeightsSha256(parts_.Live());
+  std::copy(mine.begin(), mine.end(),
+            letters.begin() + assignment_.rank() * kHexDigits);
+  RETURN_IF_ERROR(collective_->AllReduceSum(torch::from_blob(
+      letters.data(), {static_cast<int64_t>(letters.size())}, torch::kInt64)));
+  parameters_sha256_.assign(world, "");
+  for (size_t i = 0; i < letters.size(); ++i) {
+    parameters_sha256_[i / kHexDigits].push_back(static_cast<char>(letters[i]));
+  }
+  return absl::OkStatus();
+}
+
+// Until all ranks are at the end, and rank 0 has written the result: should it
+// die before, the others still have what it takes.
+absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
+  LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
+  RETURN_IF_ERROR(ExchangeDigests());
+  if (leads()) return absl::OkStatus();
+  Enter(v1::FINISHED, "rank 0 to save");
+  const absl::Time patience = absl::Now() + absl::Minutes(10);
+  while (!parts_.coordinator->Latest().closed() && absl::Now() < patience) {
+    if (fence_.stop_requested()) {
+      return absl::AbortedError("rank 0 was lost before it had saved");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return absl::OkStatus();
+}
+
+// Rank 0's.
+absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
+  Enter(v1::SAVING, "");
+  Summary summary;
+  summary.parameters_sha256 = parameters_sha256_;
+  summary.world_size = assignment_.world_size();
+  summary.stop_update = progress_.update;
+  summary.mean_return = metrics_.window().mean_return;
+  summary.steps_per_second = StepsPerSecond(progress_);
+  for (const v1::Member& member : assignment_.learner()) {
+    summary.learner_restarts += member.restarts();
+  }
+  return leader_->Conclude(outcome, std::move(summary), &progress_);
+}
+
+void TrainingLoop::Enter(v1::Phase phase, const std::string& waits_for) {
+  phases_.Enter(phase, progress_.update, waits_for);
+}
+
+void TrainingLoop::Describe(v1::Heartbeat* beat) const {
+  if (leader_ != nullptr) beat->set_trouble(leader_->trouble());
+  beat->set_env_steps(progress_.global_step);
+  beat->set_episodes(progress_.episodes);
+  beat->set_mean_return(metrics_.window().mean_return);
+  Progress now = progress_;
+  now.wall_seconds = clock_.Seconds();
+  beat->set_steps_per_second(StepsPerSecond(now) /
+                             std::max(1, assignment_.world_size()));
+  beat->set_env_worker_restarts(parts_.env_counts().restarts);
+  for (v1::EnvServerStatus& worker : parts_.env_workers()) {
+    *beat->add_env_worker() = std::move(worker);
+  }
+}
+
+}  // namespace flotilla

@@ -1,0 +1,82 @@
+#ifndef FLOTILLA_LEARNER_TRAINING_TRAINING_LOOP_H_
+#define FLOTILLA_LEARNER_TRAINING_TRAINING_LOOP_H_
+
+#include <functional>
+#include <memory>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "learner/collective/collective.h"
+#include "learner/training/iteration.h"
+#include "learner/training/leader.h"
+#include "learner/training/loop_parts.h"
+#include "learner/training/phase_reporter.h"
+#include "learner/training/run_clock.h"
+#include "learner/training/run_metrics.h"
+#include "learner/training/run_outcome.h"
+#include "learner/training/run_state.h"
+
+namespace flotilla {
+
+// The training loop of one rank, once everything is there to train with:
+//
+//   join a generation -> meet its ranks -> take the state that is furthest
+//     -> an Iteration after another -> all ranks are at the end -> conclude
+//
+// A lost peer fences the generation: whoever is still there goes back to its
+// last committed update and joins the next one.
+//
+// Not thread-safe.
+class TrainingLoop {
+ public:
+  // `hangs` is called, on another thread, when training hangs.
+  TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
+               std::function<void(const absl::Status&)> hangs);
+
+  // Goes on from `progress`, whose state has been loaded. Before Run.
+  void ResumeAt(const Progress& progress);
+
+  // Blocks until the run is over. Errors: see Train.
+  absl::StatusOr<RunOutcome> Run();
+
+  const Progress& progress() const { return progress_; }
+
+ private:
+  absl::Status JoinNextGeneration();
+  absl::StatusOr<RunOutcome> RunGeneration();
+  absl::StatusOr<RunOutcome> AgreeWhyToStop();
+  void LeaveGeneration(const absl::Status& why);
+  absl::Status AwaitAllRanks(RunOutcome outcome);
+  absl::Status ExchangeDigests();
+  absl::Status Conclude(RunOutcome outcome);
+  void Enter(v1::Phase phase, const std::string& waits_for);
+  void Describe(v1::Heartbeat* beat) const;
+  bool leads() const { return assignment_.rank() == 0; }
+
+  const LoopParts parts_;
+  const LeaderOptions leader_options_;
+  RunClock clock_;
+  RunMetrics metrics_;
+
+  // Of one generation.
+  v1::Assignment assignment_;
+  std::unique_ptr<Collective> collective_;
+  std::stop_token fence_;
+
+  Progress progress_;  // committed
+  bool has_state_ = false;
+  Snapshot committed_;  // to go back to; only where there are peers
+  std::vector<std::string> parameters_sha256_;  // of all ranks, at the end
+
+  std::unique_ptr<Leader> leader_;  // rank 0 only
+
+  PhaseReporter phases_;  // its watchdog goes before what it describes
+  Iteration iteration_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_TRAINING_TRAINING_LOOP_H_

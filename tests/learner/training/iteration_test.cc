@@ -1,0 +1,179 @@
+#include "learner/training/iteration.h"
+
+#include <csignal>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "learner/collective/solo_collective.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/learner/training/fakes.h"
+#include "tests/testing/status_matchers.h"
+
+namespace flotilla {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Pair;
+
+constexpr int kWorld = 3;
+
+// One rank in the middle of a generation.
+struct Rank {
+  Rank(const v1::Assignment& assignment, FakeCoordinatorClient* coordinator,
+       v1::RunConfig config = FakeConfig())
+      : learner(std::move(config)), assignment(assignment) {
+    learner.parts.coordinator = coordinator;
+    learner.rollouts.Begin(assignment.rank(), std::stop_token());
+    auto made = MakeCollective(assignment, v1::DistributedConfig(), coordinator,
+                               torch::kCPU);
+    CHECK(made.ok()) << made.status();
+    collective = *std::move(made);
+    metrics.emplace(learner.parts.config, learner.parts.episode_metrics);
+    phases.emplace(
+        learner.parts.config, "learner/0/0", coordinator, [](v1::Heartbeat*) {},
+        [](const absl::Status&) {});
+    iteration.emplace(learner.parts, &clock, &*metrics, &*phases);
+    clock.Set(0);
+  }
+  absl::StatusOr<Iteration::Result> Run() {
+    return iteration->Run(assignment, collective.get(), &progress);
+  }
+
+  FakeLearner learner;
+  v1::Assignment assignment;
+  std::unique_ptr<Collective> collective;
+  RunClock clock;
+  std::optional<RunMetrics> metrics;
+  std::optional<PhaseReporter> phases;
+  std::optional<Iteration> iteration;
+  Progress progress;
+};
+
+TEST(IterationTest, AnUpdateCommitsWhatAllRanksHaveDone) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    rank.learner.rollouts.stats.episodes = {{0, 1, 1}, {1, 1, 1}};
+    rank.learner.env_counts = {.restarts = 1,
+                               .last_incarnation = 5 + assignment.rank()};
+    const auto first = rank.Run();
+    ASSERT_THAT(first.status(), IsOk());
+    EXPECT_EQ(first->outcome, std::nullopt);
+    EXPECT_EQ(rank.progress.update, 1);
+    EXPECT_EQ(rank.progress.global_step, kWorld * kFakeSteps);
+    EXPECT_EQ(rank.progress.episodes, 2 * kWorld);
+    EXPECT_EQ(rank.progress.env_restarts, kWorld);
+    EXPECT_EQ(rank.progress.env_incarnation, 5 + assignment.rank());
+    EXPECT_GT(rank.progress.wall_seconds, 0);
+    EXPECT_EQ(rank.learner.algorithm.weight(), kFakeSteps * (1 + 2 + 3));
+    EXPECT_THAT(ByName(first->line), Contains(Pair("losses/fake", 16)));
+    EXPECT_THAT(coordinator->phases(),
+                ElementsAre(v1::STEPPING, v1::LEARNING, v1::COLLECTIVE));
+
+    // Restarts are counted once.
+    rank.learner.env_counts.restarts = assignment.rank() == 2 ? 3 : 1;
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.progress.update, 2);
+    EXPECT_EQ(rank.progress.env_restarts, kWorld + 2);
+  });
+}
+
+TEST(IterationTest, NothingOfAnUpdateThatFailsIsCommitted) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    if (assignment.rank() == 1) rank.learner.algorithm.fails_at = 0;
+    const auto result = rank.Run();
+    if (assignment.rank() == 1) rank.collective->Abort();
+    EXPECT_FALSE(result.ok());
+    EXPECT_EQ(rank.progress.update, 0);
+    EXPECT_EQ(rank.progress.global_step, 0);
+    EXPECT_EQ(rank.progress.wall_seconds, 0);
+  });
+}
+
+TEST(IterationTest, ALossThatIsNotFiniteNamesUpdateAndRank) {
+  RunRanks(1, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    rank.progress.update = 7;
+    rank.learner.algorithm.fails_at = 7;
+    rank.learner.algorithm.failure = absl::InternalError("the loss is nan");
+    const absl::Status status = rank.Run().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+    EXPECT_EQ(status.message(), "update 7, rank 0: the loss is nan");
+  });
+}
+
+// What stops all ranks after an update in which `sign` was seen by rank 1.
+std::optional<RunOutcome> OutcomeAfter(
+    const std::function<void(Rank*, FakeCoordinatorClient*)>& sign) {
+  std::vector<std::optional<RunOutcome>> outcomes(kWorld);
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    if (assignment.rank() == 1) sign(&rank, coordinator);
+    const auto result = rank.Run();
+    ASSERT_THAT(result.status(), IsOk());
+    outcomes[assignment.rank()] = result->outcome;
+    EXPECT_EQ(rank.progress.update, 1);
+  });
+  EXPECT_THAT(outcomes, testing::Each(outcomes[0]));
+  return outcomes[0];
+}
+
+TEST(IterationTest, OneRanksSignStopsAllAtTheSameUpdate) {
+  const auto signal = [](int number) {
+    return [number](Rank* rank, FakeCoordinatorClient*) {
+      rank->learner.signal = number;
+    };
+  };
+  EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient*) {}), std::nullopt);
+  EXPECT_EQ(OutcomeAfter(signal(SIGINT)), RunOutcome::kInterrupted);
+  EXPECT_EQ(OutcomeAfter(signal(SIGTERM)), RunOutcome::kPreempted);
+  EXPECT_EQ(OutcomeAfter(signal(SIGUSR1)), RunOutcome::kPreempted);
+  EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient* coordinator) {
+              v1::Command command;
+              command.set_stop(true);
+              coordinator->SetLatest(command);
+            }),
+            RunOutcome::kStopped);
+  EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient* coordinator) {
+              v1::Command command;
+              command.mutable_evaluation()->set_stop(true);
+              coordinator->SetLatest(command);
+            }),
+            RunOutcome::kSolved);
+  EXPECT_EQ(OutcomeAfter([](Rank* rank, FakeCoordinatorClient*) {
+              rank->assignment.set_stopping(true);
+            }),
+            RunOutcome::kStopped);
+}
+
+TEST(IterationTest, TheRunIsCompleteWhenItsStepsAreTaken) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    v1::RunConfig config = FakeConfig();
+    config.set_total_env_steps(2 * kWorld * kFakeSteps);
+    Rank rank(assignment, coordinator, config);
+    EXPECT_EQ(rank.Run()->outcome, std::nullopt);
+    EXPECT_EQ(rank.Run()->outcome, RunOutcome::kCompleted);
+  });
+}
+
+TEST(IterationTest, MetricsAreDueEverySoManyUpdates) {
+  RunRanks(1, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    v1::RunConfig config = FakeConfig();
+    config.mutable_metrics()->set_every_updates(3);
+    Rank rank(assignment, coordinator, config);
+    for (int update = 1; update <= 6; ++update) {
+      EXPECT_EQ(rank.Run()->line.empty(), update % 3 != 0) << update;
+    }
+  });
+}
+
+}  // namespace
+}  // namespace flotilla
