@@ -30,8 +30,11 @@ install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
 install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
   PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE DESTINATION .)
-# The licence of each library that comes along, as its package states it.
+# The licence of each library that comes along, as its package states it, and of
+# the one that is headers alone.
 install(CODE [[
+  file(COPY_FILE /usr/share/doc/nlohmann-json3-dev/copyright
+    "${CMAKE_INSTALL_PREFIX}/lib/nlohmann-json3-dev.copyright")
   file(GLOB libraries "${CMAKE_INSTALL_PREFIX}/lib/*.so*")
   foreach(library IN LISTS libraries)
     get_filename_component(name "${library}" NAME)

@@ -20,7 +20,8 @@ logs=$deps/logs
 runtime_packages=(
   ca-certificates ccache cmake g++ libabsl-dev libgloo-dev libgmock-dev
   libgoogle-glog-dev libgrpc++-dev libgtest-dev libprotobuf-dev libssl-dev ninja-build
-  pkg-config protobuf-compiler protobuf-compiler-grpc python3-venv zlib1g-dev)
+  nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc python3-venv
+  zlib1g-dev)
 test_packages=(
   clang-format git iproute2 munge openssl procps slurm-client slurmctld slurmd
   systemd)

@@ -19,14 +19,6 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(3);
 constexpr int kMostRestarts = 10;
 constexpr absl::Duration kRestartWindow = absl::Minutes(10);
 
-std::string LogPath(const RunFolder& folder) {
-  return folder.logs() + "/coordinator.log";
-}
-
-std::string JournalPath(const RunFolder& folder) {
-  return folder.path() + "/coordinator.journal";
-}
-
 std::string WithAnyPort(const std::string& address) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":0");
 }
@@ -36,7 +28,7 @@ std::string WithAnyPort(const std::string& address) {
 absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
     const CoordinatorOptions& options) {
   std::error_code ignored;
-  std::filesystem::remove(JournalPath(options.folder), ignored);
+  std::filesystem::remove(options.folder.coordinator_journal(), ignored);
   std::unique_ptr<CoordinatorProcess> result(new CoordinatorProcess(options));
   const bool taken = options.any_port && SomethingListens(options.address);
   absl::Status started =
@@ -67,12 +59,12 @@ absl::Status CoordinatorProcess::Launch(const std::string& address) {
   ASSIGN_OR_RETURN(const std::string path, FindProgram("flotilla-coordinator"));
   program.argv = {path, "--listen=" + address,
                   "--address_file=" + options_.folder.coordinator_address(),
-                  "--journal=" + JournalPath(options_.folder)};
+                  "--journal=" + options_.folder.coordinator_journal()};
   for (const std::string& flag : options_.flags) program.argv.push_back(flag);
   for (const std::string& flag : CredentialFlags(options_.credentials)) {
     program.argv.push_back(flag);
   }
-  program.log_path = LogPath(options_.folder);
+  program.log_path = options_.folder.coordinator_log();
   ASSIGN_OR_RETURN(process_, Subprocess::Start(program));
   return absl::OkStatus();
 }
@@ -82,7 +74,7 @@ absl::Status CoordinatorProcess::AwaitAddress() {
   const absl::Status started = process_->AwaitFile(file, kStartTimeout);
   address_ = FirstLine(file);
   if (started.ok()) return absl::OkStatus();
-  const std::string log = LogPath(options_.folder);
+  const std::string log = options_.folder.coordinator_log();
   return absl::UnavailableError(absl::StrCat("the coordinator ",
                                              started.message(), ": ",
                                              LastLine(log), "\nlog: ", log));
@@ -101,7 +93,7 @@ absl::Status CoordinatorProcess::Check() {
   const auto pause = budget_.Charge(absl::Now());
   if (!pause) {
     return absl::UnavailableError(absl::StrCat(
-        died, " again and again; log: ", LogPath(options_.folder)));
+        died, " again and again; log: ", options_.folder.coordinator_log()));
   }
   options_.notice(absl::StrCat(died, "; starting it again", AfterPause(*pause),
                                ", training goes on"));

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/restart_budget.h"
-#include "launcher/run_folder.h"
+#include "services/base/run_folder.h"
 #include "services/base/subprocess.h"
 #include "services/rpc/credentials.h"
 

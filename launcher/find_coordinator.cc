@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/run_folder.h"
+#include "launcher/runs.h"
 #include "launcher/topology.h"
 
 namespace flotilla {

@@ -1,103 +1,94 @@
 #include "launcher/summary.h"
 
-#include <google/protobuf/util/json_util.h>
-
-#include <fstream>
+#include <algorithm>
 #include <set>
-#include <sstream>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
 
 namespace flotilla {
 namespace {
 
-using google::protobuf::Struct;
-using google::protobuf::Value;
-
-const Value* Find(const Struct& object, const std::string& name) {
-  const auto found = object.fields().find(name);
-  return found == object.fields().end() ? nullptr : &found->second;
+// "212,992 steps, 52 updates, 35.2 s, 6,050 steps/s, world of 2"
+std::string DescribeSize(const v1::RunSummary& summary) {
+  std::vector<std::string> parts;
+  if (summary.has_global_steps()) {
+    parts.push_back(absl::StrCat(WithCommas(summary.global_steps()), " steps"));
+  }
+  if (summary.has_updates()) {
+    parts.push_back(absl::StrCat(WithCommas(summary.updates()), " updates"));
+  }
+  if (summary.has_wall_seconds()) {
+    parts.push_back(absl::StrFormat("%.1f s", summary.wall_seconds()));
+  }
+  if (summary.has_steps_per_second()) {
+    parts.push_back(absl::StrCat(
+        WithCommas(static_cast<int64_t>(summary.steps_per_second())),
+        " steps/s"));
+  }
+  if (summary.has_world_size()) {
+    parts.push_back(absl::StrCat("world of ", summary.world_size()));
+  }
+  return absl::StrJoin(parts, ", ");
 }
 
-// "parameters equal on 2 ranks: 1a2b3c4d5e6f", or that they differ.
-std::string DescribeParameters(const Struct& summary) {
-  const Value* digests = Find(summary, "parameters_sha256");
-  if (digests == nullptr || digests->list_value().values_size() < 2) return "";
-  std::set<std::string> distinct;
-  for (const Value& digest : digests->list_value().values()) {
-    distinct.insert(digest.string_value());
-  }
-  const int ranks = digests->list_value().values_size();
+// "parameters equal on all 2 ranks (sha256 1a2b3c4d5e6f)", or that they differ.
+std::string DescribeParameters(const v1::RunSummary& summary) {
+  const auto& digests = summary.parameters_sha256();
+  if (digests.size() < 2) return "";
+  const std::set<std::string> distinct(digests.begin(), digests.end());
   if (distinct.size() > 1) {
-    return absl::StrCat("  parameters DIFFER between the ", ranks, " ranks\n");
+    return absl::StrCat("parameters DIFFER between the ", digests.size(),
+                        " ranks");
   }
-  return absl::StrCat("  parameters equal on all ", ranks, " ranks (sha256 ",
-                      distinct.begin()->substr(0, 12), ")\n");
+  return absl::StrCat("parameters equal on all ", digests.size(),
+                      " ranks (sha256 ", distinct.begin()->substr(0, 12), ")");
 }
 
-std::string DescribeRestarts(const Struct& summary) {
-  const Value* restarts = Find(summary, "restarts");
-  if (restarts == nullptr) return "";
-  const double learner = JsonNumber(restarts->struct_value(), "learner");
-  const double worker = JsonNumber(restarts->struct_value(), "env_worker");
-  if (learner == 0 && worker == 0) return "";
-  return absl::StrFormat("  restarts: %.0f learners, %.0f env workers\n",
-                         learner, worker);
+std::string Count(int64_t count, const std::string& what) {
+  return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
 
 }  // namespace
 
-absl::StatusOr<Struct> ReadJson(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return absl::NotFoundError(absl::StrCat("there is no ", path));
-  std::ostringstream text;
-  text << file.rdbuf();
-  Struct object;
-  const auto parsed =
-      google::protobuf::util::JsonStringToMessage(text.str(), &object);
-  if (!parsed.ok()) {
-    return absl::DataLossError(
-        absl::StrCat(path, " is not JSON: ", parsed.ToString()));
+std::string DescribeSummary(const v1::RunSummary& summary) {
+  std::vector<std::string> lines;
+  if (summary.has_eval_mean_return()) {
+    lines.push_back(
+        absl::StrFormat("evaluation return %.1f", summary.eval_mean_return()));
   }
-  return object;
-}
-
-std::string JsonText(const Struct& object, const std::string& name) {
-  const Value* value = Find(object, name);
-  return value == nullptr ? "" : value->string_value();
-}
-
-double JsonNumber(const Struct& object, const std::string& name) {
-  const Value* value = Find(object, name);
-  return value == nullptr ? 0 : value->number_value();
-}
-
-std::string DescribeSummary(const Struct& summary) {
-  std::string text = absl::StrCat(JsonText(summary, "status"), ": ",
-                                  JsonText(summary, "algorithm"), " on ",
-                                  JsonText(summary, "env_id"), "\n");
-  const Value* evaluation = Find(summary, "eval_mean_return");
-  if (evaluation != nullptr && evaluation->has_number_value()) {
-    absl::StrAppendFormat(&text, "  evaluation return %.1f\n",
-                          JsonNumber(summary, "eval_mean_return"));
+  if (summary.has_mean_return()) {
+    lines.push_back(absl::StrFormat(
+        "training return %.1f (%s)", summary.mean_return(),
+        summary.mean_return_episodes() < summary.episodes()
+            ? absl::StrCat("last ", summary.mean_return_episodes(), " of ",
+                           WithCommas(summary.episodes()), " episodes")
+            : Count(summary.episodes(), "episode")));
   }
-  absl::StrAppendFormat(
-      &text, "  training return %.1f (last 100 of %s episodes)\n",
-      JsonNumber(summary, "mean_return"),
-      WithCommas(static_cast<int64_t>(JsonNumber(summary, "episodes"))));
-  absl::StrAppendFormat(
-      &text, "  %s steps, %s updates, %.1f s, %s steps/s, world of %.0f\n",
-      WithCommas(static_cast<int64_t>(JsonNumber(summary, "global_steps"))),
-      WithCommas(static_cast<int64_t>(JsonNumber(summary, "updates"))),
-      JsonNumber(summary, "wall_seconds"),
-      WithCommas(static_cast<int64_t>(JsonNumber(summary, "steps_per_second"))),
-      JsonNumber(summary, "world_size"));
-  absl::StrAppend(&text, DescribeRestarts(summary),
-                  DescribeParameters(summary));
-  if (const std::string error = JsonText(summary, "error"); !error.empty()) {
-    absl::StrAppend(&text, "  error: ", error, "\n");
+  if (const std::string size = DescribeSize(summary); !size.empty()) {
+    lines.push_back(size);
+  }
+  const v1::RunSummary::Restarts& restarts = summary.restarts();
+  if (restarts.learner() > 0 || restarts.env_worker() > 0) {
+    lines.push_back(
+        absl::StrCat("restarts: ", Count(restarts.learner(), "learner"), ", ",
+                     Count(restarts.env_worker(), "env worker")));
+  }
+  if (const std::string equal = DescribeParameters(summary); !equal.empty()) {
+    lines.push_back(equal);
+  }
+  if (!summary.error().empty()) {
+    lines.push_back(absl::StrCat("error: ", summary.error()));
+  }
+  std::string text = absl::StrCat(
+      absl::AsciiStrToLower(v1::RunSummary::Status_Name(summary.status())),
+      ": ", summary.algorithm(), " on ", summary.env_id(), "\n");
+  for (const std::string& line : lines) {
+    absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;
 }

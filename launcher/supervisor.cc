@@ -46,7 +46,7 @@ SupervisorResult Supervisor::Run() {
   for (auto& slot : slots_) Start(slot.get());
   while (!failed_) {
     if (options_.stop_now()) {
-      Fail(kLearnerInterrupted, "");
+      Fail(kExitInterrupted, "");
       break;
     }
     ForwardStop();
@@ -62,7 +62,7 @@ SupervisorResult Supervisor::Run() {
       }
     }
     const absl::Status status = options_.tick();
-    if (!status.ok()) Fail(kLearnerFailed, std::string(status.message()));
+    if (!status.ok()) Fail(kExitFailed, std::string(status.message()));
     absl::SleepFor(kTick);
   }
   for (auto& slot : slots_) {  // all at once, then reap
@@ -90,7 +90,7 @@ void Supervisor::Start(Slot* slot) {
   std::filesystem::remove(options_.error_path(slot->index), ignored);
   auto process = Subprocess::Start(options_.command(start));
   if (!process.ok()) {
-    Fail(kLearnerFailed, std::string(process.status().message()));
+    Fail(kExitFailed, std::string(process.status().message()));
     return;
   }
   slot->process = *std::move(process);
@@ -107,15 +107,15 @@ void Supervisor::Reap(Slot* slot) {
     return;
   }
   slot->process.reset();
-  const bool orderly = exit->signal == 0 && (exit->code == kLearnerDone ||
-                                             exit->code == kLearnerPreempted ||
-                                             exit->code == kLearnerInterrupted);
+  const bool orderly = exit->signal == 0 && (exit->code == kExitDone ||
+                                             exit->code == kExitPreempted ||
+                                             exit->code == kExitInterrupted);
   if (orderly) {
     slot->exit_code = exit->code;
-  } else if (exit->signal == 0 && exit->code == kLearnerUnusable) {
-    Fail(kLearnerUnusable, RootCause(""));
-  } else if (exit->signal == 0 && exit->code == kLearnerHopeless) {
-    Fail(kLearnerFailed, RootCause(""));
+  } else if (exit->signal == 0 && exit->code == kExitUsage) {
+    Fail(kExitUsage, RootCause(""));
+  } else if (exit->signal == 0 && exit->code == kExitHopeless) {
+    Fail(kExitFailed, RootCause(""));
   } else {
     OnCrash(slot, *exit);
   }
@@ -128,7 +128,7 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
     // A learner that had not started to listen yet had nothing to save either.
     slot->exit_code =
         exit.signal == forwarded_
-            ? (forwarded_ == SIGINT ? kLearnerInterrupted : kLearnerPreempted)
+            ? (forwarded_ == SIGINT ? kExitInterrupted : kExitPreempted)
             : exit.code;
     if (exit.signal != forwarded_) {
       options_.notice(absl::StrCat(died, " while stopping"));
@@ -137,15 +137,15 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
   }
   const bool others_done = std::any_of(
       slots_.begin(), slots_.end(),
-      [](const auto& other) { return other->exit_code == kLearnerDone; });
+      [](const auto& other) { return other->exit_code == kExitDone; });
   if (others_done) {  // they waited for the result to be written
     options_.notice(absl::StrCat(died, " after the run had ended"));
-    slot->exit_code = kLearnerFailed;
+    slot->exit_code = kExitFailed;
     return;
   }
   const std::optional<absl::Duration> pause = slot->budget.Charge(absl::Now());
   if (!pause) {
-    Fail(kLearnerFailed,
+    Fail(kExitFailed,
          RootCause(absl::StrCat(
              died,
              options_.max_restarts == 0
@@ -178,7 +178,7 @@ void Supervisor::ForwardStop() {
       slot->process->Signal(signal);
     } else if (!slot->exit_code) {
       slot->restart_at.reset();  // dead, and not wanted back
-      slot->exit_code = kLearnerFailed;
+      slot->exit_code = kExitFailed;
     }
   }
 }
@@ -188,7 +188,7 @@ void Supervisor::EndStop() {
   for (const auto& slot : slots_) {
     if (slot->process != nullptr) late.push_back(options_.name(slot->index));
   }
-  Fail(kLearnerFailed,
+  Fail(kExitFailed,
        absl::StrCat(absl::StrJoin(late, ", "), " did not save and stop within ",
                     absl::FormatDuration(options_.save_and_stop),
                     " (runtime.save_and_stop_seconds) and was killed; the last "
@@ -253,12 +253,12 @@ SupervisorResult Supervisor::Verdict() const {
     });
   };
   // Whoever saved, saved for all.
-  if (any(kLearnerInterrupted)) {
-    result.exit_code = kLearnerInterrupted;
-  } else if (any(kLearnerPreempted)) {
-    result.exit_code = kLearnerPreempted;
-  } else if (!any(kLearnerDone)) {
-    result.exit_code = kLearnerFailed;
+  if (any(kExitInterrupted)) {
+    result.exit_code = kExitInterrupted;
+  } else if (any(kExitPreempted)) {
+    result.exit_code = kExitPreempted;
+  } else if (!any(kExitDone)) {
+    result.exit_code = kExitFailed;
     result.failure = RootCause("no learner could save");
   }
   return result;

@@ -13,19 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "launcher/restart_budget.h"
+#include "services/base/exit_codes.h"
 #include "services/base/subprocess.h"
 
 namespace flotilla {
-
-// How a learner ends, and what the launcher makes of it.
-enum LearnerExit {
-  kLearnerDone = 0,
-  kLearnerFailed = 1,      // or a signal, or any other number: replaced
-  kLearnerUnusable = 2,    // its configuration: the job ends with 2
-  kLearnerHopeless = 3,    // would fail the same way again: the job ends with 1
-  kLearnerPreempted = 75,  // SIGTERM or SIGUSR1; saved
-  kLearnerInterrupted = 130  // SIGINT; saved
-};
 
 // What one start of a learner has to be told.
 struct LearnerStart {

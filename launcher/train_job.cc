@@ -19,6 +19,7 @@
 #include "launcher/supervisor.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
+#include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -65,7 +66,7 @@ class Job {
       if (signals_.first_signal() != 0) return CodeOfSignal();
       std::fprintf(stderr, "flotilla train: %s\n",
                    std::string(prepared.message()).c_str());
-      return kLearnerFailed;
+      return kExitFailed;
     }
     StatusPoller poller(calls_.get(), kPollInterval);
     poller_ = &poller;
@@ -105,8 +106,7 @@ class Job {
   // their logs, and the coordinator compares the digests.
   std::string ConfigPath() const {
     if (job_.topology.hosts_coordinator) return job_.folder.config();
-    return absl::StrCat(job_.folder.logs(), "/launcher_",
-                        job_.topology.first_rank, ".config.textproto");
+    return job_.folder.launcher_config(job_.topology.first_rank);
   }
 
   // Joins what listens at a named port; starts one where nothing does.
@@ -279,8 +279,8 @@ class Job {
   }
 
   int CodeOfSignal() const {
-    return signals_.first_signal() == SIGINT ? kLearnerInterrupted
-                                             : kLearnerPreempted;
+    return signals_.first_signal() == SIGINT ? kExitInterrupted
+                                             : kExitPreempted;
   }
 
   void Conclude(const SupervisorResult& result) {
@@ -297,7 +297,7 @@ class Job {
     }
     if (job_.topology.hosts_coordinator) ShowSummary(result);
     SuggestResume(result);
-    if (result.exit_code == kLearnerPreempted) Requeue();
+    if (result.exit_code == kExitPreempted) Requeue();
   }
 
   void AwaitPeers() {
@@ -313,7 +313,7 @@ class Job {
     std::error_code absent;
     const auto written = fs::last_write_time(job_.folder.summary(), absent);
     if (absent || written < started_ || !result.failure.empty()) return;
-    const auto summary = ReadJson(job_.folder.summary());
+    const auto summary = ReadRunSummary(job_.folder.summary());
     if (!summary.ok()) return;
     std::printf("%s  %s\n", DescribeSummary(*summary).c_str(),
                 job_.folder.path().c_str());
@@ -321,8 +321,7 @@ class Job {
   }
 
   void SuggestResume(const SupervisorResult& result) const {
-    if (result.exit_code == kLearnerDone || !job_.folder.HasCheckpoint())
-      return;
+    if (result.exit_code == kExitDone || !job_.folder.HasCheckpoint()) return;
     const Topology& topology = job_.topology;
     const std::string learners =
         topology.one_rank || topology.num_learners == 1

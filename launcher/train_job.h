@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "flotilla/v1/config.pb.h"
-#include "launcher/run_folder.h"
 #include "launcher/topology.h"
+#include "services/base/run_folder.h"
 #include "services/base/shutdown.h"
 #include "services/rpc/credentials.h"
 

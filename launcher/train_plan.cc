@@ -55,12 +55,6 @@ std::string Rollouts(const v1::RunConfig& config) {
 
 }  // namespace
 
-std::string AlgorithmName(const v1::RunConfig& config) {
-  const auto* field = config.GetReflection()->GetOneofFieldDescriptor(
-      config, v1::RunConfig::descriptor()->FindOneofByName("algorithm"));
-  return field == nullptr ? "none" : field->name();
-}
-
 TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology) {
   TrainPlan plan;
   plan.world_size = topology.min_world_size;

@@ -27,9 +27,6 @@ TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology);
 std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                          int gpus);
 
-// "ppo", "dqn", "impala".
-std::string AlgorithmName(const v1::RunConfig& config);
-
 // Refuses what the configuration wants of this node's GPUs and they cannot
 // give. Errors: kInvalidArgument with the remedy.
 absl::Status CheckDevices(const v1::RunConfig& config, const Topology& topology,

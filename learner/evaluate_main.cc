@@ -1,39 +1,37 @@
 #include "learner/evaluate_main.h"
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "learner/algo/algorithm.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
 #include "services/base/config.h"
+#include "services/base/json.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
 
-std::string ToJson(const v1::RunConfig& config, const std::string& checkpoint,
-                   const std::vector<EvaluatedEpisode>& episodes) {
+Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
+            const std::vector<EvaluatedEpisode>& episodes) {
   const v1::Evaluation summary = Summarize(episodes);
-  std::string json = absl::StrFormat(
-      "{\"env_id\": \"%s\", \"checkpoint\": \"%s\", \"mean_return\": %.17g, "
-      "\"min_return\": %.17g, \"max_return\": %.17g, \"episodes\": [",
-      config.env().id(), checkpoint, summary.mean_return(),
-      summary.min_return(), summary.max_return());
-  for (size_t i = 0; i < episodes.size(); ++i) {
-    absl::StrAppendFormat(&json, "%s{\"return\": %.17g, \"length\": %d",
-                          i > 0 ? ", " : "", episodes[i].raw_return,
-                          episodes[i].length);
-    for (const auto& [name, value] : episodes[i].metrics) {
-      absl::StrAppendFormat(&json, ", \"%s\": %.17g", name, value);
-    }
-    json += "}";
+  Json json = {{"env_id", config.env().id()},
+               {"checkpoint", checkpoint},
+               {"mean_return", summary.mean_return()},
+               {"min_return", summary.min_return()},
+               {"max_return", summary.max_return()},
+               {"episodes", Json::array()}};
+  for (const EvaluatedEpisode& played : episodes) {
+    Json episode = {{"return", played.raw_return}, {"length", played.length}};
+    for (const auto& [name, value] : played.metrics) episode[name] = value;
+    json["episodes"].push_back(std::move(episode));
   }
-  return json + "]}\n";
+  return json;
 }
 
 }  // namespace
@@ -74,7 +72,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                /*round=*/progress.evaluation_round + (uint64_t{1} << 32),
                stop));
   std::ofstream out(output);
-  out << ToJson(config, checkpoint, played);
+  out << FormatJson(ToJson(config, checkpoint, played)) << "\n";
   out.flush();
   if (!out) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot write ", output));

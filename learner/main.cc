@@ -16,7 +16,9 @@
 #include "learner/training/runtime.h"
 #include "learner/training/trainer.h"
 #include "services/base/config.h"
+#include "services/base/exit_codes.h"
 #include "services/base/lifeline.h"
+#include "services/base/run_folder.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
@@ -43,16 +45,6 @@ ABSL_FLAG(bool, insecure, false, "allow plaintext to other hosts");
 
 namespace flotilla {
 namespace {
-
-// What the launcher understands; see launcher/supervisor.h.
-enum ExitCode {
-  kDone = 0,
-  kFailed = 1,      // worth a restart
-  kUnusable = 2,    // configuration: never worth one
-  kHopeless = 3,    // would fail the same way again
-  kPreempted = 75,  // saved
-  kInterrupted = 130,
-};
 
 RpcCredentials Credentials() {
   RpcCredentials c;
@@ -92,10 +84,9 @@ v1::Member Self(const v1::RunConfig& config) {
 void WriteLastWords(const absl::Status& status) {
   std::fprintf(stderr, "flotilla-learner: %s\n", status.ToString().c_str());
   if (absl::GetFlag(FLAGS_run_dir).empty()) return;
-  const std::string path =
-      absl::StrCat(absl::GetFlag(FLAGS_run_dir), "/logs/rank_",
-                   absl::GetFlag(FLAGS_requested_rank), ".error");
-  std::ofstream(path) << status.message() << "\n";
+  const RunFolder folder(absl::GetFlag(FLAGS_run_dir));
+  std::ofstream(folder.rank_error(absl::GetFlag(FLAGS_requested_rank)))
+      << status.message() << "\n";
 }
 
 absl::StatusOr<RunOutcome> RunTraining(const ShutdownSignals& signals) {
@@ -110,14 +101,14 @@ absl::StatusOr<RunOutcome> RunTraining(const ShutdownSignals& signals) {
   options.incarnation = absl::GetFlag(FLAGS_incarnation);
   options.resume = absl::GetFlag(FLAGS_resume);
   if (options.resume == "latest") {
-    options.resume = options.run_folder + "/checkpoints/latest";
+    options.resume = RunFolder(options.run_folder).latest_checkpoint();
   }
   options.credentials = Credentials();
   options.local_rank = absl::GetFlag(FLAGS_local_rank);
   options.local_world_size = absl::GetFlag(FLAGS_local_world_size);
   options.give_up = [](const absl::Status& status) {
     WriteLastWords(status);
-    _exit(kFailed);
+    _exit(kExitFailed);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> coordinator,
                    JoinRun(absl::GetFlag(FLAGS_coordinator), Self(config),
@@ -138,12 +129,12 @@ int CodeFor(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kUnimplemented:
     case absl::StatusCode::kDataLoss:
-      return kUnusable;
+      return kExitUsage;
     case absl::StatusCode::kInternal:
     case absl::StatusCode::kResourceExhausted:
-      return kHopeless;
+      return kExitHopeless;
     default:
-      return kFailed;
+      return kExitFailed;
   }
 }
 
@@ -152,7 +143,7 @@ int Main() {
   auto installed = ShutdownSignals::Install();
   if (!installed.ok()) {
     std::fprintf(stderr, "%s\n", installed.status().ToString().c_str());
-    return kFailed;
+    return kExitFailed;
   }
   // Never destroyed: a signal that comes when all is saved must not turn the
   // exit code into a death.
@@ -176,11 +167,11 @@ int Main() {
   }
   switch (*outcome) {
     case RunOutcome::kPreempted:
-      return kPreempted;
+      return kExitPreempted;
     case RunOutcome::kInterrupted:
-      return kInterrupted;
+      return kExitInterrupted;
     default:
-      return kDone;
+      return kExitDone;
   }
 }
 

@@ -11,8 +11,8 @@ ENV FLOTILLA_ATARI=OFF
 # hadolint ignore=DL3008
 RUN apt-get update && \
     apt-get install -y --no-install-recommends ca-certificates cmake g++ libabsl-dev \
-      libgoogle-glog-dev libgrpc++-dev libprotobuf-dev libssl-dev ninja-build pkg-config \
-      protobuf-compiler protobuf-compiler-grpc zlib1g-dev && \
+      libgoogle-glog-dev libgrpc++-dev libprotobuf-dev libssl-dev ninja-build \
+      nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc zlib1g-dev && \
     rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "launcher/command_line.h"
+#include "services/base/exit_codes.h"
 
 namespace flotilla {
 
@@ -24,11 +25,6 @@ int RunCoordinator(const Arguments& arguments);
 int RunServeEnvs(const Arguments& arguments);
 int RunHealth(const Arguments& arguments);
 int RunVersion(const Arguments& arguments);
-
-// product.md's exit codes for ends that are not a run's.
-inline constexpr int kExitDone = 0;
-inline constexpr int kExitFailed = 1;
-inline constexpr int kExitUsage = 2;
 
 // Prints "flotilla COMMAND: message" to stderr and returns the exit code that
 // fits: 2 for what the user can put right on the command line or in a file of

@@ -1,21 +1,22 @@
 #include <stdlib.h>
 
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/struct.pb.h"
 #include "launcher/commands/command.h"
 #include "launcher/numbers.h"
 #include "launcher/programs.h"
-#include "launcher/run_folder.h"
-#include "launcher/summary.h"
 #include "services/base/config.h"
+#include "services/base/json.h"
+#include "services/base/run_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -24,10 +25,9 @@ namespace fs = std::filesystem;
 
 // The checkpoint that a run's folder, or a checkpoint's own, means.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path) {
-  std::error_code error;
   const RunFolder run(path);
   if (run.HasCheckpoint()) return run.latest_checkpoint();
-  if (fs::exists(fs::path(path) / "weights.safetensors", error)) return path;
+  if (CheckpointFolder(path).Exists()) return path;
   if (run.HoldsRun()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the run in ", path, " has no checkpoint yet"));
@@ -38,13 +38,8 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path) {
 
 // As many as the run's own evaluations play.
 int DefaultEpisodes(const std::string& checkpoint) {
-  const auto config = LoadRunConfig(checkpoint + "/config.textproto", {});
+  const auto config = LoadRunConfig(CheckpointFolder(checkpoint).config(), {});
   return config.ok() ? config->evaluation().episodes() : 10;
-}
-
-std::string WholeFile(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 // Runs the learner as a player. Returns the exit code to end with.
@@ -67,35 +62,36 @@ int Play(const std::string& checkpoint, int episodes,
     const auto exit = (*learner)->Wait(absl::Milliseconds(50));
     if (!exit) continue;
     if (exit->code == 0) return kExitDone;
-    std::fprintf(stderr, "%s", WholeFile(log).c_str());
+    std::fprintf(stderr, "%s", WholeFile(log).value_or("").c_str());
     Report("evaluate", absl::InternalError(absl::StrCat(
                            "the player ended with ", exit->ToString())));
     return exit->code == kExitUsage ? kExitUsage : kExitFailed;
   }
 }
 
+// What learner/evaluate_main.h says is in it.
 int Show(const std::string& result_path, bool json) {
-  const auto result = ReadJson(result_path);
-  if (!result.ok()) return Report("evaluate", result.status());
-  if (json) {
-    std::cout << WholeFile(result_path) << std::endl;
+  const std::optional<std::string> text = WholeFile(result_path);
+  if (json && text) {
+    std::printf("%s", text->c_str());
     return kExitDone;
   }
-  const auto episodes = result->fields().find("episodes");
-  int64_t count = 0;
-  double low = 0, high = 0;
-  if (episodes != result->fields().end()) {
-    for (const auto& episode : episodes->second.list_value().values()) {
-      const double value = JsonNumber(episode.struct_value(), "return");
-      low = count == 0 ? value : std::min(low, value);
-      high = count == 0 ? value : std::max(high, value);
-      ++count;
-    }
-  }
-  std::printf("%s  mean return %.2f over %s episodes (%.1f to %.1f)\n",
-              JsonText(*result, "env_id").c_str(),
-              JsonNumber(*result, "mean_return"), WithCommas(count).c_str(),
-              low, high);
+  const auto result = ParseJson(text.value_or(""));
+  if (!result.ok()) return Report("evaluate", result.status());
+  const auto member = [&](const char* name) {
+    return result->contains(name) ? result->at(name) : Json();
+  };
+  const auto number = [&](const char* name) {  // null if it is not finite
+    const Json value = member(name);
+    return value.is_number() ? value.get<double>() : std::nan("");
+  };
+  std::printf(
+      "%s  mean return %.2f over %s episodes (%.1f to %.1f)\n",
+      member("env_id").is_string() ? member("env_id").get<std::string>().c_str()
+                                   : "",
+      number("mean_return"),
+      WithCommas(static_cast<int64_t>(member("episodes").size())).c_str(),
+      number("min_return"), number("max_return"));
   return kExitDone;
 }
 

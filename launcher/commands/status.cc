@@ -9,8 +9,9 @@
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
 #include "launcher/progress.h"
-#include "launcher/run_folder.h"
 #include "launcher/summary.h"
+#include "services/base/run_folder.h"
+#include "services/base/run_summary.h"
 
 namespace flotilla {
 namespace {
@@ -39,12 +40,10 @@ int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
                  bool json) {
   const RunFolder folder(run.run_dir);
   const auto summary = run.run_dir.empty() ? absl::NotFoundError("no folder")
-                                           : ReadJson(folder.summary());
+                                           : ReadRunSummary(folder.summary());
   if (!summary.ok()) return Report("status", unreachable);
   if (json) {
-    std::string text;
-    google::protobuf::util::MessageToJsonString(*summary, &text);
-    std::printf("%s\n", text.c_str());
+    std::printf("%s", FormatRunSummary(*summary).c_str());
   } else {
     std::printf("the run in %s is over\n%s", run.run_dir.c_str(),
                 DescribeSummary(*summary).c_str());

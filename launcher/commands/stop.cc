@@ -4,8 +4,8 @@
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
-#include "launcher/run_folder.h"
-#include "launcher/summary.h"
+#include "services/base/run_folder.h"
+#include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -18,7 +18,7 @@ absl::Status StopRun(const RunAddress& run, const std::string& reason,
   const auto status = calls->GetStatus(kTimeout);
   // Without a coordinator, a result tells that it ended rather than vanished.
   if (!status.ok() && !run.run_dir.empty() &&
-      ReadJson(RunFolder(run.run_dir).summary()).ok()) {
+      ReadRunSummary(RunFolder(run.run_dir).summary()).ok()) {
     return absl::UnavailableError(
         absl::StrCat("the run in ", run.run_dir, " is over"));
   }

@@ -12,6 +12,7 @@
 #include "launcher/config_finder.h"
 #include "launcher/env_check.h"
 #include "launcher/programs.h"
+#include "launcher/runs.h"
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
@@ -105,11 +106,6 @@ struct Place {
   std::optional<std::string> resume;  // "latest" or a checkpoint's path
 };
 
-bool IsCheckpoint(const std::string& path) {
-  std::error_code error;
-  return fs::exists(fs::path(path) / "weights.safetensors", error);
-}
-
 // A run folder named after the job, where several launchers have to agree.
 std::string SharedRunPath(const std::string& name, const Topology& topology) {
   if (!topology.has_peers()) return "";
@@ -151,7 +147,7 @@ absl::Status TakeResumePath(TrainFlags* flags) {
   if (!flags->resume || *flags->resume == "latest") return absl::OkStatus();
   const std::string path = *flags->resume;
   // A checkpoint holds a config.textproto as a run's folder does.
-  if (!IsCheckpoint(path) && RunFolder(path).HoldsRun()) {
+  if (!CheckpointFolder(path).Exists() && RunFolder(path).HoldsRun()) {
     if (!flags->run_dir) {
       flags->run_dir = path;
       flags->resume = "latest";
@@ -161,7 +157,7 @@ absl::Status TakeResumePath(TrainFlags* flags) {
     if (fs::path(path) == fs::path(*flags->run_dir)) flags->resume = "latest";
     return absl::OkStatus();
   }
-  if (!IsCheckpoint(path)) {
+  if (!CheckpointFolder(path).Exists()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--resume ", path,
                      " is neither a run's folder nor a checkpoint (no "
@@ -224,7 +220,7 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
                    LoadValidRunConfig(place.config_path, overrides));
   std::string before_path = RunFolder(place.run_dir).config();
   if (place.resume && *place.resume != "latest") {
-    before_path = *place.resume + "/config.textproto";
+    before_path = CheckpointFolder(*place.resume).config();
   }
   std::error_code error;
   if (flags.resume && fs::exists(before_path, error)) {

@@ -139,12 +139,6 @@ absl::StatusOr<TensorMap> ReadTensors(Reader* reader, const std::string& name) {
   return tensors;
 }
 
-std::string AlgorithmOf(const v1::RunConfig& config) {
-  const auto* field = config.GetReflection()->GetOneofFieldDescriptor(
-      config, config.GetDescriptor()->FindOneofByName("algorithm"));
-  return field == nullptr ? "none" : field->name();
-}
-
 absl::Status Mismatch(const std::string& path, const std::string& what,
                       const std::string& saved, const std::string& wanted) {
   return absl::FailedPreconditionError(
@@ -193,9 +187,9 @@ absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path,
     return Mismatch(path, "environment", data.config.env().id(),
                     config.env().id());
   }
-  if (AlgorithmOf(data.config) != AlgorithmOf(config)) {
-    return Mismatch(path, "algorithm", AlgorithmOf(data.config),
-                    AlgorithmOf(config));
+  if (AlgorithmName(data.config) != AlgorithmName(config)) {
+    return Mismatch(path, "algorithm", AlgorithmName(data.config),
+                    AlgorithmName(config));
   }
   return data;
 }

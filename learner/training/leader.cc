@@ -73,7 +73,7 @@ Snapshot Leader::SnapshotNow(const Progress& progress) const {
   return now;
 }
 
-absl::Status Leader::Conclude(RunOutcome outcome, Summary summary,
+absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
                               Progress* progress) {
   recorder_->Save(SnapshotNow(*progress), /*best=*/false);
   const auto& last = evaluations_.last();
@@ -88,12 +88,16 @@ absl::Status Leader::Conclude(RunOutcome outcome, Summary summary,
     }
     if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;
   }
-  summary.status = OutcomeName(outcome);
-  summary.evaluation = last;
+  summary.set_status(StatusOf(outcome));
+  if (last.has_value()) {
+    summary.set_eval_mean_return(last->mean_return());
+    summary.set_eval_episodes(last->episodes());
+    summary.set_eval_update(last->update());
+  }
   const absl::Status saved = recorder_->FinishSaving();
-  if (!saved.ok()) summary.error = std::string(saved.message());
+  if (!saved.ok()) summary.set_error(std::string(saved.message()));
   RETURN_IF_ERROR(recorder_->WriteSummary(*progress, summary));
-  parts_.coordinator->CloseRun(summary.status).IgnoreError();
+  parts_.coordinator->CloseRun(OutcomeName(outcome)).IgnoreError();
   return saved;
 }
 

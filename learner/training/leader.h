@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "flotilla/v1/summary.pb.h"
 #include "learner/actor/env_worker.h"
 #include "learner/rollout/spaces.h"
 #include "learner/training/evaluation_rounds.h"
@@ -48,7 +49,7 @@ class Leader {
   // with what rank 0 alone knows. Blocks for all of it, but not for an
   // evaluation once this process is told to stop.
   // Errors: those of the last checkpoint and of the summary.
-  absl::Status Conclude(RunOutcome outcome, Summary summary,
+  absl::Status Conclude(RunOutcome outcome, v1::RunSummary summary,
                         Progress* progress);
 
   // What goes wrong while training goes on, in words; "" if nothing.

@@ -5,54 +5,25 @@
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
-#include "google/protobuf/struct.pb.h"
-#include "google/protobuf/util/json_util.h"
-#include "services/base/atomic_file.h"
+#include "services/base/config.h"
 #include "services/base/jsonl_sink.h"
+#include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 #include "services/base/tensorboard_sink.h"
 #include "services/base/version.h"
 
 namespace flotilla {
-namespace {
-
-google::protobuf::Value Number(double value) {
-  google::protobuf::Value v;
-  v.set_number_value(value);
-  return v;
-}
-
-google::protobuf::Value String(const std::string& value) {
-  google::protobuf::Value v;
-  v.set_string_value(value);
-  return v;
-}
-
-std::string AlgorithmName(const v1::RunConfig& config) {
-  switch (config.algorithm_case()) {
-    case v1::RunConfig::kPpo:
-      return "ppo";
-    case v1::RunConfig::kDqn:
-      return "dqn";
-    case v1::RunConfig::kImpala:
-      return "impala";
-    default:
-      return "none";
-  }
-}
-
-}  // namespace
 
 Recorder::Recorder(const v1::RunConfig& config, const std::string& run_folder)
     : config_(config),
-      run_folder_(run_folder),
-      checkpoints_(run_folder + "/checkpoints", config.checkpoint().keep()) {}
+      folder_(run_folder),
+      checkpoints_(folder_.checkpoints(), config.checkpoint().keep()) {}
 
 absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     const v1::RunConfig& config, const std::string& run_folder,
     const std::optional<Progress>& resumed_at) {
   std::unique_ptr<Recorder> recorder(new Recorder(config, run_folder));
-  const std::string metrics = run_folder + "/metrics.jsonl";
+  const std::string metrics = recorder->folder_.metrics();
   std::optional<int64_t> resume_step;
   if (resumed_at.has_value()) {
     resume_step = resumed_at->global_step;
@@ -63,7 +34,7 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
   if (config.metrics().tensorboard()) {
     ASSIGN_OR_RETURN(
         auto tensorboard,
-        TensorboardSink::Open(run_folder + "/tensorboard", resume_step));
+        TensorboardSink::Open(recorder->folder_.tensorboard(), resume_step));
     recorder->sinks_.push_back(std::move(tensorboard));
   }
   return recorder;
@@ -118,47 +89,18 @@ absl::Status Recorder::FinishSaving() {
 }
 
 absl::Status Recorder::WriteSummary(const Progress& progress,
-                                    const Summary& summary) {
-  google::protobuf::Struct json;
-  auto& f = *json.mutable_fields();
-  f["status"] = String(summary.status);
-  f["env_id"] = String(config_.env().id());
-  f["algorithm"] = String(AlgorithmName(config_));
-  f["world_size"] = Number(summary.world_size);
-  f["global_steps"] = Number(progress.global_step);
-  f["updates"] = Number(progress.update);
-  f["episodes"] = Number(progress.episodes);
-  f["mean_return"] = Number(summary.mean_return);
-  f["stop_update"] = Number(summary.stop_update);
-  f["wall_seconds"] = Number(progress.wall_seconds);
-  f["steps_per_second"] = Number(summary.steps_per_second);
-  f["version"] = String(Version());
-  f["seed"] = Number(config_.seed());
-  if (summary.evaluation.has_value()) {
-    f["eval_mean_return"] = Number(summary.evaluation->mean_return());
-    f["eval_episodes"] = Number(summary.evaluation->episodes());
-    f["eval_update"] = Number(summary.evaluation->update());
-  } else {
-    f["eval_mean_return"].set_null_value(google::protobuf::NULL_VALUE);
-  }
-  if (!summary.error.empty()) f["error"] = String(summary.error);
-  auto& restarts = *f["restarts"].mutable_struct_value()->mutable_fields();
-  restarts["learner"] = Number(summary.learner_restarts);
-  restarts["env_worker"] = Number(progress.env_restarts);
-  auto* digests = f["parameters_sha256"].mutable_list_value();
-  for (const std::string& digest : summary.parameters_sha256) {
-    *digests->add_values() = String(digest);
-  }
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  std::string text;
-  const auto printed =
-      google::protobuf::util::MessageToJsonString(json, &text, options);
-  if (!printed.ok()) {
-    return absl::InternalError(
-        absl::StrCat("summary.json: ", printed.ToString()));
-  }
-  return WriteFileAtomically(run_folder_ + "/summary.json", text);
+                                    v1::RunSummary summary) {
+  summary.set_env_id(config_.env().id());
+  summary.set_algorithm(AlgorithmName(config_));
+  summary.set_seed(config_.seed());
+  summary.set_version(Version());
+  summary.set_global_steps(progress.global_step);
+  summary.set_updates(progress.update);
+  summary.set_stop_update(progress.update);
+  summary.set_episodes(progress.episodes);
+  summary.set_wall_seconds(progress.wall_seconds);
+  summary.mutable_restarts()->set_env_worker(progress.env_restarts);
+  return WriteRunSummary(folder_.summary(), summary);
 }
 
 }  // namespace flotilla

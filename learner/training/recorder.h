@@ -11,27 +11,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
-#include "flotilla/v1/coordinator.pb.h"
+#include "flotilla/v1/summary.pb.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/training/run_state.h"
 #include "services/base/metrics.h"
 #include "services/base/mutex.h"
+#include "services/base/run_folder.h"
 
 namespace flotilla {
-
-// What summary.json says beside the progress; see product.md.
-struct Summary {
-  std::string
-      status;  // "solved", "completed", "stopped", "preempted", "failed"
-  int world_size = 1;
-  int64_t stop_update = 0;
-  double mean_return = 0;
-  double steps_per_second = 0;
-  int64_t learner_restarts = 0;
-  std::vector<std::string> parameters_sha256;  // per rank
-  std::optional<v1::Evaluation> evaluation;
-  std::string error;
-};
 
 // Rank 0's pen: metrics, checkpoints and the summary in the run's folder.
 // Checkpoints are written on a thread of its own, one at a time, from a
@@ -64,14 +51,15 @@ class Recorder {
   // Waits for the last Save. Errors: that save's.
   absl::Status FinishSaving();
 
-  // Writes summary.json whole or not at all.
-  absl::Status WriteSummary(const Progress& progress, const Summary& summary);
+  // Writes summary.json, whole or not at all: `summary` and what follows from
+  // the configuration and from `progress`.
+  absl::Status WriteSummary(const Progress& progress, v1::RunSummary summary);
 
  private:
   Recorder(const v1::RunConfig& config, const std::string& run_folder);
 
   const v1::RunConfig config_;
-  const std::string run_folder_;
+  const RunFolder folder_;
   CheckpointStore checkpoints_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   mutable Mutex mu_;

@@ -1,20 +1,26 @@
 #include "learner/training/run_outcome.h"
 
+#include "absl/strings/ascii.h"
+
 namespace flotilla {
 
-std::string OutcomeName(RunOutcome outcome) {
+v1::RunSummary::Status StatusOf(RunOutcome outcome) {
   switch (outcome) {
     case RunOutcome::kSolved:
-      return "solved";
+      return v1::RunSummary::SOLVED;
     case RunOutcome::kCompleted:
-      return "completed";
+      return v1::RunSummary::COMPLETED;
     case RunOutcome::kStopped:
     case RunOutcome::kInterrupted:
-      return "stopped";
+      return v1::RunSummary::STOPPED;
     case RunOutcome::kPreempted:
-      return "preempted";
+      return v1::RunSummary::PREEMPTED;
   }
-  return "unknown";
+  return v1::RunSummary::STATUS_UNSPECIFIED;
+}
+
+std::string OutcomeName(RunOutcome outcome) {
+  return absl::AsciiStrToLower(v1::RunSummary::Status_Name(StatusOf(outcome)));
 }
 
 StopVotes::StopVotes(const StopSigns& mine, Agreement* agreement)

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "flotilla/v1/summary.pb.h"
 #include "learner/training/agreement.h"
 
 namespace flotilla {
@@ -16,7 +17,8 @@ enum class RunOutcome {
   kPreempted,    // SIGTERM, SIGUSR1; saved
   kInterrupted,  // SIGINT; saved
 };
-std::string OutcomeName(RunOutcome outcome);
+v1::RunSummary::Status StatusOf(RunOutcome outcome);
+std::string OutcomeName(RunOutcome outcome);  // "solved"
 
 // What one rank has seen that ends the run.
 struct StopSigns {

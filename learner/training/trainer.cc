@@ -14,6 +14,7 @@
 #include "learner/training/runtime.h"
 #include "learner/training/training_loop.h"
 #include "services/base/config.h"
+#include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -25,7 +26,7 @@ EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
   workers.env = options.config.env();
   workers.seed = options.config.seed();
   workers.learner_id = options.member_id;
-  workers.log_folder = options.run_folder + "/logs";
+  workers.log_folder = RunFolder(options.run_folder).logs();
   workers.name = absl::StrCat("rank_", options.first_rank);
   workers.credentials = options.credentials;
   workers.threads = EnvThreads(options.config.env(), options.local_world_size);

@@ -200,15 +200,23 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
 // Rank 0's.
 absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
   Enter(v1::SAVING, "");
-  Summary summary;
-  summary.parameters_sha256 = parameters_sha256_;
-  summary.world_size = assignment_.world_size();
-  summary.stop_update = progress_.update;
-  summary.mean_return = metrics_.window().mean_return;
-  summary.steps_per_second = StepsPerSecond(progress_);
-  for (const v1::Member& member : assignment_.learner()) {
-    summary.learner_restarts += member.restarts();
+  v1::RunSummary summary;
+  summary.mutable_parameters_sha256()->Assign(parameters_sha256_.begin(),
+                                              parameters_sha256_.end());
+  summary.set_world_size(assignment_.world_size());
+  const RunMetrics::Window& window = metrics_.window();
+  if (window.episodes > 0) {
+    summary.set_mean_return(window.mean_return);
+    summary.set_mean_return_episodes(window.episodes);
   }
+  if (const double rate = StepsPerSecond(progress_); rate > 0) {
+    summary.set_steps_per_second(rate);
+  }
+  int64_t restarts = 0;
+  for (const v1::Member& member : assignment_.learner()) {
+    restarts += member.restarts();
+  }
+  summary.mutable_restarts()->set_learner(restarts);
   return leader_->Conclude(outcome, std::move(summary), &progress_);
 }
 

@@ -204,6 +204,12 @@ Collection CollectionOf(const v1::RunConfig& config) {
                              : Collection::kWhenAsked;
 }
 
+std::string AlgorithmName(const v1::RunConfig& config) {
+  const auto* field = config.GetReflection()->GetOneofFieldDescriptor(
+      config, v1::RunConfig::descriptor()->FindOneofByName("algorithm"));
+  return field == nullptr ? "none" : field->name();
+}
+
 double Discount(const v1::RunConfig& config) {
   if (config.has_impala()) return config.impala().discount();
   return config.has_dqn() ? config.dqn().discount() : config.ppo().discount();

@@ -56,6 +56,9 @@ enum class Collection {
 };
 Collection CollectionOf(const v1::RunConfig& config);
 
+// "ppo", "dqn", "impala"; "none" if none is chosen.
+std::string AlgorithmName(const v1::RunConfig& config);
+
 // The chosen algorithm's.
 double Discount(const v1::RunConfig& config);
 

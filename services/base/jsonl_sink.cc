@@ -3,6 +3,7 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +16,11 @@ namespace {
 
 std::string FormatLine(int64_t global_step, int64_t update, double wall_seconds,
                        std::span<const Metric> metrics) {
-  std::string line =
-      absl::StrCat("{\"global_step\":", global_step, ",\"update\":", update,
-                   ",\"wall_seconds\":", JsonNumber(wall_seconds));
-  for (const Metric& metric : metrics) {
-    absl::StrAppend(&line, ",", JsonString(metric.name), ":",
-                    JsonNumber(metric.value));
-  }
-  line.append("}\n");
-  return line;
+  Json line = {{"global_step", global_step},
+               {"update", update},
+               {"wall_seconds", wall_seconds}};
+  for (const Metric& metric : metrics) line[metric.name] = metric.value;
+  return FormatJson(line) + "\n";
 }
 
 // The update of a line that FormatLine wrote whole; false for anything else.

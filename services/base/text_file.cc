@@ -4,8 +4,18 @@
 #include <deque>
 #include <fstream>
 #include <limits>
+#include <sstream>
 
 namespace flotilla {
+
+std::optional<std::string> WholeFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return std::nullopt;
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return std::nullopt;
+  return std::move(text).str();
+}
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);

@@ -2,10 +2,14 @@
 #define FLOTILLA_SERVICES_BASE_TEXT_FILE_H_
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace flotilla {
+
+// All of the file at `path`; nullopt if it cannot be read.
+std::optional<std::string> WholeFile(const std::string& path);
 
 // The first line of the file at `path`; "" if there is none.
 std::string FirstLine(const std::string& path);

@@ -106,7 +106,9 @@ class FakeLearner {
     if (mode == "crash") return 1;
     std::ofstream(flags_["--output"])
         << R"({"env_id": "CartPole-v1", "checkpoint": ")"
-        << flags_["--evaluate"] << R"(", "mean_return": 12.5, "episodes": [)"
+        << flags_["--evaluate"]
+        << R"(", "mean_return": 12.5, "min_return": 10,)"
+        << R"( "max_return": 15, "episodes": [)"
         << R"({"return": 10, "length": 10}, {"return": 15, "length": 15}],)"
         << R"( "asked": )" << flags_["--episodes"] << "}";
     return 0;

@@ -25,7 +25,7 @@ TEST(JsonlSinkTest, WritesOneObjectALine) {
   // Read while the sink is open: every line is flushed.
   EXPECT_EQ(ReadFile(dir / "metrics.jsonl"),
             "{\"global_step\":512,\"update\":1,\"wall_seconds\":0.25,"
-            "\"charts/SPS\":2048}\n"
+            "\"charts/SPS\":2048.0}\n"
             "{\"global_step\":1024,\"update\":2,\"wall_seconds\":0.5,"
             "\"losses/policy_loss\":-0.1,\"losses/value_loss\":1e-30}\n");
 }
@@ -39,7 +39,7 @@ TEST(JsonlSinkTest, WritesNullForWhatIsNotFinite) {
       std::vector<Metric>{{"a", std::nan("")},
                           {"b", std::numeric_limits<double>::infinity()}});
   EXPECT_EQ(ReadFile(dir / "metrics.jsonl"),
-            "{\"global_step\":0,\"update\":0,\"wall_seconds\":0,\"a\":null,"
+            "{\"global_step\":0,\"update\":0,\"wall_seconds\":0.0,\"a\":null,"
             "\"b\":null}\n");
 }
 
@@ -48,7 +48,7 @@ TEST(JsonlSinkTest, EscapesNames) {
   auto sink = JsonlSink::Open(dir / "metrics.jsonl");
   ASSERT_TRUE(sink.ok()) << sink.status();
   (*sink)->Write(0, 0, 0, std::vector<Metric>{{"a\"b\\c\n", 1}});
-  EXPECT_NE(ReadFile(dir / "metrics.jsonl").find("\"a\\\"b\\\\c\\u000a\":1"),
+  EXPECT_NE(ReadFile(dir / "metrics.jsonl").find("\"a\\\"b\\\\c\\n\":1.0"),
             std::string::npos);
 }
 
@@ -75,8 +75,8 @@ TEST(JsonlSinkTest, AppendsToWhatIsThere) {
     (*sink)->Write(0, update, 0, {});
   }
   EXPECT_EQ(ReadFile(dir / "metrics.jsonl"),
-            "{\"global_step\":0,\"update\":1,\"wall_seconds\":0}\n"
-            "{\"global_step\":0,\"update\":2,\"wall_seconds\":0}\n");
+            "{\"global_step\":0,\"update\":1,\"wall_seconds\":0.0}\n"
+            "{\"global_step\":0,\"update\":2,\"wall_seconds\":0.0}\n");
 }
 
 TEST(JsonlSinkTest, LinesOfManyThreadsStayWhole) {
@@ -95,7 +95,7 @@ TEST(JsonlSinkTest, LinesOfManyThreadsStayWhole) {
   std::string expected;
   for (int i = 0; i < 400; ++i) {
     expected +=
-        "{\"global_step\":0,\"update\":7,\"wall_seconds\":0,\"name\":1}\n";
+        "{\"global_step\":0,\"update\":7,\"wall_seconds\":0.0,\"name\":1.0}\n";
   }
   EXPECT_EQ(ReadFile(dir / "metrics.jsonl"), expected);
 }
@@ -128,11 +128,11 @@ TEST(SetAsideLinesAfterTest, MovesLaterLinesToAFileBesideIt) {
   ASSERT_TRUE(moved.ok()) << moved.status();
   EXPECT_EQ(*moved, 2);
   EXPECT_EQ(ReadFile(path),
-            "{\"global_step\":10,\"update\":1,\"wall_seconds\":0}\n"
-            "{\"global_step\":20,\"update\":2,\"wall_seconds\":0}\n");
+            "{\"global_step\":10,\"update\":1,\"wall_seconds\":0.0}\n"
+            "{\"global_step\":20,\"update\":2,\"wall_seconds\":0.0}\n");
   EXPECT_EQ(ReadFile(path + ".after_update_2"),
-            "{\"global_step\":30,\"update\":3,\"wall_seconds\":0}\n"
-            "{\"global_step\":40,\"update\":4,\"wall_seconds\":0}\n");
+            "{\"global_step\":30,\"update\":3,\"wall_seconds\":0.0}\n"
+            "{\"global_step\":40,\"update\":4,\"wall_seconds\":0.0}\n");
 }
 
 TEST(SetAsideLinesAfterTest, ASecondTimeKeepsTheFirstFile) {

@@ -1,4 +1,4 @@
-#include "launcher/run_folder.h"
+#include "launcher/runs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,51 +34,10 @@ std::string HostName() {
   return name;
 }
 
-std::string AlgorithmName(const v1::RunConfig& config) {
-  const auto* field = config.GetReflection()->GetOneofFieldDescriptor(
-      config, v1::RunConfig::descriptor()->FindOneofByName("algorithm"));
-  return field == nullptr ? "none" : field->name();
-}
-
 }  // namespace
 
-std::string RunFolder::name() const {
-  const fs::path whole = fs::absolute(path_).lexically_normal();
-  return whole.has_filename() ? whole.filename()
-                              : whole.parent_path().filename();
-}
-
-std::string RunFolder::rank_log(int rank) const {
-  return absl::StrCat(logs(), "/rank_", rank, ".log");
-}
-
-std::string RunFolder::rank_error(int rank) const {
-  return absl::StrCat(logs(), "/rank_", rank, ".error");
-}
-
-bool RunFolder::HoldsRun() const {
-  std::error_code error;
-  for (const char* name :
-       {"config.textproto", "metrics.jsonl", "checkpoints"}) {
-    if (fs::exists(fs::path(path_) / name, error)) return true;
-  }
-  return false;
-}
-
-bool RunFolder::HasCheckpoint() const {
-  std::error_code error;
-  return fs::exists(latest_checkpoint(), error);
-}
-
-absl::Status RunFolder::Make() const {
-  std::error_code error;
-  fs::create_directories(logs(), error);
-  if (error) return Cannot("make the run's folder", logs(), error.message());
-  return absl::OkStatus();
-}
-
 absl::StatusOr<RunLock> RunLock::Take(const RunFolder& folder) {
-  const std::string path = folder.path() + "/.lock";
+  const std::string path = folder.lock();
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return Cannot("open", path, strerrordesc_np(errno));
   RunLock lock(fd);

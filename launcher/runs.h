@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_LAUNCHER_RUN_FOLDER_H_
-#define FLOTILLA_LAUNCHER_RUN_FOLDER_H_
+#ifndef FLOTILLA_LAUNCHER_RUNS_H_
+#define FLOTILLA_LAUNCHER_RUNS_H_
 
 #include <string>
 
@@ -7,40 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/config.pb.h"
+#include "services/base/run_folder.h"
 
 namespace flotilla {
-
-// A run's folder as product.md describes it.
-class RunFolder {
- public:
-  explicit RunFolder(std::string path) : path_(std::move(path)) {}
-
-  const std::string& path() const { return path_; }
-  // The run's id: the last part of the path.
-  std::string name() const;
-  std::string config() const { return path_ + "/config.textproto"; }
-  std::string logs() const { return path_ + "/logs"; }
-  std::string coordinator_address() const {
-    return path_ + "/coordinator.address";
-  }
-  std::string summary() const { return path_ + "/summary.json"; }
-  std::string latest_checkpoint() const {
-    return path_ + "/checkpoints/latest";
-  }
-  std::string rank_log(int rank) const;
-  std::string rank_error(int rank) const;
-
-  // Whether a run has been here: it has a configuration, metrics or
-  // checkpoints.
-  bool HoldsRun() const;
-  bool HasCheckpoint() const;
-
-  // Makes the folder and logs/.
-  absl::Status Make() const;
-
- private:
-  std::string path_;
-};
 
 // The one launcher that may write to a run's folder. Released with the process,
 // however it ends.
@@ -73,4 +42,4 @@ absl::Status CheckResumable(const v1::RunConfig& before,
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LAUNCHER_RUN_FOLDER_H_
+#endif  // FLOTILLA_LAUNCHER_RUNS_H_

@@ -1,4 +1,4 @@
-#include "launcher/run_folder.h"
+#include "launcher/runs.h"
 
 #include <google/protobuf/text_format.h>
 

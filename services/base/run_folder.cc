@@ -1,0 +1,55 @@
+#include "services/base/run_folder.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+
+namespace flotilla {
+
+namespace fs = std::filesystem;
+
+std::string RunFolder::name() const {
+  const fs::path whole = fs::absolute(path_).lexically_normal();
+  return whole.has_filename() ? whole.filename()
+                              : whole.parent_path().filename();
+}
+
+std::string RunFolder::rank_log(int rank) const {
+  return absl::StrCat(logs(), "/rank_", rank, ".log");
+}
+
+std::string RunFolder::rank_error(int rank) const {
+  return absl::StrCat(logs(), "/rank_", rank, ".error");
+}
+
+std::string RunFolder::launcher_config(int first_rank) const {
+  return absl::StrCat(logs(), "/launcher_", first_rank, ".config.textproto");
+}
+
+bool RunFolder::HoldsRun() const {
+  std::error_code error;
+  for (const std::string& path : {config(), metrics(), checkpoints()}) {
+    if (fs::exists(path, error)) return true;
+  }
+  return false;
+}
+
+bool RunFolder::HasCheckpoint() const {
+  std::error_code error;
+  return fs::exists(latest_checkpoint(), error);
+}
+
+absl::Status RunFolder::Make() const {
+  std::error_code error;
+  fs::create_directories(logs(), error);
+  if (!error) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("cannot make the run's folder ",
+                                             logs(), ": ", error.message()));
+}
+
+bool CheckpointFolder::Exists() const {
+  std::error_code error;
+  return fs::exists(path_ + "/weights.safetensors", error);
+}
+
+}  // namespace flotilla

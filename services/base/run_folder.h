@@ -1,0 +1,73 @@
+#ifndef FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
+#define FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+
+namespace flotilla {
+
+// A run's folder as product.md describes it: the only place that knows where in
+// it anything is.
+class RunFolder {
+ public:
+  explicit RunFolder(std::string path) : path_(std::move(path)) {}
+
+  const std::string& path() const { return path_; }
+  // The run's id: the last part of the path.
+  std::string name() const;
+
+  std::string config() const { return path_ + "/config.textproto"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  std::string tensorboard() const { return path_ + "/tensorboard"; }
+  std::string summary() const { return path_ + "/summary.json"; }
+  std::string token() const { return path_ + "/token"; }
+  std::string lock() const { return path_ + "/.lock"; }
+
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string latest_checkpoint() const { return checkpoints() + "/latest"; }
+
+  std::string coordinator_address() const {
+    return path_ + "/coordinator.address";
+  }
+  std::string coordinator_journal() const {
+    return path_ + "/coordinator.journal";
+  }
+
+  std::string logs() const { return path_ + "/logs"; }
+  std::string coordinator_log() const { return logs() + "/coordinator.log"; }
+  std::string rank_log(int rank) const;
+  // The last words of a learner that failed, for its launcher.
+  std::string rank_error(int rank) const;
+  // What the launcher of another node than node 0 hands to its learners.
+  std::string launcher_config(int first_rank) const;
+
+  // Whether a run has been here: it has a configuration, metrics or
+  // checkpoints.
+  bool HoldsRun() const;
+  bool HasCheckpoint() const;
+
+  // Makes the folder and logs/. Errors: kUnavailable, naming the path.
+  absl::Status Make() const;
+
+ private:
+  std::string path_;
+};
+
+// One checkpoint's folder; learner/checkpoint/checkpoint.h says what is in it.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string config() const { return path_ + "/config.textproto"; }
+  // Whether the weights are there, which no other folder has.
+  bool Exists() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
