@@ -31,6 +31,9 @@ if(FLOTILLA_SANITIZE)
   target_compile_options(flotilla_flags INTERFACE
     -fsanitize=${FLOTILLA_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer -g1)
   target_link_options(flotilla_flags INTERFACE -fsanitize=${FLOTILLA_SANITIZE})
+  if(FLOTILLA_SANITIZE MATCHES "address")
+    target_compile_definitions(flotilla_flags INTERFACE FLOTILLA_ASAN)
+  endif()
 endif()
 
 # Warnings are errors in our code and silent in others'.

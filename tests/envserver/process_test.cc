@@ -218,7 +218,7 @@ TEST_F(ProcessTest, CartPoleServerIsSmall) {
     ASSERT_OK(stream->Receive(&batch));
   }
   EXPECT_GT(ResidentMegabytes(server->pid()), 1);
-#ifndef __SANITIZE_ADDRESS__
+#ifndef FLOTILLA_ASAN
   EXPECT_LT(ResidentMegabytes(server->pid()), 40);
 #endif
 }
@@ -233,7 +233,7 @@ TEST_F(ProcessTest, SixteenAtariGamesFitInMemory) {
     ASSERT_OK((*stream)->Send(Actions(batch, 16)));
     ASSERT_OK((*stream)->Receive(&batch));
   }
-#ifndef __SANITIZE_ADDRESS__
+#ifndef FLOTILLA_ASAN
   EXPECT_LT(ResidentMegabytes(server->pid()), 250);
 #endif
 }

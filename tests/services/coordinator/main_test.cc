@@ -139,7 +139,7 @@ TEST(CoordinatorMainTest, KilledOneIsCarriedOnFromItsJournal) {
 }
 
 TEST(CoordinatorMainTest, StaysSmall) {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef FLOTILLA_ASAN
   GTEST_SKIP() << "of what it holds, ASan's part is the larger";
 #endif
   CoordinatorProgram program({"--listen=127.0.0.1:0"});
