@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
+#include "services/base/member_state.h"
 
 namespace flotilla {
 namespace {
@@ -71,7 +72,7 @@ std::string Waiting(const v1::Status& status) {
 }
 
 std::string PhaseName(const v1::LearnerStatus& learner) {
-  if (learner.state() != "alive") return learner.state();
+  if (!Is(learner, LearnerState::kAlive)) return learner.state();
   if (learner.phase() == v1::PHASE_UNSPECIFIED) return "starting";
   return absl::AsciiStrToLower(v1::Phase_Name(learner.phase()));
 }

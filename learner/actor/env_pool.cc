@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "services/base/member_state.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -251,9 +252,9 @@ void EnvPool::NoteStatus() {
     status.set_restarts(worker.restarts);
     status.set_address(worker.up.address);
     status.set_pid(worker.pid);
-    status.set_state(worker.up.stream != nullptr ? "playing"
-                     : worker.remote             ? "waiting for a server"
-                                                 : "restarting");
+    status.set_state(Word(worker.up.stream != nullptr ? EnvServerState::kPlaying
+                          : worker.remote             ? EnvServerState::kWaiting
+                                          : EnvServerState::kRestarting));
     all.push_back(std::move(status));
   }
   MutexLock lock(&mu_);

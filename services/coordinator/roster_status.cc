@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/member_state.h"
 #include "services/base/version.h"
 #include "services/coordinator/roster.h"
 
@@ -81,15 +82,15 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
   status.set_pid(seat.member.pid());
   status.set_device(seat.member.device());
   if (seat.health == Health::kDead) {
-    status.set_state("dead");
+    status.set_state(Word(LearnerState::kDead));
   } else if (seat.health == Health::kLeft) {
-    status.set_state("left");
+    status.set_state(Word(LearnerState::kLeft));
   } else if (seat.suspect || silence > kSuspectAfter * options_.heartbeat) {
-    status.set_state("suspect");
+    status.set_state(Word(LearnerState::kSuspect));
   } else if (seat.wish.has_value() || (seat.rank < 0 && !closed_)) {
-    status.set_state("joining");
+    status.set_state(Word(LearnerState::kJoining));
   } else {
-    status.set_state("alive");
+    status.set_state(Word(LearnerState::kAlive));
   }
   status.set_phase(seat.last.phase());
   status.set_phase_seconds(seat.last.phase_seconds());
@@ -118,12 +119,13 @@ void Roster::AddEnvServers(v1::Status* status) const {
     server->set_restarts(seat.member.restarts());
     server->set_pid(seat.member.pid());
     if (seat.health != Health::kAlive) {
-      server->set_state("dead");
+      server->set_state(Word(EnvServerState::kDead));
       continue;
     }
     server->set_steps_per_second(seat.last.steps_per_second());
     const bool plays = lessee != nullptr || seat.last.steps_per_second() > 0;
-    server->set_state(plays ? "playing" : "idle");
+    server->set_state(
+        Word(plays ? EnvServerState::kPlaying : EnvServerState::kIdle));
   }
 }
 
