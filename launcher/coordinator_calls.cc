@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/rpc/channel.h"
 #include "services/rpc/grpc_status.h"
 
 namespace flotilla {
@@ -54,7 +53,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorCalls>> CoordinatorCalls::Make(
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                    MakeChannel(address, credentials));
   return std::unique_ptr<CoordinatorCalls>(
-      new CoordinatorCalls(address, v1::CoordinatorService::NewStub(channel)));
+      new CoordinatorCalls(address, channel));
 }
 
 absl::StatusOr<v1::Status> CoordinatorCalls::GetStatus(absl::Duration timeout) {

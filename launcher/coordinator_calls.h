@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/rpc/channel.h"
 #include "services/rpc/credentials.h"
 
 namespace flotilla {
@@ -26,6 +27,12 @@ class CoordinatorCalls {
 
   absl::StatusOr<v1::Status> GetStatus(absl::Duration timeout);
 
+  // Between a call that failed and the next: over early when the coordinator
+  // can be reached again.
+  void Pause(absl::Duration duration) {
+    PauseBetweenCalls(channel_.get(), duration);
+  }
+
   // Gives every status to `on_status` until that returns false, the run ends
   // (OK), or the connection breaks.
   absl::Status WatchStatus(
@@ -39,13 +46,15 @@ class CoordinatorCalls {
   const std::string& address() const { return address_; }
 
  private:
-  CoordinatorCalls(std::string address,
-                   std::unique_ptr<v1::CoordinatorService::Stub> stub)
-      : address_(std::move(address)), stub_(std::move(stub)) {}
+  CoordinatorCalls(std::string address, std::shared_ptr<grpc::Channel> channel)
+      : address_(std::move(address)),
+        channel_(std::move(channel)),
+        stub_(v1::CoordinatorService::NewStub(channel_)) {}
 
   absl::Status Explain(const grpc::Status& status) const;
 
   const std::string address_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 };
 

@@ -36,16 +36,19 @@ absl::Duration StatusPoller::AnsweredFor() const {
 void StatusPoller::Run() {
   for (;;) {
     absl::StatusOr<v1::Status> status = calls_->GetStatus(kCallTimeout);
-    MutexLock lock(&mu_);
-    if (status.ok()) {
-      latest_ = *std::move(status);
-      answers_since_ = std::min(answers_since_, absl::Now());
-    } else {
-      answers_since_ = absl::InfiniteFuture();
+    const bool answered = status.ok();
+    {
+      MutexLock lock(&mu_);
+      if (answered) {
+        latest_ = *std::move(status);
+        answers_since_ = std::min(answers_since_, absl::Now());
+        if (!stop_) lock.WaitFor(&wake_, interval_);
+      } else {
+        answers_since_ = absl::InfiniteFuture();
+      }
+      if (stop_) return;
     }
-    if (stop_) return;
-    lock.WaitFor(&wake_, interval_);
-    if (stop_) return;
+    if (!answered) calls_->Pause(interval_);
   }
 }
 

@@ -21,7 +21,7 @@ class StatusPoller {
  public:
   // `calls` is borrowed and must outlive this.
   StatusPoller(CoordinatorCalls* calls, absl::Duration interval);
-  ~StatusPoller();  // blocks for one call at most
+  ~StatusPoller();  // blocks for one call and `interval` at most
 
   // The newest answer; nullopt before the first one. Never blocks.
   std::optional<v1::Status> Latest() const;

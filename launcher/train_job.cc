@@ -19,6 +19,7 @@
 #include "launcher/supervisor.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
+#include "services/base/member_state.h"
 #include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 
@@ -144,7 +145,7 @@ class Job {
       }
       if (!told) progress_.Say("waiting for the coordinator at " + address_);
       told = true;
-      absl::SleepFor(absl::Milliseconds(100));
+      calls_->Pause(absl::Milliseconds(100));
     }
   }
 
@@ -222,7 +223,7 @@ class Job {
     const std::string id = MemberId(job_.topology, index);
     for (const v1::LearnerStatus& learner : latest_->learner()) {
       if (learner.id() != id || learner.pid() != pid ||
-          learner.state() != "dead") {
+          !Is(learner, LearnerState::kDead)) {
         continue;
       }
       progress_.Say(absl::StrFormat(
@@ -273,7 +274,7 @@ class Job {
     for (const v1::LearnerStatus& learner : status->learner()) {
       const bool ours = learner.node_rank() == job_.topology.node_rank &&
                         !job_.topology.one_rank;
-      if (!ours && learner.state() == "alive") return true;
+      if (!ours && Is(learner, LearnerState::kAlive)) return true;
     }
     return false;
   }

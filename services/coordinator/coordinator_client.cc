@@ -30,10 +30,11 @@ int64_t RemainingMs(absl::Time deadline) {
 class Client final : public CoordinatorClient {
  public:
   Client(const std::string& address, const RpcCredentials& credentials,
-         const v1::Member& self, std::shared_ptr<Stub> stub,
+         const v1::Member& self, std::shared_ptr<grpc::Channel> channel,
          const v1::RegisterResponse& registered)
       : run_id_(registered.run_id()),
-        membership_(address, credentials, self, std::move(stub), registered) {}
+        membership_(address, credentials, self, std::move(channel),
+                    registered) {}
 
   absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t last_committed_update, bool has_state,
@@ -315,7 +316,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
     const std::string& address, const v1::Member& self,
     const RpcCredentials& credentials, absl::Duration timeout) {
   ASSIGN_OR_RETURN(auto channel, MakeChannel(address, credentials));
-  std::shared_ptr<Stub> stub = v1::CoordinatorService::NewStub(channel);
+  const auto stub = v1::CoordinatorService::NewStub(channel);
   v1::RegisterRequest request;
   *request.mutable_member() = self;
   if (self.version().empty()) request.mutable_member()->set_version(Version());
@@ -330,7 +331,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
                  /*wait_for_ready=*/false, &response);
     if (status.ok()) {
       return std::make_unique<Client>(address, credentials, request.member(),
-                                      std::move(stub), response);
+                                      channel, response);
     }
     if (absl::IsUnimplemented(status)) {
       return absl::FailedPreconditionError(
@@ -345,7 +346,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
           "`flotilla coordinator --listen ",
           address, "` starts one"));
     }
-    absl::SleepFor(pause);
+    PauseBetweenCalls(channel.get(), pause);
     pause = NextPause(pause);
   }
 }

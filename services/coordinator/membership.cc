@@ -11,6 +11,9 @@
 namespace flotilla {
 namespace {
 
+// How long a wait for the connection may keep a goodbye waiting.
+constexpr absl::Duration kSlice = absl::Milliseconds(20);
+
 // Takes in `command`, newer than `known`. What is sticky stays, even if the
 // coordinator has forgotten it over a restart.
 v1::Command Merged(const v1::Command& known, v1::Command command) {
@@ -32,7 +35,7 @@ v1::Command Merged(const v1::Command& known, v1::Command command) {
 }  // namespace
 
 Membership::Membership(std::string address, RpcCredentials credentials,
-                       v1::Member self, std::shared_ptr<Stub> stub,
+                       v1::Member self, std::shared_ptr<grpc::Channel> channel,
                        const v1::RegisterResponse& registered)
     : address_(std::move(address)),
       credentials_(std::move(credentials)),
@@ -40,7 +43,8 @@ Membership::Membership(std::string address, RpcCredentials credentials,
       heartbeat_(absl::Milliseconds(registered.heartbeat_ms())),
       patience_(std::max(2 * heartbeat_,
                          absl::Milliseconds(registered.dead_after_ms()) / 2)),
-      stub_(std::move(stub)),
+      channel_(std::move(channel)),
+      stub_(v1::CoordinatorService::NewStub(channel_)),
       beats_([this] { KeepSession(); }),
       alarms_([this] { RaiseAlarms(); }) {}
 
@@ -114,13 +118,25 @@ v1::Command Membership::Latest() const {
 
 bool Membership::Pause(absl::Duration duration) {
   const absl::Time end = absl::Now() + duration;
-  MutexLock lock(&mu_);
-  while (!quit_ && !evicted_.has_value()) {
-    const absl::Duration left = end - absl::Now();
-    if (left <= absl::ZeroDuration()) return true;
-    lock.WaitFor(&changed_, left);
+  std::shared_ptr<grpc::Channel> channel;
+  {
+    MutexLock lock(&mu_);
+    channel = channel_;
   }
-  return false;
+  const bool connected = channel->GetState(false) == GRPC_CHANNEL_READY;
+  while (true) {
+    const absl::Duration left = end - absl::Now();
+    {
+      MutexLock lock(&mu_);
+      if (quit_ || evicted_.has_value()) return false;
+      if (left <= absl::ZeroDuration()) return true;
+      if (connected) {
+        lock.WaitFor(&changed_, left);
+        continue;
+      }
+    }
+    if (AwaitConnected(channel.get(), std::min(left, kSlice))) return true;
+  }
 }
 
 bool Membership::NeedsRegistration(const absl::Status& status) {
@@ -201,7 +217,9 @@ void Membership::AwaitNextBeat() {
 // the next one gets a new one.
 void Membership::Reconnect() {
   auto channel = MakeChannel(address_, credentials_);
-  if (channel.ok()) stub_ = v1::CoordinatorService::NewStub(*channel);
+  if (!channel.ok()) return;
+  channel_ = *std::move(channel);
+  stub_ = v1::CoordinatorService::NewStub(channel_);
 }
 
 v1::Heartbeat Membership::MakeHeartbeat() {

@@ -32,9 +32,9 @@ class Membership {
  public:
   using Stub = v1::CoordinatorService::Stub;
 
-  // Of `self`, which has just `registered` through `stub`.
+  // Of `self`, which has just `registered` through `channel`.
   Membership(std::string address, RpcCredentials credentials, v1::Member self,
-             std::shared_ptr<Stub> stub,
+             std::shared_ptr<grpc::Channel> channel,
              const v1::RegisterResponse& registered);
   // Ends the session. Does not say goodbye.
   ~Membership();
@@ -68,7 +68,8 @@ class Membership {
   // back.
   void Quit();
 
-  // Waits, unless this object is going away or lost its place: then false.
+  // Waits for `duration`, or until a connection that was lost is made again.
+  // False, at once, if this object is going away or lost its place.
   bool Pause(absl::Duration duration);
 
   // Whether `status` says that the coordinator forgot us. The heartbeats'
@@ -109,6 +110,7 @@ class Membership {
   bool quit_ ABSL_GUARDED_BY(mu_) = false;
   bool left_ ABSL_GUARDED_BY(mu_) = false;
   std::optional<absl::Status> evicted_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Stub> stub_ ABSL_GUARDED_BY(mu_);
 
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;       // now; 0: joining

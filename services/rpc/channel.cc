@@ -3,9 +3,11 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <chrono>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/grpc_log.h"
 #include "services/rpc/token_credentials.h"
@@ -24,8 +26,12 @@ grpc::ChannelArguments Arguments() {
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
-  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2'000);
+  args.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   args.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A few compressed bytes could stand for gigabytes: nobody of ours sends any.
+  args.SetInt(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+              1 << GRPC_COMPRESS_NONE);
+  args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   return args;
 }
 
@@ -43,6 +49,19 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   if (!token.empty()) interceptors.push_back(TokenSender(token));
   return grpc::experimental::CreateCustomChannelWithInterceptors(
       address, channel_credentials, Arguments(), std::move(interceptors));
+}
+
+bool AwaitConnected(grpc::Channel* channel, absl::Duration timeout) {
+  return channel->WaitForConnected(std::chrono::system_clock::now() +
+                                   absl::ToChronoMilliseconds(timeout));
+}
+
+void PauseBetweenCalls(grpc::Channel* channel, absl::Duration duration) {
+  if (channel->GetState(false) == GRPC_CHANNEL_READY) {
+    absl::SleepFor(duration);
+  } else {
+    AwaitConnected(channel, duration);
+  }
 }
 
 }  // namespace flotilla

@@ -125,16 +125,47 @@ TEST_F(CoordinatorClientTest, NobodyThereIsToldAfterTheTimeoutWithTheRemedy) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(20));
 }
 
-TEST_F(CoordinatorClientTest, WaitsForACoordinatorThatComesLater) {
-  Start(1, 1);
-  const std::string address = address_;
+// Whoever starts first: long enough for all of a connection's backoff to build
+// up, and with TLS, whose handshake is several turns that somebody has to drive.
+TEST_F(CoordinatorClientTest, JoinsSoonAfterACoordinatorThatComesLater) {
+  Certificates certificates;
+  for (const RpcCredentials& credentials :
+       {RpcCredentials(), certificates.Member("member")}) {
+    const auto options = TestCoordinator::Options(1, 1);
+    coordinator_ =
+        std::make_unique<TestCoordinator>(options, "127.0.0.1:0", credentials);
+    const std::string address = coordinator_->address();
+    coordinator_.reset();
+    absl::Time listens;
+    std::thread late([&] {
+      absl::SleepFor(absl::Seconds(4));
+      coordinator_ =
+          std::make_unique<TestCoordinator>(options, address, credentials);
+      listens = absl::Now();
+    });
+    EXPECT_OK(JoinRun(address, TestLearner(0), credentials, kLong));
+    const absl::Time joined = absl::Now();
+    late.join();
+    EXPECT_LT(joined - listens, absl::Seconds(2)) << credentials.uses_tls();
+  }
+}
+
+TEST_F(CoordinatorClientTest, ComesBackSoonToARestartedCoordinatorOverTls) {
+  Certificates certificates;
+  const RpcCredentials credentials = certificates.Member("member");
+  const auto options = TestCoordinator::Options(1, 1);
+  coordinator_ =
+      std::make_unique<TestCoordinator>(options, "127.0.0.1:0", credentials);
+  const std::string address = coordinator_->address();
+  ASSERT_OK_AND_ASSIGN(auto client,
+                       JoinRun(address, TestLearner(0), credentials, kLong));
   coordinator_.reset();
-  std::thread late([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(300));
-    Start(TestCoordinator::Options(1, 1), address);
-  });
-  EXPECT_OK(JoinRun(address, TestLearner(0), {}, kLong));
-  late.join();
+  absl::SleepFor(absl::Seconds(4));
+  coordinator_ =
+      std::make_unique<TestCoordinator>(options, address, credentials);
+  const absl::Time listens = absl::Now();
+  EXPECT_TRUE(Eventually([&] { return Status().learner_size() == 1; }));
+  EXPECT_LT(absl::Now() - listens, absl::Seconds(3));
 }
 
 TEST_F(CoordinatorClientTest, RefusalIsToldAtOnce) {
