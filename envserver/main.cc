@@ -26,6 +26,7 @@
 #include "glog/logging.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config_rules.h"
+#include "services/base/descriptors.h"
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
@@ -236,6 +237,7 @@ int Main(int argc, char** argv) {
   if (status.ok() && IsServedByPythonAlone()) status = BecomePython();
   // Not before: the lifeline is the Python server's then.
   StartLifelineWatch();
+  RaiseDescriptorLimit();
   if (status.ok()) status = RunServer();
   if (status.ok()) return 0;
   std::fprintf(stderr, "flotilla-envserver: %s\n",

@@ -14,6 +14,7 @@
 #include "absl/flags/usage_config.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/descriptors.h"
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/version.h"
@@ -111,6 +112,7 @@ RunCoordinatorOptions OptionsFromFlags() {
 int Main(int argc, char** argv) {
   StartLifelineWatch();
   ParseFlags(argc, argv);
+  RaiseDescriptorLimit();
   if (std::getenv("GLOG_logtostderr") == nullptr) FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
 

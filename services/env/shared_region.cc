@@ -85,10 +85,6 @@ std::pair<std::string, OwnedFd> ReadMessage(int connection, size_t most) {
 
 }  // namespace
 
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<SharedRegion> SharedRegion::Create(size_t bytes) {
   OwnedFd fd(memfd_create("flotilla-slots", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (fd.get() < 0) return SystemError("memfd_create");

@@ -10,25 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/base/owned_fd.h"
 
 namespace flotilla {
-
-// A descriptor that is closed when this goes.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  ~OwnedFd();
-  OwnedFd(OwnedFd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Memory that two processes see: a memfd whose size is sealed, so that neither
 // can make the other's access fault.

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_RPC_SERVER_H_
 
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <atomic>
 #include <functional>
@@ -12,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "services/rpc/acceptor.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/credentials.h"
 #include "services/rpc/health_service.h"
@@ -19,9 +21,7 @@
 namespace flotilla {
 
 struct RpcServerOptions {
-  // "host:port" (port 0: any free one; no host: every interface), "unix:path"
-  // or "unix-abstract:name".
-  std::string address;
+  std::string address;  // as Listener::Bind takes it
 
   RpcCredentials credentials;
 
@@ -42,22 +42,23 @@ struct RpcServerOptions {
 };
 
 // A gRPC server as every Flotilla process runs it: bound to its address alone,
-// with reflection and health beside its services.
+// with reflection and health beside its services. Connections that are silent,
+// and many from one host, keep nobody else out (acceptor.h); compressed messages
+// are refused.
 //
 // Thread-safe.
 class RpcServer {
  public:
   // Errors: kInvalidArgument if the address is open to other hosts without TLS,
-  // token or `credentials.insecure`; kUnavailable, kPermissionDenied, ..., with
-  // the remedy, if it cannot be bound.
+  // token or `credentials.insecure`; those of Listener::Bind.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
       const RpcServerOptions& options);
 
   // Shutdown, at once.
   ~RpcServer();
 
-  // Where it listens, with the port it got. Clients on this host can use it if
-  // its host is not 0.0.0.0.
+  // Where it listens: the host as it was given, with the port it got. Clients on
+  // this host can use it if that is not 0.0.0.0.
   const std::string& address() const { return address_; }
 
   // Answers health checks with NOT_SERVING, refuses new calls, asks streams to
@@ -73,7 +74,9 @@ class RpcServer {
   const std::function<void()> on_drain_;
   std::atomic<bool> drained_ = false;
   HealthService health_;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> connections_;
   std::unique_ptr<grpc::Server> server_;  // after what it uses
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 }  // namespace flotilla

@@ -2,14 +2,17 @@
 
 import os
 import pathlib
+import socket
 import subprocess
 import sys
+import time
 
 import grpc
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc, poll  # noqa: E402
+from hostile import SilentFlood  # noqa: E402
 
 CERTS = SOURCE / "deploy" / "certs.sh"
 
@@ -33,11 +36,12 @@ class Place:
         self.coordinator = self.serve("coordinator")
         self.envserver = self.serve("envserver")
 
-    def serve(self, role, name=None):
+    def serve(self, role, name=None, prefix=()):
         name = name or role
         address = self.folder / f"{name}.address"
         files = [f"--tls_cert={name}.pem", f"--tls_key={name}.key", "--tls_ca=ca.pem", "--token_file=token"]
-        process = self.sandbox.serve(f"flotilla-{role}", "--listen=127.0.0.1:0", f"--address_file={address}", *files)
+        words = ["--listen=127.0.0.1:0", f"--address_file={address}", *files]
+        process = self.sandbox.serve(f"flotilla-{role}", *words, prefix=prefix)
         log = self.folder / f"flotilla-{role}.log"
 
         def served():
@@ -194,6 +198,38 @@ def test_health_is_open_to_every_certificate(place):
     assert place.sandbox.run("health").returncode == 2
     unknown = place.sandbox.run("health", place.coordinator, "--service", "none", *flags)
     assert unknown.returncode != 0 and "none" in unknown.stderr, unknown
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_node_that_starts_first_joins_soon_after_the_coordinator_listens(place, tls):
+    """Its certificate names localhost alone: the name that was given is the one that is checked."""
+    make(place.folder, "coordinator,learner", "local", "localhost")
+    files = ["--tls-cert=local.pem", "--tls-key=local.key", "--tls-ca=ca.pem"] if tls else []
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    words = ["cartpole_fast", "--nnodes=2", "--nproc-per-node=1", f"--coordinator={address}", *files]
+    words += ["--token-file=token", "--set", "total_env_steps=200000", "--set", "evaluation.every_updates=0"]
+    name = f"first_{'tls' if tls else 'plain'}"
+    waiting = place.sandbox.train(*words, "--node-rank=1", run_dir=name)
+    waiting.poll(lambda: "waiting for the coordinator" in waiting.output(), "node 1 to wait")
+    time.sleep(4)  # while connecting fails, all of its backoff builds up
+    hosting = place.sandbox.train(*words, "--node-rank=0", run_dir=name)
+    assert hosting.address() == address
+    listens = time.monotonic()
+    waiting.poll(lambda: "(started elsewhere)" in waiting.output(), "node 1 to find it")
+    assert time.monotonic() - listens < 2
+    for job in (hosting, waiting):
+        assert job.process.wait(60) == 0, job.diagnosis()
+
+
+def test_silent_connections_keep_nobody_out(place):
+    make(place.folder, "coordinator", "flooded", "127.0.0.1")
+    address = place.serve("coordinator", "flooded", prefix=("prlimit", "--nofile=1024:1024"))
+    flags = ["--tls-cert=client.pem", "--tls-key=client.key", "--tls-ca=ca.pem", "--token-file=token"]
+    with SilentFlood(address, 1300):
+        assert place.sandbox.run("status", "--coordinator", address, *flags).returncode == 0
+    assert place.sandbox.run("status", "--coordinator", address, *flags).returncode == 0
 
 
 def test_a_whole_run_behind_tls(place):

@@ -99,10 +99,11 @@ class Sandbox:
     def train(self, *words, run_dir="run", **kwargs):
         return Job(self, words, self.folder / run_dir, **kwargs)
 
-    def serve(self, name, *words):
-        """One of the other programs, in the background."""
+    def serve(self, name, *words, prefix=()):
+        """One of the other programs, in the background; `prefix` is put before the command."""
+        command = [*prefix, BIN / name, *map(str, words)]
         with open(self.folder / f"{name}.log", "ab") as log:
-            return subprocess.Popen([BIN / name, *map(str, words)], cwd=self.folder, env=self.env, stdout=log, stderr=log)
+            return subprocess.Popen(command, cwd=self.folder, env=self.env, stdout=log, stderr=log)
 
     def processes(self):
         """Live processes that carry our mark: {pid: command line}."""
@@ -130,12 +131,12 @@ class Sandbox:
 class Job:
     """`flotilla train` in the background."""
 
-    def __init__(self, sandbox, words, run_dir, resume=False):
+    def __init__(self, sandbox, words, run_dir, resume=False, prefix=()):
         self.sandbox = sandbox
         self.run_dir = run_dir
         self._output = open(sandbox.folder / f"{run_dir.name}.out", "ab+")
         self.process = subprocess.Popen(
-            [BIN / "flotilla", "train", *map(str, words), f"--run-dir={run_dir}", "--progress=plain"],
+            [*prefix, BIN / "flotilla", "train", *map(str, words), f"--run-dir={run_dir}", "--progress=plain"],
             cwd=sandbox.folder, env=sandbox.env, stdin=subprocess.DEVNULL,
             stdout=self._output, stderr=subprocess.STDOUT,
         )  # fmt: skip

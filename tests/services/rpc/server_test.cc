@@ -2,8 +2,10 @@
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -66,9 +68,37 @@ TEST(RpcServerTest, ReportsThePortItGot) {
   EXPECT_OK(CheckHealth(server->address(), RpcCredentials()));
 }
 
-TEST(RpcServerTest, LocalhostIsOneAddress) {
+TEST(RpcServerTest, KeepsTheNameItWasGivenAndListensAtAllItMeans) {
   ASSERT_OK_AND_ASSIGN(auto server, RpcServer::Start(On("localhost:0")));
-  EXPECT_THAT(server->address(), StartsWith("127.0.0.1:"));
+  EXPECT_THAT(server->address(), StartsWith("localhost:"));
+  EXPECT_OK(CheckHealth(server->address(), RpcCredentials()));
+  const std::string port = server->address().substr(strlen("localhost"));
+  EXPECT_OK(CheckHealth("127.0.0.1" + port, RpcCredentials()));
+  // Nobody else gets what clients may take for this server.
+  addrinfo* found = nullptr;
+  ASSERT_EQ(getaddrinfo("localhost", nullptr, nullptr, &found), 0);
+  for (const addrinfo* i = found; i != nullptr; i = i->ai_next) {
+    if (i->ai_family != AF_INET6) continue;
+    EXPECT_FALSE(RpcServer::Start(On("[::1]" + port)).ok());
+  }
+  freeaddrinfo(found);
+}
+
+TEST(RpcServerTest, CompressedMessagesAreRefused) {
+  InProcessServer server({});
+  grpc::ClientContext context;
+  context.set_deadline(In(20));
+  context.set_compression_algorithm(GRPC_COMPRESS_GZIP);
+  HealthCheckRequest request;
+  request.set_service(std::string(1 << 20, 'x'));
+  HealthResponse response;
+  // Not our own channel, which would not compress.
+  const auto stub = Health::NewStub(grpc::CreateChannel(
+      server.address(), grpc::InsecureChannelCredentials()));
+  const grpc::Status status = stub->Check(&context, request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED)
+      << status.error_message();
+  EXPECT_OK(CheckHealth(server.Channel()));
 }
 
 TEST(RpcServerTest, BusyPortIsOneClearError) {

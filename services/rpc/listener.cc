@@ -1,0 +1,238 @@
+#include "services/rpc/listener.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "services/base/status_macros.h"
+#include "services/rpc/credentials.h"
+
+namespace flotilla {
+namespace {
+
+constexpr int kSocketType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+// For a free port that is free at all of a name's addresses.
+constexpr int kMostTries = 16;
+
+struct SocketAddress {
+  sockaddr_storage name = {};
+  socklen_t size = 0;
+
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&name); }
+  const sockaddr* get() const {
+    return reinterpret_cast<const sockaddr*>(&name);
+  }
+  bool is_v6() const { return name.ss_family == AF_INET6; }
+  in_port_t* port() {
+    return is_v6() ? &reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
+                   : &reinterpret_cast<sockaddr_in*>(&name)->sin_port;
+  }
+  bool operator==(const SocketAddress& other) const {
+    return size == other.size && std::memcmp(&name, &other.name, size) == 0;
+  }
+};
+
+absl::Status CannotListen(const std::string& address, int error) {
+  const std::string what = absl::StrCat("cannot listen on ", address, ": ");
+  switch (error) {
+    case EADDRINUSE:
+      return absl::UnavailableError(absl::StrCat(
+          what, "something listens there already. Stop it, or choose another ",
+          IsUnixAddress(address) ? "path"
+                                 : "address (port 0 takes any free one)"));
+    case EADDRNOTAVAIL:
+      return absl::InvalidArgumentError(absl::StrCat(
+          what,
+          "this host has no such address. 0.0.0.0 listens on all of its own"));
+    default:
+      return absl::ErrnoToStatus(error,
+                                 absl::StrCat("cannot listen on ", address));
+  }
+}
+
+// What `host` means, with port 0. Empty if it means nothing.
+std::vector<SocketAddress> Resolve(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
+  std::vector<SocketAddress> result;
+  for (const addrinfo* i = found; i != nullptr; i = i->ai_next) {
+    if (i->ai_family != AF_INET && i->ai_family != AF_INET6) continue;
+    SocketAddress address;
+    std::memcpy(&address.name, i->ai_addr, i->ai_addrlen);
+    address.size = i->ai_addrlen;
+    bool known = false;
+    for (const SocketAddress& other : result) known |= other == address;
+    if (!known) result.push_back(address);
+  }
+  freeaddrinfo(found);
+  return result;
+}
+
+// 0, or why not. `both` also takes what comes over IPv4.
+int ListenAt(const SocketAddress& address, bool both, OwnedFd* result) {
+  OwnedFd fd(socket(address.name.ss_family, kSocketType, 0));
+  if (fd.get() < 0) return errno;
+  const int one = 1, v6_only = both ? 0 : 1;
+  // gRPC's own choice for connections with keepalive, inherited by them.
+  const unsigned int user_timeout_ms = 10'000;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms,
+             sizeof(user_timeout_ms));
+  if (address.is_v6()) {
+    setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof(v6_only));
+  }
+  if (bind(fd.get(), address.get(), address.size) != 0 ||
+      listen(fd.get(), SOMAXCONN) != 0) {
+    return errno;
+  }
+  *result = std::move(fd);
+  return 0;
+}
+
+int PortOf(int fd) {
+  SocketAddress address;
+  address.size = sizeof(address.name);
+  if (getsockname(fd, address.get(), &address.size) != 0) return 0;
+  return ntohs(*address.port());
+}
+
+// A path in the file system; "" of an abstract name.
+std::string PathOf(absl::string_view address) {
+  if (!absl::ConsumePrefix(&address, "unix:")) return "";
+  if (absl::StartsWith(address, "//")) address.remove_prefix(2);
+  return std::string(address);
+}
+
+// Removes a socket's file if nobody listens there: else the address would be
+// busy for ever.
+absl::Status ClearStaleSocket(const std::string& address,
+                              const std::string& path,
+                              const SocketAddress& name) {
+  struct stat info;
+  if (lstat(path.c_str(), &info) != 0) return absl::OkStatus();
+  if (!S_ISSOCK(info.st_mode)) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "cannot listen on ", address, ": there is a file that is no socket"));
+  }
+  const OwnedFd fd(socket(AF_UNIX, kSocketType, 0));
+  if (connect(fd.get(), name.get(), name.size) == 0 || errno == EAGAIN) {
+    return CannotListen(address, EADDRINUSE);
+  }
+  unlink(path.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> Listener::Bind(const std::string& address) {
+  if (IsUnixAddress(address)) return BindUnix(address);
+  const size_t colon = address.rfind(':');
+  int port = -1;
+  if (colon == address.npos ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
+      port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on \"", address,
+                     "\": want HOST:PORT (port 0 for any free one), unix:PATH "
+                     "or unix-abstract:NAME"));
+  }
+  return BindPort(address.substr(0, colon), port);
+}
+
+absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
+                                            int given_port) {
+  const std::string shown = given_host.empty() ? "0.0.0.0" : given_host;
+  const std::string given = absl::StrCat(shown, ":", given_port);
+  std::string host = shown;
+  if (absl::StartsWith(host, "[") && absl::EndsWith(host, "]")) {
+    host = host.substr(1, host.size() - 2);
+  }
+  // One socket for every interface, where there is IPv6.
+  const bool every = host == "0.0.0.0" || host == "::";
+  std::vector<SocketAddress> addresses = Resolve(every ? "::" : host);
+  if (addresses.empty() && !every) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot listen on ", given, ": no such host"));
+  }
+  if (every && host == "0.0.0.0") {
+    for (const SocketAddress& v4 : Resolve(host)) addresses.push_back(v4);
+  }
+  for (int tries = 1;; ++tries) {
+    Listener result;
+    int port = given_port, error = EADDRNOTAVAIL;
+    bool taken = false;
+    for (SocketAddress address : addresses) {
+      *address.port() = htons(static_cast<in_port_t>(port));
+      OwnedFd fd;
+      const int failed = ListenAt(address, every, &fd);
+      taken |= failed == EADDRINUSE;
+      if (taken) break;
+      if (failed != 0) {
+        error = failed;
+        continue;
+      }
+      if (port == 0) port = PortOf(fd.get());
+      result.sockets_.push_back(std::move(fd));
+      if (every) break;
+    }
+    if (taken && given_port == 0 && tries < kMostTries) continue;
+    if (taken) return CannotListen(given, EADDRINUSE);
+    if (result.sockets_.empty()) return CannotListen(given, error);
+    result.address_ = absl::StrCat(shown, ":", port);
+    return result;
+  }
+}
+
+absl::StatusOr<Listener> Listener::BindUnix(const std::string& address) {
+  const std::string path = PathOf(address);
+  const bool abstract = absl::StartsWith(address, "unix-abstract:");
+  // An abstract name begins with a zero.
+  const std::string bytes =
+      abstract
+          ? std::string(1, '\0') + address.substr(std::strlen("unix-abstract:"))
+          : path;
+  SocketAddress name;
+  auto* const unix_name = reinterpret_cast<sockaddr_un*>(&name.name);
+  const size_t most = sizeof(unix_name->sun_path) - 1;
+  if (bytes.size() < (abstract ? 2 : 1) || bytes.size() > most) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "cannot listen on ", address, ": the ", abstract ? "name" : "path",
+        " has ", bytes.size(), " bytes, want 1 to ", most));
+  }
+  unix_name->sun_family = AF_UNIX;
+  std::memcpy(unix_name->sun_path, bytes.data(), bytes.size());
+  name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) +
+                                     bytes.size() + (abstract ? 0 : 1));
+  if (!abstract) RETURN_IF_ERROR(ClearStaleSocket(address, path, name));
+  OwnedFd fd(socket(AF_UNIX, kSocketType, 0));
+  if (fd.get() < 0 || bind(fd.get(), name.get(), name.size) != 0) {
+    return CannotListen(address, errno);
+  }
+  Listener result;
+  result.address_ = address;
+  result.file_ = path;
+  if (listen(fd.get(), SOMAXCONN) != 0) return CannotListen(address, errno);
+  result.sockets_.push_back(std::move(fd));
+  return result;
+}
+
+Listener::~Listener() {
+  if (!sockets_.empty() && !file_.empty()) unlink(file_.c_str());
+}
+
+}  // namespace flotilla
