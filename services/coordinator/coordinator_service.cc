@@ -262,11 +262,12 @@ grpc::ServerUnaryReactor* CoordinatorService::KvWait(
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::AwaitKeys(
-    uint64_t generation, const std::vector<std::string>& keys,
-    int64_t timeout_ms, std::function<void(const std::string&)> fill) {
+    uint64_t generation, std::vector<std::string> keys, int64_t timeout_ms,
+    std::function<void(const std::string&)> fill) {
   const std::shared_ptr<ParkedCall> call = ParkedCall::Make();
   const uint64_t waiter = kv_.Wait(
-      generation, keys, SteadyNow() + Capped(timeout_ms, kLongestKeyWait),
+      generation, std::move(keys),
+      SteadyNow() + Capped(timeout_ms, kLongestKeyWait),
       [call, fill = std::move(fill)](const absl::StatusOr<std::string>& value) {
         call->Answer(value.status(), [&] { fill(*value); });
       });

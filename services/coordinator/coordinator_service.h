@@ -119,8 +119,8 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   absl::Time Now() override;
 
   grpc::ServerUnaryReactor* AwaitKeys(
-      uint64_t generation, const std::vector<std::string>& keys,
-      int64_t timeout_ms, std::function<void(const std::string&)> fill);
+      uint64_t generation, std::vector<std::string> keys, int64_t timeout_ms,
+      std::function<void(const std::string&)> fill);
 
   // The one thread.
   void Wake();

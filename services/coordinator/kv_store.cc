@@ -110,21 +110,30 @@ absl::StatusOr<int64_t> KvStore::Count(uint64_t generation) const {
   return static_cast<int64_t>(found->second.values.size());
 }
 
-uint64_t KvStore::Wait(uint64_t generation,
-                       const std::vector<std::string>& keys,
+uint64_t KvStore::Wait(uint64_t generation, std::vector<std::string> keys,
                        absl::Time deadline, Done done) {
+  size_t bytes = 0;
+  for (const std::string& key : keys) bytes += CostOf(key, "");
   Calls calls;
   uint64_t number;
   {
     MutexLock lock(&mu_);
     number = next_waiter_++;
-    const auto waiter = waiters_
-                            .emplace(number, Waiter{number, generation, keys, 0,
-                                                    deadline, std::move(done)})
-                            .first;
+    const auto waiter =
+        waiters_
+            .emplace(number, Waiter{number, generation, std::move(keys), bytes,
+                                    0, deadline, std::move(done)})
+            .first;
+    waiting_bytes_ += bytes;
     absl::Status status = CheckOpen(generation);
-    for (const std::string& key : keys) {
+    for (const std::string& key : waiter->second.keys) {
       if (status.ok()) status = CheckKey(key);
+    }
+    if (status.ok() && waiting_bytes_ > kMaxWaitingBytes) {
+      status = absl::ResourceExhaustedError(absl::StrCat(
+          waiter->second.keys.size(), " keys of ", bytes,
+          " bytes are too many to wait for: others wait for ",
+          waiting_bytes_ - bytes, " of ", kMaxWaitingBytes, " bytes"));
     }
     if (status.ok() && waiters_.size() > kMaxWaiters) {
       status = absl::ResourceExhaustedError(
@@ -145,7 +154,7 @@ bool KvStore::Cancel(uint64_t waiter) {
   const auto found = waiters_.find(waiter);
   if (found == waiters_.end()) return false;
   Unlist(found->second);
-  waiters_.erase(found);
+  Erase(found);
   return true;
 }
 
@@ -279,6 +288,11 @@ void KvStore::End(std::map<uint64_t, Waiter>::iterator waiter,
                   absl::StatusOr<std::string> result, Calls* calls) {
   calls->push_back([done = std::move(waiter->second.done),
                     result = std::move(result)] { done(result); });
+  Erase(waiter);
+}
+
+void KvStore::Erase(std::map<uint64_t, Waiter>::iterator waiter) {
+  waiting_bytes_ -= waiter->second.bytes;
   waiters_.erase(waiter);
 }
 

@@ -33,6 +33,7 @@ class KvStore {
   static constexpr size_t kMaxValueBytes = 1 << 20;
   static constexpr size_t kMaxTotalBytes = 64 << 20;
   static constexpr size_t kMaxWaiters = 100'000;
+  static constexpr size_t kMaxWaitingBytes = 64 << 20;  // of all waits' keys
 
   // Errors of all calls: kAborted if `generation` is fenced; kInvalidArgument
   // or kResourceExhausted if a key or value is too large, or the store is full.
@@ -62,8 +63,9 @@ class KvStore {
   // Ends with kDeadlineExceeded, naming the first key that is missing, when
   // Expire passes `deadline`, and with kAborted when the generation is fenced.
   // Returns a number for Cancel.
+  // Errors: kResourceExhausted if too many wait, or for too many keys.
   using Done = std::function<void(absl::StatusOr<std::string>)>;
-  uint64_t Wait(uint64_t generation, const std::vector<std::string>& keys,
+  uint64_t Wait(uint64_t generation, std::vector<std::string> keys,
                 absl::Time deadline, Done done);
 
   // Forgets a waiter without calling it back; false if it has been called.
@@ -83,6 +85,7 @@ class KvStore {
     uint64_t number;
     uint64_t generation;
     std::vector<std::string> keys;
+    size_t bytes;    // what they take
     size_t missing;  // keys before it are there
     absl::Time deadline;
     Done done;
@@ -111,6 +114,8 @@ class KvStore {
   void End(std::map<uint64_t, Waiter>::iterator waiter,
            absl::StatusOr<std::string> result, Calls* calls)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Erase(std::map<uint64_t, Waiter>::iterator waiter)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Unlist(const Waiter& waiter) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   mutable Mutex mu_;
@@ -118,6 +123,7 @@ class KvStore {
   std::map<uint64_t, Waiter> waiters_ ABSL_GUARDED_BY(mu_);  // by number
   uint64_t next_waiter_ ABSL_GUARDED_BY(mu_) = 1;
   size_t total_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t waiting_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t fenced_ ABSL_GUARDED_BY(mu_) = 0;
   std::string fence_reason_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,5 +1,7 @@
 #include "services/coordinator/limits.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 
@@ -8,9 +10,10 @@ namespace {
 
 constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxWordsBytes = 1024;
-constexpr size_t kMaxMemberBytes = 16 << 10;
+constexpr size_t kMaxNameBytes = 256;
+constexpr size_t kMaxMemberBytes = 2 << 10;
 constexpr size_t kMaxEvaluationBytes = 64 << 10;
-constexpr size_t kMaxEnvWorkerBytes = 4 << 10;
+constexpr size_t kMaxEnvWorkerBytes = 1 << 10;
 constexpr int64_t kMaxRestarts = 1'000'000'000;
 
 absl::Status CheckRestarts(const std::string& field, int64_t restarts) {
@@ -39,6 +42,19 @@ absl::Status CheckMember(const v1::Member& member) {
   }
   RETURN_IF_ERROR(
       CheckRestarts(absl::StrCat(id, ": member.restarts"), member.restarts()));
+  const std::pair<const char*, const std::string*> names[] = {
+      {"address", &member.address()},
+      {"host", &member.host()},
+      {"device", &member.device()},
+      {"version", &member.version()},
+      {"config_digest", &member.config_digest()},
+      {"run_id", &member.run_id()}};
+  for (const auto& [field, name] : names) {
+    if (name->size() <= kMaxNameBytes) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member.", field, " has ", name->size(),
+                     " bytes, want at most ", kMaxNameBytes));
+  }
   if (member.ByteSizeLong() > kMaxMemberBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat(id, ": member has ", member.ByteSizeLong(),

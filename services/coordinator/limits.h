@@ -13,6 +13,10 @@ namespace flotilla {
 
 constexpr size_t kMaxMembers = 100'000;
 constexpr size_t kMaxEnvWorkers = 10'000;  // of one learner
+// What all members together may say of themselves: GetStatus repeats it, in one
+// message of 64 MiB at most. The last quarter is for registering.
+constexpr size_t kMaxSaidBytes = 48 << 20;
+constexpr size_t kMaxReportedBytes = kMaxSaidBytes / 4 * 3;
 
 // Words for people, cut to 1 KiB.
 std::string Shortened(const std::string& words);

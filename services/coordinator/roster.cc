@@ -89,6 +89,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     }
     if (seat->health != Health::kLeft) ++learner_restarts_[member.id()];
     retired_env_restarts_ += seat->last.env_worker_restarts();
+    said_ -= seat->said;
     *seat = Seat();
     Welcome(member, seat);
   } else {
@@ -111,6 +112,13 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
   if (seat == nullptr && seats_.size() >= kMaxMembers) {
     return absl::ResourceExhaustedError(
         absl::StrCat("there are ", seats_.size(), " members already"));
+  }
+  const size_t said = said_ - (seat == nullptr ? 0 : seat->said);
+  if (said + member.ByteSizeLong() > kMaxSaidBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(id, ": member has ", member.ByteSizeLong(), " bytes; the ",
+                     seats_.size(), " others say ", said, " of ", kMaxSaidBytes,
+                     " bytes already"));
   }
   if (seat != nullptr && member.incarnation() < seat->member.incarnation()) {
     return absl::AlreadyExistsError(
@@ -182,6 +190,7 @@ void Roster::Welcome(const v1::Member& member, Seat* seat) {
   seat->suspect = false;
   seat->awaited = false;
   seat->last_beat = now_;
+  Weigh(seat);
   if (member.role() == v1::LEARNER) {
     int64_t& restarts = learner_restarts_[member.id()];
     restarts = std::max(restarts, member.restarts());
@@ -214,8 +223,17 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   TakeEnvWorkers(heartbeat, seat);
   seat->last = heartbeat;
   seat->last.clear_env_worker();
+  seat->last.DiscardUnknownFields();
   seat->last.set_waits_for(Shortened(heartbeat.waits_for()));
   seat->last.set_trouble(Shortened(heartbeat.trouble()));
+  Weigh(seat);
+  if (said_ > kMaxReportedBytes) {  // numbers only
+    seat->env_workers.clear();
+    seat->last.clear_waits_for();
+    seat->last.clear_trouble();
+    seat->last.clear_started_over();
+    Weigh(seat);
+  }
   if (seat->member.role() == v1::LEARNER) {
     Adopt(heartbeat.generation(), seat);
   }
@@ -240,6 +258,15 @@ void Roster::TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat) {
       ++status_version_;
     }
   }
+}
+
+void Roster::Weigh(Seat* seat) {
+  size_t said = seat->member.ByteSizeLong() + seat->last.ByteSizeLong();
+  for (const auto& [id, worker] : seat->env_workers) {
+    said += worker.ByteSizeLong();
+  }
+  said_ += said - seat->said;
+  seat->said = said;
 }
 
 void Roster::SessionBroken(const std::string& id, uint64_t incarnation) {
@@ -336,6 +363,7 @@ void Roster::Forget() {
     if (gone && !has_place) {
       retired_env_restarts_ += seat.last.env_worker_restarts();
       ForgetRestarts(it->first);
+      said_ -= seat.said;
       it = seats_.erase(it);
       ++status_version_;
     } else {

@@ -157,6 +157,7 @@ class Roster {
     v1::Heartbeat last;    // without env_worker
     absl::Time last_beat;
     std::map<std::string, v1::EnvServerStatus> env_workers;
+    size_t said = 0;           // bytes of member, last and env_workers
     std::optional<Wish> wish;  // learners
     std::string lessee;        // env servers: who plays it
     bool awaited = false;      // restored, and not heard of since
@@ -182,6 +183,7 @@ class Roster {
   void ForgetRestarts(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Weigh(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NameOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RegisterResponse Response() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Command MakeCommand() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -227,6 +229,7 @@ class Roster {
 
   mutable Mutex mu_;
   std::map<std::string, Seat> seats_ ABSL_GUARDED_BY(mu_);  // by member id
+  size_t said_ ABSL_GUARDED_BY(mu_) = 0;  // bytes, by all seats
   std::string run_id_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t command_version_ ABSL_GUARDED_BY(mu_) = 1;

@@ -241,6 +241,31 @@ TEST_F(KvStoreTest, TotalHasALimitThatDeletingAndFencingFreeUp) {
   for (int i = 0; i < 63; ++i) ASSERT_OK(store_.Set(2, absl::StrCat(i), value));
 }
 
+TEST_F(KvStoreTest, WhatAllWaitForHasALimitThatEndingWaitsFreeUp) {
+  const std::vector<std::string> megabyte(1024, std::string(960, 'k'));
+  std::vector<Result> results(100);
+  for (Result& result : results) Wait(1, megabyte, &result);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const bool waits = i < KvStore::kMaxWaitingBytes >> 20;
+    ASSERT_EQ(results[i].value.has_value(), !waits) << i;
+    if (waits) continue;
+    EXPECT_THAT(*results[i].value, StatusIs(StatusCode::kResourceExhausted,
+                                            HasSubstr("too many to wait for")));
+  }
+  Result again;
+  EXPECT_TRUE(store_.Cancel(results[0].number));
+  Wait(1, megabyte, &again);
+  EXPECT_FALSE(again.value.has_value());
+  store_.Expire(clock_.Advance(absl::Hours(1)));
+  std::vector<Result> others(64);
+  for (Result& result : others) Wait(2, megabyte, &result);
+  EXPECT_FALSE(others.back().value.has_value());
+  store_.Fence(2, "over");
+  Result last;
+  Wait(3, megabyte, &last);
+  EXPECT_FALSE(last.value.has_value());
+}
+
 TEST_F(KvStoreTest, CancelledWaiterIsNotCalled) {
   Result result;
   Wait(1, {"key"}, &result);

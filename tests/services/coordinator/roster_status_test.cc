@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/coordinator/roster.h"
@@ -11,6 +12,8 @@
 namespace flotilla {
 namespace {
 
+using ::absl::StatusCode;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // ---- Status
@@ -110,6 +113,75 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   EXPECT_EQ(env.state(), "playing");
   EXPECT_EQ(env.restarts(), 4);
   EXPECT_EQ(env.pid(), 9);
+}
+
+TEST_F(RosterTest, WhatMembersSayHasALimitByField) {
+  Make(2);
+  using Set = void (*)(v1::Member*, const std::string&);
+  const std::pair<const char*, Set> fields[] = {
+      {"address", [](v1::Member* m, const auto& s) { m->set_address(s); }},
+      {"host", [](v1::Member* m, const auto& s) { m->set_host(s); }},
+      {"device", [](v1::Member* m, const auto& s) { m->set_device(s); }},
+      {"version", [](v1::Member* m, const auto& s) { m->set_version(s); }},
+      {"config_digest",
+       [](v1::Member* m, const auto& s) { m->set_config_digest(s); }},
+      {"run_id", [](v1::Member* m, const auto& s) { m->set_run_id(s); }}};
+  for (const auto& [name, set] : fields) {
+    v1::Member member = Learner(0);
+    set(&member, std::string(257, 'x'));
+    EXPECT_THAT(Register(member),
+                StatusIs(StatusCode::kInvalidArgument,
+                         AllOf(HasSubstr(name), HasSubstr("257 bytes"))));
+  }
+}
+
+// Whatever members say, people can be told.
+TEST_F(RosterTest, StatusFitsIntoAMessage) {
+  constexpr size_t kMessage = 64 << 20;
+  Make(2);
+  v1::Member member = EnvServer("far", 0);
+  for (std::string* text :
+       {member.mutable_address(), member.mutable_host(),
+        member.mutable_device(), member.mutable_version()}) {
+    *text = std::string(256, 'x');
+  }
+  absl::Status status;
+  int members = 0;
+  for (; members < 100'000 && status.ok(); ++members) {
+    member.set_id(absl::StrCat("env/far/", members));
+    status = Register(member);
+  }
+  EXPECT_GT(members, 7'000);
+  EXPECT_THAT(status, StatusIs(StatusCode::kResourceExhausted));
+  EXPECT_LT(roster_->GetStatus(clock_.Now()).ByteSizeLong(), kMessage);
+}
+
+TEST_F(RosterTest, ManyFatHeartbeatsLeaveWordsOutAndRoomForMembers) {
+  constexpr size_t kMessage = 64 << 20;
+  Make(1, 100'000);
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_OK(Register(Learner(i)));
+    v1::Heartbeat beat;
+    beat.set_member_id(Learner(i).id());
+    beat.set_incarnation(1);
+    beat.set_update(7);
+    beat.set_trouble(std::string(1024, 'x'));
+    for (int j = 0; j < 2000; ++j) {
+      v1::EnvServerStatus* worker = beat.add_env_worker();
+      worker->set_id(absl::StrCat(j));
+      worker->set_host(std::string(1000, 'x'));
+    }
+    ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  }
+  const v1::Status status = roster_->GetStatus(clock_.Now());
+  EXPECT_LT(status.ByteSizeLong(), kMessage);
+  EXPECT_EQ(status.learner(0).env_worker_size(), 2000);
+  EXPECT_EQ(status.learner(99).env_worker_size(), 0);
+  EXPECT_EQ(status.learner(99).update(), 7);
+  // Those who go give back what they took.
+  Pass(absl::Minutes(2), {Learner(99)});
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_size(), 1);
+  for (int i = 0; i < 100; ++i) ASSERT_OK(Register(Learner(i, 2)));
 }
 
 TEST_F(RosterTest, StatusSaysWhoKeepsTheOthersWaiting) {
