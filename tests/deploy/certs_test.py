@@ -209,7 +209,7 @@ def test_a_node_that_starts_first_joins_soon_after_the_coordinator_listens(place
         free.bind(("127.0.0.1", 0))
         address = f"localhost:{free.getsockname()[1]}"
     words = ["cartpole_fast", "--nnodes=2", "--nproc-per-node=1", f"--coordinator={address}", *files]
-    words += ["--token-file=token", "--set", "total_env_steps=200000", "--set", "evaluation.every_updates=0"]
+    words += ["--token-file=token", "--set", "total_env_steps=200000", "--set", "evaluation.stop_return=1000000"]
     name = f"first_{'tls' if tls else 'plain'}"
     waiting = place.sandbox.train(*words, "--node-rank=1", run_dir=name)
     waiting.poll(lambda: "waiting for the coordinator" in waiting.output(), "node 1 to wait")
