@@ -110,16 +110,25 @@ EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
   return options;
 }
 
+static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
+                                          const EnvWorkerOptions& options,
+                                          const Spaces& spaces) {
+  EnvWorkerOptions workers = EvaluationWorkers(config);
+  workers.learner_id = options.learner_id;
+  workers.log_folder = options.log_folder;
+  workers.credentials = options.credentials;
+  workers.threads = options.threads;
+  return [workers, spaces, evaluation = config.evaluation()](
+             Policy* policy, const Normalizer& normalizer, uint64_t round,
+             std::stop_token stop) {
+    return Evaluate(workers, spaces, policy, normalizer, evaluation.episodes(),
+                    evaluation.greedy(), round, stop);
+  };
+}
+
 Evaluator::Evaluator(const v1::RunConfig& config,
                      const EnvWorkerOptions& options, const Spaces& spaces)
-    : config_(config.evaluation()),
-      options_(EvaluationWorkers(config)),
-      spaces_(spaces) {
-  options_.learner_id = options.learner_id;
-  options_.log_folder = options.log_folder;
-  options_.credentials = options.credentials;
-  options_.threads = options.threads;
-}
+    : Evaluator(config.evaluation(), PlayOnWorkers(config, options, spaces)) {}
 
 Evaluator::~Evaluator() {
   stop_.request_stop();
@@ -134,10 +143,9 @@ void Evaluator::Begin(std::unique_ptr<Policy> policy,
       [this, policy = std::shared_ptr<Policy>(std::move(policy)),
        normalizer = normalizer.ForEvaluation(), round, update,
        global_step]() -> absl::StatusOr<v1::Evaluation> {
-        ASSIGN_OR_RETURN(const std::vector<EvaluatedEpisode> episodes,
-                         Evaluate(options_, spaces_, policy.get(), normalizer,
-                                  config_.episodes(), config_.greedy(), round,
-                                  stop_.get_token()));
+        ASSIGN_OR_RETURN(
+            const std::vector<EvaluatedEpisode> episodes,
+            play_(policy.get(), normalizer, round, stop_.get_token()));
         v1::Evaluation e = Summarize(episodes);
         e.set_round(round);
         e.set_update(update);

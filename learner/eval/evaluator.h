@@ -2,12 +2,14 @@
 #define FLOTILLA_LEARNER_EVAL_EVALUATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -49,9 +51,16 @@ v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes);
 // Not thread-safe: the trainer of rank 0 owns it.
 class Evaluator {
  public:
+  // How a frozen policy is played in round `round`: see Evaluate.
+  using PlayRound = std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(
+      Policy* policy, const Normalizer& normalizer, uint64_t round,
+      std::stop_token stop)>;
+
   // `options` are the training workers'; see EvaluationWorkers.
   Evaluator(const v1::RunConfig& config, const EnvWorkerOptions& options,
             const Spaces& spaces);
+  Evaluator(const v1::EvaluationConfig& config, PlayRound play)
+      : config_(config), play_(std::move(play)) {}
   // Cancels what runs and waits for it.
   ~Evaluator();
 
@@ -69,8 +78,7 @@ class Evaluator {
 
  private:
   const v1::EvaluationConfig config_;
-  EnvWorkerOptions options_;
-  const Spaces spaces_;
+  const PlayRound play_;  // called on the round's thread
   std::stop_source stop_;
   std::future<absl::StatusOr<v1::Evaluation>> running_;
 };

@@ -42,6 +42,11 @@ Agreement::Sum Agreement::AddSum(absl::string_view name, double mine) {
   return {at};
 }
 
+Agreement::Sum Agreement::AddFrom(int source, absl::string_view name,
+                                  double mine) {
+  return AddSum(name, rank_ == source ? mine : 0);
+}
+
 Agreement::Mean Agreement::AddMean(absl::string_view name, double mine) {
   const size_t at = Extend("mean", name, 1);
   values_[at] = mine;

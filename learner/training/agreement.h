@@ -50,6 +50,8 @@ class Agreement {
   };
 
   Sum AddSum(absl::string_view name, double mine);
+  // What rank `source` alone knows; the others' `mine` is left out.
+  Sum AddFrom(int source, absl::string_view name, double mine);
   Mean AddMean(absl::string_view name, double mine);
   Vote AddVote(absl::string_view name, bool mine);
   Sums AddSums(absl::string_view name, std::span<const double> mine);

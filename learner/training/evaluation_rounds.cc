@@ -1,43 +1,93 @@
 #include "learner/training/evaluation_rounds.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "learner/torch.h"
 
 namespace flotilla {
+namespace {
 
-EvaluationRounds::EvaluationRounds(const v1::RunConfig& config,
-                                   const EnvWorkerOptions& workers,
-                                   const Spaces& spaces,
-                                   CoordinatorClient* coordinator,
+constexpr int kAttempts = 3;
+
+}  // namespace
+
+EvaluationRounds::EvaluationRounds(const LoopParts& parts,
+                                   std::unique_ptr<Evaluator> evaluator,
                                    Recorder* recorder)
-    : coordinator_(coordinator),
-      recorder_(recorder),
-      evaluator_(config, workers, spaces) {}
+    : parts_(parts), recorder_(recorder), evaluator_(std::move(evaluator)) {}
 
-void EvaluationRounds::Begin(Algorithm* algorithm, Normalizer* normalizer,
-                             Progress* progress) {
-  TakeSnapshot(LiveState(algorithm, normalizer), *progress, &evaluated_);
-  evaluator_.Begin(algorithm->Freeze(), *normalizer,
-                   ++progress->evaluation_round, progress->update,
-                   progress->global_step);
+void EvaluationRounds::Begin(Progress* progress) {
+  // A rank 0 that was replaced may have counted further: older rounds would be
+  // ignored.
+  progress->evaluation_round =
+      std::max(progress->evaluation_round,
+               parts_.coordinator->Latest().evaluation().round()) +
+      1;
+  TakeSnapshot(parts_.Live(), *progress, &evaluated_);
+  evaluator_->Begin(parts_.algorithm->Freeze(), *parts_.normalizer,
+                    progress->evaluation_round, progress->update,
+                    progress->global_step);
+}
+
+// Later than what is learnt by then: its weights take their place for a moment.
+void EvaluationRounds::BeginWith(Snapshot evaluated) {
+  evaluated_ = std::move(evaluated);
+  const Progress& at = evaluated_.progress;
+  Progress ignored;
+  Snapshot now;
+  TakeSnapshot(parts_.Live(), Progress(), &now);
+  RestoreSnapshot(evaluated_, parts_.Live(), &ignored);
+  evaluator_->Begin(parts_.algorithm->Freeze(), *parts_.normalizer,
+                    at.evaluation_round, at.update, at.global_step);
+  RestoreSnapshot(now, parts_.Live(), &ignored);
 }
 
 void EvaluationRounds::Take(Progress* progress) {
-  const auto finished = evaluator_.Take();
-  if (!finished.has_value()) return;
-  if (!finished->ok()) {
-    LOG(ERROR) << "an evaluation failed and was skipped: "
-               << finished->status().message();
-    return;
+  const absl::Status taken = TakeFinished(progress);
+  LOG_IF(ERROR, !taken.ok())
+      << "an evaluation failed and was skipped: " << taken.message();
+}
+
+absl::Status EvaluationRounds::Play(const std::deque<Snapshot>& due,
+                                    int64_t decided, Progress* progress) {
+  const absl::Status taken = TakeFinished(progress);
+  if (!taken.ok() && ++failures_ >= kAttempts) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "the evaluation of update ", evaluated_.progress.update, " has failed ",
+        failures_, " times, and its verdict may end the run: ", taken.message(),
+        ". With --set evaluation.stop_at_once=true a run goes on without"));
   }
+  LOG_IF(WARNING, !taken.ok())
+      << "an evaluation failed and is played again: " << taken.message();
+  if (busy()) return absl::OkStatus();
+  // The coordinator may be away: what it has not heard of is decided too.
+  if (last_.has_value()) {
+    if (last_->stop()) return absl::OkStatus();
+    decided = std::max(decided, last_->round());
+  }
+  for (const Snapshot& snapshot : due) {
+    if (snapshot.progress.evaluation_round <= decided) continue;
+    BeginWith(snapshot);
+    break;
+  }
+  return absl::OkStatus();
+}
+
+// Errors: the evaluation's.
+absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
+  const auto finished = evaluator_->Take();
+  if (!finished.has_value()) return absl::OkStatus();
+  if (!finished->ok()) return finished->status();
+  failures_ = 0;
   last_ = **finished;
   LOG(INFO) << "evaluation of update " << last_->update() << ": mean "
             << last_->mean_return() << " over " << last_->episodes()
             << " episodes";
-  coordinator_->ReportEvaluation(*last_).IgnoreError();
+  parts_.coordinator->ReportEvaluation(*last_).IgnoreError();
   std::vector<Metric> metrics = {
       {"eval/mean_return", last_->mean_return()},
       {"eval/mean_length", last_->mean_length()},
@@ -52,11 +102,12 @@ void EvaluationRounds::Take(Progress* progress) {
     recorder_->Save(std::move(evaluated_), /*best=*/true);
   }
   evaluated_ = Snapshot();
+  return absl::OkStatus();
 }
 
 void EvaluationRounds::Await(Progress* progress, std::stop_token stop) {
   while (busy() && !stop.stop_requested()) {
-    evaluator_.WaitFor(absl::Milliseconds(20));
+    evaluator_->WaitFor(absl::Milliseconds(20));
     Take(progress);
   }
 }

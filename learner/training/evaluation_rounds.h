@@ -1,17 +1,18 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
 #define FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 
-#include "flotilla/v1/config.pb.h"
+#include "absl/status/status.h"
 #include "flotilla/v1/coordinator.pb.h"
-#include "learner/algo/algorithm.h"
 #include "learner/eval/evaluator.h"
+#include "learner/training/loop_parts.h"
 #include "learner/training/recorder.h"
 #include "learner/training/run_state.h"
-#include "services/coordinator/coordinator_client.h"
 
 namespace flotilla {
 
@@ -22,20 +23,25 @@ namespace flotilla {
 // Not thread-safe. All that is borrowed has to outlive it.
 class EvaluationRounds {
  public:
-  // `workers` are the training workers'; see EvaluationWorkers.
-  EvaluationRounds(const v1::RunConfig& config, const EnvWorkerOptions& workers,
-                   const Spaces& spaces, CoordinatorClient* coordinator,
+  EvaluationRounds(const LoopParts& parts, std::unique_ptr<Evaluator> evaluator,
                    Recorder* recorder);
 
-  bool busy() const { return evaluator_.busy(); }
+  bool busy() const { return evaluator_->busy(); }
 
   // Begins a round with what has been learnt so far, and counts it. Never
   // blocks for it. Not while busy.
-  void Begin(Algorithm* algorithm, Normalizer* normalizer, Progress* progress);
+  void Begin(Progress* progress);
 
   // Takes in the round that has finished, if one has. Never blocks. A round
   // that failed is logged and skipped.
   void Take(Progress* progress);
+
+  // For runs that wait for their verdicts: takes in what has finished, and
+  // begins the oldest of what is `due` and comes after round `decided`. Never
+  // blocks for it. One that failed is played again.
+  // Errors: kResourceExhausted when one has failed too often in a row.
+  absl::Status Play(const std::deque<Snapshot>& due, int64_t decided,
+                    Progress* progress);
 
   // Blocks until the one that runs has been taken in, or `stop`.
   void Await(Progress* progress, std::stop_token stop);
@@ -44,11 +50,15 @@ class EvaluationRounds {
   const std::optional<v1::Evaluation>& last() const { return last_; }
 
  private:
-  CoordinatorClient* const coordinator_;
+  absl::Status TakeFinished(Progress* progress);
+  void BeginWith(Snapshot evaluated);
+
+  const LoopParts parts_;
   Recorder* const recorder_;
-  Evaluator evaluator_;
+  const std::unique_ptr<Evaluator> evaluator_;
   std::optional<v1::Evaluation> last_;
   Snapshot evaluated_;  // what the round that runs is an evaluation of
+  int failures_ = 0;    // in a row
 };
 
 }  // namespace flotilla

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -17,6 +20,37 @@ double SecondsSince(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// A digest of each rank's parameters, in halves that a double keeps whole.
+class DigestCheck {
+ public:
+  DigestCheck(uint64_t mine, Agreement* agreement)
+      : high_(agreement->AddPerRank("digest_high", mine >> 32)),
+        low_(agreement->AddPerRank("digest_low", mine & 0xffffffff)) {}
+
+  // Errors: kInternal, naming the ranks, if they are not all the same.
+  absl::Status Result(const Agreement& agreement, int64_t update) const {
+    std::map<std::pair<double, double>, std::vector<int>> ranks;
+    for (int rank = 0; rank < agreement.world_size(); ++rank) {
+      ranks[{agreement[high_][rank], agreement[low_][rank]}].push_back(rank);
+    }
+    if (ranks.size() == 1) return absl::OkStatus();
+    std::vector<std::string> groups;
+    for (const auto& [digest, alike] : ranks) {
+      groups.push_back(absl::StrCat(alike.size() > 1 ? "ranks " : "rank ",
+                                    absl::StrJoin(alike, ", ")));
+    }
+    return absl::InternalError(absl::StrCat(
+        "after update ", update, " the parameters differ between ",
+        absl::StrJoin(groups, " and "),
+        ", which have been the same until now (they are compared every "
+        "distributed.digest_every_updates): a fault of memory, of a GPU or of "
+        "this program. Resume from the last checkpoint"));
+  }
+
+ private:
+  const Agreement::PerRank high_, low_;
+};
+
 }  // namespace
 
 bool NothingIsLeft(const v1::RunConfig& config, const Progress& progress) {
@@ -24,11 +58,15 @@ bool NothingIsLeft(const v1::RunConfig& config, const Progress& progress) {
 }
 
 Iteration::Iteration(const LoopParts& parts, RunClock* clock,
-                     RunMetrics* metrics, PhaseReporter* phases)
+                     RunMetrics* metrics, PhaseReporter* phases,
+                     const Verdicts* verdicts,
+                     std::function<absl::Status()> play)
     : parts_(parts),
       clock_(clock),
       metrics_(metrics),
       phases_(phases),
+      verdicts_(verdicts),
+      play_(std::move(play)),
       stragglers_(parts.config, parts.coordinator) {}
 
 absl::StatusOr<Iteration::Result> Iteration::Run(
@@ -48,8 +86,18 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   ASSIGN_OR_RETURN(const std::vector<Metric> learnt,
                    Learn(experience, assignment, collective, *progress));
 
+  const double update_seconds = SecondsSince(began);
+  const int64_t number = progress->update + 1;
+  RETURN_IF_ERROR(verdicts_->Await(
+      number, parts_.coordinator->Fence(assignment.generation()),
+      [&](int64_t evaluated) {
+        phases_->Enter(v1::EVALUATING, progress->update,
+                       absl::StrCat("the evaluation of update ", evaluated));
+      },
+      play_));
+
   Agreement agreement(assignment.rank(), assignment.world_size());
-  const StopVotes votes(LookForSigns(assignment), &agreement);
+  const StopVotes votes(LookForSigns(assignment, number), &agreement);
   const EnvCounts counts = parts_.env_counts();
   const auto env_steps = agreement.AddSum("env_steps", experience.env_steps);
   const auto episodes =
@@ -57,17 +105,31 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   const auto env_restarts =
       agreement.AddSum("env_restarts", counts.restarts - counted_.restarts);
   const auto noted = agreement.AddSums("normalizer", experience.noted);
-  metrics_->Add(experience, learnt, SecondsSince(began), &agreement);
+  // Rank 0 counts these: whoever takes its place goes on from there.
+  const auto round =
+      agreement.AddFrom(0, "evaluation_round", progress->evaluation_round);
+  const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
+  metrics_->Add(experience, learnt, update_seconds, &agreement);
+  std::optional<DigestCheck> digests;
+  const int64_t digest_every =
+      parts_.config.distributed().digest_every_updates();
+  if (assignment.world_size() > 1 && digest_every > 0 &&
+      number % digest_every == 0) {
+    digests.emplace(WeightsDigest(parts_.Live()), &agreement);
+  }
   phases_->Enter(v1::COLLECTIVE, progress->update, "the other ranks");
   RETURN_IF_ERROR(agreement.Reduce(collective));
+  if (digests) RETURN_IF_ERROR(digests->Result(agreement, number));
 
   // From here on nothing fails.
-  ++progress->update;
+  progress->update = number;
   progress->global_step += static_cast<int64_t>(agreement[env_steps]);
   progress->episodes += static_cast<int64_t>(agreement[episodes]);
   progress->env_restarts += static_cast<int64_t>(agreement[env_restarts]);
   progress->env_incarnation =
       std::max(progress->env_incarnation, counts.last_incarnation);
+  progress->evaluation_round = static_cast<int64_t>(agreement[round]);
+  progress->best_return = agreement[best];
   progress->wall_seconds = clock_->Seconds();
   counted_ = counts;
   parts_.normalizer->Add(agreement[noted]);
@@ -103,10 +165,11 @@ absl::StatusOr<std::vector<Metric>> Iteration::Learn(
   return learnt;
 }
 
-StopSigns Iteration::LookForSigns(const v1::Assignment& assignment) const {
+StopSigns Iteration::LookForSigns(const v1::Assignment& assignment,
+                                  int64_t update) const {
   const v1::Command command = parts_.coordinator->Latest();
   const int signal = parts_.first_signal();
-  return {.solved = command.evaluation().stop(),
+  return {.solved = verdicts_->EndTheRun(update),
           .told_to_stop = command.stop() || assignment.stopping(),
           .preempted = signal == SIGTERM || signal == SIGUSR1,
           .interrupted = signal == SIGINT};

@@ -1,9 +1,12 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_ITERATION_H_
 #define FLOTILLA_LEARNER_TRAINING_ITERATION_H_
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/collective/collective.h"
@@ -15,13 +18,15 @@
 #include "learner/training/run_outcome.h"
 #include "learner/training/run_state.h"
 #include "learner/training/stragglers.h"
+#include "learner/training/verdicts.h"
 #include "services/base/metrics.h"
 
 namespace flotilla {
 
 // One update, on one rank:
 //
-//   take a rollout -> algorithm.Update -> agree with the others -> commit
+//   take a rollout -> algorithm.Update -> wait for a verdict, if one acts now
+//     -> agree with the others -> commit
 //
 // Not thread-safe: the training loop owns it.
 class Iteration {
@@ -32,19 +37,23 @@ class Iteration {
     std::optional<RunOutcome> outcome;  // why all ranks stop, if they do
   };
 
-  // All but `parts` is borrowed.
+  // All but `parts` is borrowed. `play`: what rank 0 does while verdicts are
+  // awaited; see Verdicts::Await.
   Iteration(const LoopParts& parts, RunClock* clock, RunMetrics* metrics,
-            PhaseReporter* phases);
+            PhaseReporter* phases, const Verdicts* verdicts,
+            std::function<absl::Status()> play);
 
   // Makes one update in the generation of `assignment`. All of it commits, into
   // `progress`, or none; weights are then undefined, and to be restored.
-  // Errors: those of the rollouts, the collective and the agreement; kInternal,
-  // naming update and rank, if the loss is not finite.
+  // Errors: those of the rollouts, the collective, the agreement and the
+  // verdicts; kInternal, naming update and rank, if the loss is not finite, or
+  // if ranks have different parameters (distributed.digest_every_updates).
   absl::StatusOr<Result> Run(const v1::Assignment& assignment,
                              Collective* collective, Progress* progress);
 
-  // What this rank has seen that ends the run.
-  StopSigns LookForSigns(const v1::Assignment& assignment) const;
+  // What this rank has seen that ends the run at update `update`.
+  StopSigns LookForSigns(const v1::Assignment& assignment,
+                         int64_t update) const;
 
  private:
   absl::StatusOr<std::vector<Metric>> Learn(const Experience& experience,
@@ -56,6 +65,8 @@ class Iteration {
   RunClock* const clock_;
   RunMetrics* const metrics_;
   PhaseReporter* const phases_;
+  const Verdicts* const verdicts_;
+  const std::function<absl::Status()> play_;
   Stragglers stragglers_;
   EnvCounts counted_;  // in what is committed
 };

@@ -1,8 +1,9 @@
 #include "learner/training/leader.h"
 
+#include <optional>
 #include <utility>
-#include <vector>
 
+#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -23,42 +24,27 @@ Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
                std::unique_ptr<Recorder> recorder)
     : parts_(parts),
       recorder_(std::move(recorder)),
-      evaluations_(parts.config, options.workers, options.spaces,
-                   parts.coordinator, recorder_.get()),
+      evaluations_(parts, options.make_evaluator(), recorder_.get()),
       usage_(parts.device) {}
 
-void Leader::BeforeUpdates(Progress* progress) {
-  if (parts_.config.evaluation().at_start() &&
-      progress->evaluation_round == 0) {
-    MaybeEvaluate(RunMetrics::Window(), progress);
-  }
+void Leader::Record(const std::vector<Metric>& line, const Progress& progress) {
+  if (line.empty()) return;
+  std::vector<Metric> all = line;
+  const std::vector<Metric>& usage = usage_.Sample();
+  all.insert(all.end(), usage.begin(), usage.end());
+  recorder_->WriteUpdate(progress, all);
 }
 
-void Leader::AfterUpdate(const Iteration::Result& result,
-                         const RunMetrics::Window& window, Progress* progress) {
+absl::Status Leader::Evaluate(bool is_due, const Verdicts& verdicts,
+                              Progress* progress) {
+  if (verdicts.awaited()) return PlayDue(verdicts, progress);
   evaluations_.Take(progress);
-  if (!result.line.empty()) {
-    std::vector<Metric> line = result.line;
-    const std::vector<Metric>& usage = usage_.Sample();
-    line.insert(line.end(), usage.begin(), usage.end());
-    recorder_->WriteMetrics(*progress, line);
-  }
-  MaybeEvaluate(window, progress);
-  MaybeSave(*progress);
+  if (is_due && !evaluations_.busy()) evaluations_.Begin(progress);
+  return absl::OkStatus();
 }
 
-void Leader::MaybeEvaluate(const RunMetrics::Window& window,
-                           Progress* progress) {
-  const v1::EvaluationConfig& e = parts_.config.evaluation();
-  if (e.every_updates() == 0 || progress->update % e.every_updates() != 0 ||
-      evaluations_.busy()) {
-    return;
-  }
-  if (e.has_min_training_return() &&
-      (window.episodes < 20 || window.mean_return < e.min_training_return())) {
-    return;
-  }
-  evaluations_.Begin(parts_.algorithm, parts_.normalizer, progress);
+absl::Status Leader::PlayDue(const Verdicts& verdicts, Progress* progress) {
+  return evaluations_.Play(verdicts.due(), verdicts.decided(), progress);
 }
 
 void Leader::MaybeSave(const Progress& progress) {
@@ -73,20 +59,43 @@ Snapshot Leader::SnapshotNow(const Progress& progress) const {
   return now;
 }
 
+// What is due, and the last policy.
+absl::Status Leader::EvaluateTheRest(const Verdicts& verdicts,
+                                     Progress* progress) {
+  const auto& last = evaluations_.last();
+  const auto stopped = [&] { return parts_.stop.stop_requested(); };
+  if (verdicts.awaited()) {
+    RETURN_IF_ERROR(PlayDue(verdicts, progress));
+    while (evaluations_.busy() && !stopped()) {
+      absl::SleepFor(absl::Milliseconds(5));
+      RETURN_IF_ERROR(PlayDue(verdicts, progress));
+    }
+    if (last.has_value() && last->stop()) return absl::OkStatus();
+  } else {
+    evaluations_.Await(progress, parts_.stop);
+  }
+  if (evaluations_.busy() || stopped() ||
+      (last.has_value() && last->update() == progress->update)) {
+    return absl::OkStatus();
+  }
+  evaluations_.Begin(progress);
+  evaluations_.Await(progress, parts_.stop);
+  return absl::OkStatus();
+}
+
 absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
+                              const Verdicts& verdicts,
+                              const std::function<void(v1::Phase)>& enter,
                               Progress* progress) {
+  enter(v1::SAVING);
   recorder_->Save(SnapshotNow(*progress), /*best=*/false);
   const auto& last = evaluations_.last();
   if (outcome == RunOutcome::kCompleted &&
       parts_.config.evaluation().every_updates() > 0) {
-    // For the last one, unless the user does not want to wait.
-    evaluations_.Await(progress, parts_.stop);
-    if (!evaluations_.busy() &&
-        (!last.has_value() || last->update() != progress->update)) {
-      evaluations_.Begin(parts_.algorithm, parts_.normalizer, progress);
-      evaluations_.Await(progress, parts_.stop);
-    }
+    enter(v1::EVALUATING);
+    RETURN_IF_ERROR(EvaluateTheRest(verdicts, progress));
     if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;
+    enter(v1::SAVING);
   }
   summary.set_status(StatusOf(outcome));
   if (last.has_value()) {

@@ -1,28 +1,29 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_LEADER_H_
 #define FLOTILLA_LEARNER_TRAINING_LEADER_H_
 
+#include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "flotilla/v1/coordinator.pb.h"
 #include "flotilla/v1/summary.pb.h"
-#include "learner/actor/env_worker.h"
-#include "learner/rollout/spaces.h"
+#include "learner/eval/evaluator.h"
 #include "learner/training/evaluation_rounds.h"
-#include "learner/training/iteration.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/recorder.h"
-#include "learner/training/run_metrics.h"
 #include "learner/training/run_outcome.h"
+#include "learner/training/run_state.h"
 #include "learner/training/system_usage.h"
+#include "learner/training/verdicts.h"
+#include "services/base/metrics.h"
 
 namespace flotilla {
 
 struct LeaderOptions {
   std::string run_folder;
-  EnvWorkerOptions workers = {};  // those of training; see EvaluationWorkers
-  Spaces spaces = {};
+  std::function<std::unique_ptr<Evaluator>()> make_evaluator;
 };
 
 // What rank 0 does beside training: it writes the run's folder, evaluates, and
@@ -37,19 +38,31 @@ class Leader {
       const LeaderOptions& options, const LoopParts& parts,
       const Progress& progress);
 
-  // Before a generation's first update.
-  void BeforeUpdates(Progress* progress);
+  // Writes the metrics of the update that was committed last, unless they are
+  // written: by the rank 0 before, or because they were not due (empty).
+  void Record(const std::vector<Metric>& line, const Progress& progress);
 
-  // After each update that committed: metrics, evaluations, checkpoints. Blocks
-  // only for a checkpoint that is still being written.
-  void AfterUpdate(const Iteration::Result& result,
-                   const RunMetrics::Window& window, Progress* progress);
+  // Takes in evaluations that have finished, and begins one of what has been
+  // learnt by now if that `is_due`. Never blocks. Errors: those of PlayDue.
+  absl::Status Evaluate(bool is_due, const Verdicts& verdicts,
+                        Progress* progress);
 
-  // Saves, evaluates what was learnt last, and writes the summary: `summary`
-  // with what rank 0 alone knows. Blocks for all of it, but not for an
-  // evaluation once this process is told to stop.
-  // Errors: those of the last checkpoint and of the summary.
+  // Evaluates on, where ranks wait for verdicts. Never blocks.
+  // Errors: those of EvaluationRounds::Play.
+  absl::Status PlayDue(const Verdicts& verdicts, Progress* progress);
+
+  // Saves if that is due. Blocks only for a checkpoint that is still being
+  // written.
+  void MaybeSave(const Progress& progress);
+
+  // Saves, evaluates what is left and what was learnt last, and writes the
+  // summary: `summary` with what rank 0 alone knows. Blocks for all of it, but
+  // not for an evaluation once this process is told to stop. `enter` is told
+  // what it does. Errors: those of PlayDue, of the last checkpoint and of the
+  // summary.
   absl::Status Conclude(RunOutcome outcome, v1::RunSummary summary,
+                        const Verdicts& verdicts,
+                        const std::function<void(v1::Phase)>& enter,
                         Progress* progress);
 
   // What goes wrong while training goes on, in words; "" if nothing.
@@ -59,8 +72,7 @@ class Leader {
   Leader(const LeaderOptions& options, const LoopParts& parts,
          std::unique_ptr<Recorder> recorder);
 
-  void MaybeEvaluate(const RunMetrics::Window& window, Progress* progress);
-  void MaybeSave(const Progress& progress);
+  absl::Status EvaluateTheRest(const Verdicts& verdicts, Progress* progress);
   Snapshot SnapshotNow(const Progress& progress) const;
 
   const LoopParts parts_;

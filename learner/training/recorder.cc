@@ -1,9 +1,14 @@
 #include "learner/training/recorder.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <fstream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "glog/logging.h"
 #include "services/base/config.h"
 #include "services/base/jsonl_sink.h"
@@ -13,6 +18,29 @@
 #include "services/base/version.h"
 
 namespace flotilla {
+namespace {
+
+// The newest update that has a line in `path`, looking back as far as matters:
+// lines of evaluations, which stand between them, say no speed. 0: none has.
+int64_t NewestUpdate(const std::string& path) {
+  constexpr std::streamoff kBack = 1 << 20;
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in) return 0;
+  in.seekg(std::max<std::streamoff>(0, in.tellg() - kBack));
+  int64_t newest = 0;
+  constexpr absl::string_view kKey = "\"update\":";
+  for (std::string line; std::getline(in, line);) {
+    const size_t at = line.find(std::string(kKey));
+    if (at == std::string::npos ||
+        !absl::StrContains(line, "\"charts/SPS\":")) {
+      continue;
+    }
+    newest = std::max<int64_t>(newest, atoll(line.c_str() + at + kKey.size()));
+  }
+  return newest;
+}
+
+}  // namespace
 
 Recorder::Recorder(const v1::RunConfig& config, const std::string& run_folder)
     : config_(config),
@@ -29,6 +57,7 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     resume_step = resumed_at->global_step;
     RETURN_IF_ERROR(SetAsideLinesAfter(metrics, resumed_at->update).status());
   }
+  if (resumed_at.has_value()) recorder->written_ = NewestUpdate(metrics);
   ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(metrics));
   recorder->sinks_.push_back(std::move(jsonl));
   if (config.metrics().tensorboard()) {
@@ -50,6 +79,13 @@ void Recorder::WriteMetrics(const Progress& progress,
     sink->Write(progress.global_step, progress.update, progress.wall_seconds,
                 metrics);
   }
+}
+
+void Recorder::WriteUpdate(const Progress& progress,
+                           const std::vector<Metric>& metrics) {
+  if (progress.update <= written_) return;
+  written_ = progress.update;
+  WriteMetrics(progress, metrics);
 }
 
 bool Recorder::saving() {

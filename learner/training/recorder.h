@@ -38,6 +38,11 @@ class Recorder {
   void WriteMetrics(const Progress& progress,
                     const std::vector<Metric>& metrics);
 
+  // Those of an update, unless they were written before, by this process or by
+  // the rank 0 before it.
+  void WriteUpdate(const Progress& progress,
+                   const std::vector<Metric>& metrics);
+
   // Whether a Save would have to wait for the one before.
   bool saving();
 
@@ -62,6 +67,7 @@ class Recorder {
   const RunFolder folder_;
   CheckpointStore checkpoints_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  int64_t written_ = 0;  // the newest update that has its line
   mutable Mutex mu_;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   std::future<absl::Status> saving_;  // last: it uses the others

@@ -1,6 +1,7 @@
 #include "learner/training/run_state.h"
 
 #include <bit>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -83,6 +84,57 @@ absl::Status LoadInto(const TensorMap& saved,
   return absl::OkStatus();
 }
 
+absl::Status ShareTensors(Collective* collective, int source,
+                          const std::vector<NamedTensor>& tensors) {
+  torch::NoGradGuard no_grad;
+  for (const NamedTensor& t : tensors) {
+    torch::Tensor whole = t.tensor.contiguous();
+    RETURN_IF_ERROR(collective->Broadcast(whole, source));
+    if (!whole.is_same(t.tensor)) t.tensor.copy_(whole);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShareProgress(Collective* collective, int source,
+                           Progress* progress) {
+  std::vector<int64_t> words;
+  ForEachField(*progress, [&](const char*, auto& value) {
+    words.push_back(std::bit_cast<int64_t>(value));
+  });
+  RETURN_IF_ERROR(ShareWords(collective, source, &words));
+  size_t i = 0;
+  ForEachField(*progress, [&](const char*, auto& value) {
+    value = std::bit_cast<std::decay_t<decltype(value)>>(words[i++]);
+  });
+  return absl::OkStatus();
+}
+
+size_t WordsFor(size_t letters) { return (letters + 7) / 8; }
+
+// One step of a digest: for either argument fixed, no two of the other give the
+// same.
+uint64_t Mixed(uint64_t digest, uint64_t word) {
+  digest = (digest ^ word) * 0x9e3779b97f4a7c15;
+  return digest ^ (digest >> 32);
+}
+
+// Four lanes, so that multiplications need not wait for each other.
+uint64_t DigestOf(const char* bytes, size_t size, uint64_t seed) {
+  uint64_t lane[4] = {seed, seed + 1, seed + 2, seed + 3};
+  size_t at = 0;
+  for (; at + 32 <= size; at += 32) {
+    uint64_t words[4];
+    std::memcpy(words, bytes + at, 32);
+    for (int i = 0; i < 4; ++i) lane[i] = Mixed(lane[i], words[i]);
+  }
+  for (; at < size; ++at) {
+    lane[0] = Mixed(lane[0], static_cast<unsigned char>(bytes[at]));
+  }
+  uint64_t digest = size;
+  for (const uint64_t one : lane) digest = Mixed(digest, one);
+  return digest;
+}
+
 }  // namespace
 
 std::map<std::string, std::string> ToText(const Progress& progress) {
@@ -143,27 +195,62 @@ void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
 absl::Status ShareState(Collective* collective, int source,
                         const LiveState& live, Progress* progress) {
   if (collective->world_size() == 1) return absl::OkStatus();
-  torch::NoGradGuard no_grad;
-  for (const auto& tensors : {live.Weights(), live.State()}) {
-    for (const NamedTensor& t : tensors) {
-      torch::Tensor whole = t.tensor.contiguous();
-      RETURN_IF_ERROR(collective->Broadcast(whole, source));
-      if (!whole.is_same(t.tensor)) t.tensor.copy_(whole);
-    }
-  }
-  std::vector<int64_t> words;
-  ForEachField(*progress, [&](const char*, auto& value) {
-    words.push_back(std::bit_cast<int64_t>(value));
-  });
-  RETURN_IF_ERROR(collective->Broadcast(
-      torch::from_blob(words.data(), {static_cast<int64_t>(words.size())},
-                       torch::kInt64),
-      source));
-  size_t i = 0;
-  ForEachField(*progress, [&](const char*, auto& value) {
-    value = std::bit_cast<std::decay_t<decltype(value)>>(words[i++]);
-  });
+  RETURN_IF_ERROR(ShareTensors(collective, source, live.Weights()));
+  RETURN_IF_ERROR(ShareTensors(collective, source, live.State()));
+  RETURN_IF_ERROR(ShareProgress(collective, source, progress));
   live.WasReplaced();
+  return absl::OkStatus();
+}
+
+absl::Status ShareWords(Collective* collective, int source,
+                        std::vector<int64_t>* words) {
+  return collective->Broadcast(
+      torch::from_blob(words->data(), {static_cast<int64_t>(words->size())},
+                       torch::kInt64),
+      source);
+}
+
+absl::Status ShareSnapshot(Collective* collective, int source,
+                           const LiveState& live, Snapshot* snapshot) {
+  if (collective->world_size() == 1) return absl::OkStatus();
+  if (snapshot->weights.empty()) {
+    TakeSnapshot(live, snapshot->progress, snapshot);
+  }
+  RETURN_IF_ERROR(ShareTensors(collective, source, snapshot->weights));
+  RETURN_IF_ERROR(ShareTensors(collective, source, snapshot->state));
+  return ShareProgress(collective, source, &snapshot->progress);
+}
+
+absl::Status ShareMetrics(Collective* collective, int source,
+                          std::vector<Metric>* metrics) {
+  if (collective->world_size() == 1) return absl::OkStatus();
+  // Of each metric: its value, the size of its name, and that, 8 to a word.
+  std::vector<int64_t> words;
+  for (const Metric& metric : *metrics) {
+    words.push_back(std::bit_cast<int64_t>(metric.value));
+    words.push_back(static_cast<int64_t>(metric.name.size()));
+    const size_t at = words.size();
+    words.resize(at + WordsFor(metric.name.size()), 0);
+    std::memcpy(&words[at], metric.name.data(), metric.name.size());
+  }
+  std::vector<int64_t> size = {static_cast<int64_t>(words.size())};
+  RETURN_IF_ERROR(ShareWords(collective, source, &size));
+  words.resize(size[0]);
+  if (words.empty()) {
+    metrics->clear();
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(ShareWords(collective, source, &words));
+  if (collective->rank() == source) return absl::OkStatus();
+  metrics->clear();
+  for (size_t i = 0; i < words.size();) {
+    const double value = std::bit_cast<double>(words[i++]);
+    const size_t letters = words[i++];
+    metrics->push_back(
+        {std::string(reinterpret_cast<const char*>(&words[i]), letters),
+         value});
+    i += WordsFor(letters);
+  }
   return absl::OkStatus();
 }
 
@@ -192,6 +279,16 @@ std::string WeightsSha256(const LiveState& live) {
     tensors.push_back(t.tensor.to(torch::kCPU));
   }
   return ParametersSha256(tensors);
+}
+
+uint64_t WeightsDigest(const LiveState& live) {
+  uint64_t digest = 0;
+  for (const NamedTensor& t : live.Weights()) {
+    const torch::Tensor whole = t.tensor.detach().to(torch::kCPU).contiguous();
+    digest = DigestOf(static_cast<const char*>(whole.data_ptr()),
+                      whole.nbytes(), digest);
+  }
+  return digest;
 }
 
 }  // namespace flotilla

@@ -11,6 +11,7 @@
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/collective/collective.h"
 #include "learner/rollout/normalizer.h"
+#include "services/base/metrics.h"
 
 namespace flotilla {
 
@@ -68,6 +69,18 @@ void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
 absl::Status ShareState(Collective* collective, int source,
                         const LiveState& live, Progress* progress);
 
+// The same for what lies aside: storage is made where there is none.
+absl::Status ShareSnapshot(Collective* collective, int source,
+                           const LiveState& live, Snapshot* snapshot);
+
+// The same for as many numbers on every rank.
+absl::Status ShareWords(Collective* collective, int source,
+                        std::vector<int64_t>* words);
+
+// The same for any metrics, however many rank `source` has.
+absl::Status ShareMetrics(Collective* collective, int source,
+                          std::vector<Metric>* metrics);
+
 CheckpointData ToCheckpoint(const Snapshot& snapshot,
                             const v1::RunConfig& config);
 // Errors: kFailedPrecondition, naming the tensor and both shapes, when the
@@ -77,6 +90,10 @@ absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
 
 // Hex sha256 over all weights, in order.
 std::string WeightsSha256(const LiveState& live);
+
+// A number that tells apart weights that differ in any bit, but for one chance
+// in 2^64; a gigabyte takes less than a second.
+uint64_t WeightsDigest(const LiveState& live);
 
 }  // namespace flotilla
 

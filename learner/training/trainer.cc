@@ -8,6 +8,7 @@
 #include "learner/actor/env_pool.h"
 #include "learner/actor/rollout_source.h"
 #include "learner/algo/algorithm.h"
+#include "learner/eval/evaluator.h"
 #include "learner/torch.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/run_state.h"
@@ -98,10 +99,11 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.env_workers = [&] { return pool->Describe(); };
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
-  TrainingLoop loop(
-      parts,
-      {.run_folder = options.run_folder, .workers = workers, .spaces = spaces},
-      options.give_up);
+  const LeaderOptions leader = {
+      .run_folder = options.run_folder, .make_evaluator = [&] {
+        return std::make_unique<Evaluator>(config, workers, spaces);
+      }};
+  TrainingLoop loop(parts, leader, options.give_up);
   if (saved.has_value()) loop.ResumeAt(progress);
   return loop.Run();
 }

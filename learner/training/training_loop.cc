@@ -4,6 +4,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -27,10 +28,14 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
     : parts_(parts),
       leader_options_(leader),
       metrics_(parts.config, parts.episode_metrics),
+      verdicts_(parts),
       phases_(
           parts.config, parts.member_id, parts.coordinator,
           [this](v1::Heartbeat* beat) { Describe(beat); }, std::move(hangs)),
-      iteration_(parts, &clock_, &metrics_, &phases_) {}
+      iteration_(parts, &clock_, &metrics_, &phases_, &verdicts_, [this] {
+        return leads() ? leader_->PlayDue(verdicts_, &progress_)
+                       : absl::OkStatus();
+      }) {}
 
 void TrainingLoop::ResumeAt(const Progress& progress) {
   progress_ = progress;
@@ -114,37 +119,58 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
   ASSIGN_OR_RETURN(collective_,
                    MakeCollective(assignment_, parts_.config.distributed(),
                                   parts_.coordinator, parts_.device));
-  if (clock_.runs()) progress_.wall_seconds = clock_.Seconds();
-  RETURN_IF_ERROR(ShareState(collective_.get(), assignment_.source_rank(),
-                             parts_.Live(), &progress_));
-  clock_.Set(progress_.wall_seconds);
-  has_state_ = true;
+  RETURN_IF_ERROR(TakeStateThatIsFurthest());
   if (leads() && leader_ == nullptr) {
     ASSIGN_OR_RETURN(leader_, Leader::Open(leader_options_, parts_, progress_));
   }
+  if (leads()) leader_->Record(newest_line_, progress_);
   if (assignment_.stopping()) return AgreeWhyToStop();
   // A run that is resumed, or loses a rank, at its end has no update left.
   if (NothingIsLeft(parts_.config, progress_)) return RunOutcome::kCompleted;
-  if (leads()) leader_->BeforeUpdates(&progress_);
   parts_.rollouts->Begin(assignment_.rank(), fence_);
+  // What a run starts with is evaluated if that is asked for.
+  RETURN_IF_ERROR(Evaluate(parts_.config.evaluation().at_start() &&
+                           progress_.update == 0 &&
+                           progress_.evaluation_round == 0));
   for (;;) {
-    if (has_peers) {
-      TakeSnapshot(parts_.Live(), progress_, &committed_);
-    }
+    if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
     ASSIGN_OR_RETURN(
-        const Iteration::Result result,
+        Iteration::Result result,
         iteration_.Run(assignment_, collective_.get(), &progress_));
-    if (leads()) {
-      leader_->AfterUpdate(result, metrics_.window(), &progress_);
-    }
+    newest_line_ = std::move(result.line);
+    if (leads()) leader_->Record(newest_line_, progress_);
+    RETURN_IF_ERROR(Evaluate(EvaluationIsDue(parts_.config.evaluation(),
+                                             progress_, metrics_.window())));
+    if (leads()) leader_->MaybeSave(progress_);
     if (result.outcome.has_value()) return *result.outcome;
   }
+}
+
+// What has been learnt by now, if that `is_due`.
+absl::Status TrainingLoop::Evaluate(bool is_due) {
+  verdicts_.Committed(is_due, &progress_);
+  if (!leads()) return absl::OkStatus();
+  return leader_->Evaluate(is_due, verdicts_, &progress_);
+}
+
+// On all ranks of a new generation.
+absl::Status TrainingLoop::TakeStateThatIsFurthest() {
+  const int source = assignment_.source_rank();
+  if (clock_.runs()) progress_.wall_seconds = clock_.Seconds();
+  RETURN_IF_ERROR(
+      ShareState(collective_.get(), source, parts_.Live(), &progress_));
+  RETURN_IF_ERROR(ShareMetrics(collective_.get(), source, &newest_line_));
+  RETURN_IF_ERROR(verdicts_.Share(collective_.get(), source, &progress_));
+  clock_.Set(progress_.wall_seconds);
+  has_state_ = true;
+  return absl::OkStatus();
 }
 
 // In a generation that forms only to save.
 absl::StatusOr<RunOutcome> TrainingLoop::AgreeWhyToStop() {
   Agreement agreement(assignment_.rank(), assignment_.world_size());
-  const StopVotes votes(iteration_.LookForSigns(assignment_), &agreement);
+  const StopVotes votes(iteration_.LookForSigns(assignment_, progress_.update),
+                        &agreement);
   RETURN_IF_ERROR(agreement.Reduce(collective_.get()));
   return *votes.Result(agreement);
 }
@@ -199,7 +225,6 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
 
 // Rank 0's.
 absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
-  Enter(v1::SAVING, "");
   v1::RunSummary summary;
   summary.mutable_parameters_sha256()->Assign(parameters_sha256_.begin(),
                                               parameters_sha256_.end());
@@ -217,7 +242,9 @@ absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
     restarts += member.restarts();
   }
   summary.mutable_restarts()->set_learner(restarts);
-  return leader_->Conclude(outcome, std::move(summary), &progress_);
+  return leader_->Conclude(
+      outcome, std::move(summary), verdicts_,
+      [this](v1::Phase phase) { Enter(phase, ""); }, &progress_);
 }
 
 void TrainingLoop::Enter(v1::Phase phase, const std::string& waits_for) {

@@ -18,6 +18,8 @@
 #include "learner/training/run_metrics.h"
 #include "learner/training/run_outcome.h"
 #include "learner/training/run_state.h"
+#include "learner/training/verdicts.h"
+#include "services/base/metrics.h"
 
 namespace flotilla {
 
@@ -47,6 +49,8 @@ class TrainingLoop {
  private:
   absl::Status JoinNextGeneration();
   absl::StatusOr<RunOutcome> RunGeneration();
+  absl::Status TakeStateThatIsFurthest();
+  absl::Status Evaluate(bool is_due);
   absl::StatusOr<RunOutcome> AgreeWhyToStop();
   void LeaveGeneration(const absl::Status& why);
   absl::Status AwaitAllRanks(RunOutcome outcome);
@@ -60,6 +64,7 @@ class TrainingLoop {
   const LeaderOptions leader_options_;
   RunClock clock_;
   RunMetrics metrics_;
+  Verdicts verdicts_;
 
   // Of one generation.
   v1::Assignment assignment_;
@@ -68,6 +73,7 @@ class TrainingLoop {
 
   Progress progress_;  // committed
   bool has_state_ = false;
+  std::vector<Metric> newest_line_;  // of that update, if it was due
   Snapshot committed_;  // to go back to; only where there are peers
   std::vector<std::string> parameters_sha256_;  // of all ranks, at the end
 

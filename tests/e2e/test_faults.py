@@ -168,7 +168,7 @@ def test_a_loss_of_rank_0_while_it_saves_the_result(sandbox, start):
     job = start(updates=100, evaluation="evaluation { every_updates: 1000 episodes: 2000 num_envs: 50 }")
     status = job.await_status(
         lambda s: [learner.phase for learner in s.learner]
-        == [coordinator_pb2.SAVING] + (LEARNERS - 1) * [coordinator_pb2.FINISHED],
+        == [coordinator_pb2.EVALUATING] + (LEARNERS - 1) * [coordinator_pb2.FINISHED],
         "the last evaluation",
     )
     os.kill(pids(status)[0], signal.SIGKILL)

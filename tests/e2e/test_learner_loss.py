@@ -32,9 +32,7 @@ def test_the_run_goes_on_with_a_replacement(sandbox, rank):
     # No update is counted twice and none is lost: the survivor's state went on.
     assert result["updates"] == updates and result["global_steps"] == updates * UPDATE
     recorded = [line["update"] for line in training_lines(job.run_dir)]
-    assert recorded == sorted(set(recorded))
-    if rank != 0:
-        assert recorded == list(range(1, updates + 1))
+    assert recorded == list(range(1, updates + 1))
     assert f"learner {rank} died" in job.output() and "SIGKILL" in job.output() or "signal 9" in job.output()
 
 

@@ -10,6 +10,9 @@
 
 #include "learner/actor/rollout_source.h"
 #include "learner/algo/algorithm.h"
+#include "learner/eval/evaluator.h"
+#include "learner/nn/policy.h"
+#include "learner/training/leader.h"
 #include "learner/training/loop_parts.h"
 #include "services/base/config.h"
 #include "tests/testing/fake_coordinator_client.h"
@@ -28,6 +31,15 @@ inline v1::RunConfig FakeConfig() {
   return Resolved(config);
 }
 
+// Its policy knows the weight it was frozen with, and cannot play.
+struct FakePolicy : Policy {
+  explicit FakePolicy(float weight) : weight(weight) {}
+  void Decide(const Observations&, bool, Random*,
+              const DecisionOutput&) override {}
+  void Value(const Observations&, float*) override {}
+  const float weight;
+};
+
 // An algorithm of one weight. An update adds what all ranks' rollouts hold, so
 // the weight tells which updates, of whom, have been made.
 class FakeAlgorithm : public Algorithm {
@@ -45,7 +57,9 @@ class FakeAlgorithm : public Algorithm {
         {"losses/fake", rollout.reward.sum().item<double>()}};
   }
   Policy* live_policy() override { return nullptr; }
-  std::unique_ptr<Policy> Freeze() const override { return nullptr; }
+  std::unique_ptr<Policy> Freeze() const override {
+    return std::make_unique<FakePolicy>(weight());
+  }
   std::vector<NamedTensor> Weights() override { return {{"weight", weight_}}; }
   std::vector<NamedTensor> State() override { return {}; }
 
@@ -105,10 +119,31 @@ struct FakeLearner {
     parts.stop = signalled.get_token();
   }
 
+  // Rank 0's options. An evaluation's returns are the weight it is of.
+  LeaderOptions LeaderIn(const std::string& run_folder) {
+    return {.run_folder = run_folder, .make_evaluator = [this] {
+              return std::make_unique<Evaluator>(
+                  parts.config.evaluation(),
+                  [this](Policy* policy, const Normalizer&, uint64_t round,
+                         std::stop_token stop) {
+                    const float weight =
+                        static_cast<FakePolicy*>(policy)->weight;
+                    return evaluate(weight, round, stop);
+                  });
+            }};
+  }
+
   FakeAlgorithm algorithm;
   Normalizer normalizer;
   FakeRollouts rollouts;
   EnvCounts env_counts;
+  // Runs on the evaluation's thread.
+  std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(
+      float weight, uint64_t round, std::stop_token stop)>
+      evaluate = [](float weight, uint64_t, std::stop_token) {
+        return std::vector<EvaluatedEpisode>{
+            {.raw_return = weight, .length = 1}};
+      };
   int signal = 0;
   std::stop_source signalled;
   LoopParts parts;

@@ -34,7 +34,9 @@ struct Rank {
     phases.emplace(
         learner.parts.config, "learner/0/0", coordinator, [](v1::Heartbeat*) {},
         [](const absl::Status&) {});
-    iteration.emplace(learner.parts, &clock, &*metrics, &*phases);
+    verdicts.emplace(learner.parts);
+    iteration.emplace(learner.parts, &clock, &*metrics, &*phases, &*verdicts,
+                      [] { return absl::OkStatus(); });
     clock.Set(0);
   }
   absl::StatusOr<Iteration::Result> Run() {
@@ -47,6 +49,7 @@ struct Rank {
   RunClock clock;
   std::optional<RunMetrics> metrics;
   std::optional<PhaseReporter> phases;
+  std::optional<Verdicts> verdicts;
   std::optional<Iteration> iteration;
   Progress progress;
 };
@@ -142,6 +145,7 @@ TEST(IterationTest, OneRanksSignStopsAllAtTheSameUpdate) {
             RunOutcome::kStopped);
   EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient* coordinator) {
               v1::Command command;
+              command.mutable_evaluation()->set_round(1);
               command.mutable_evaluation()->set_stop(true);
               coordinator->SetLatest(command);
             }),
@@ -150,6 +154,39 @@ TEST(IterationTest, OneRanksSignStopsAllAtTheSameUpdate) {
               rank->assignment.set_stopping(true);
             }),
             RunOutcome::kStopped);
+}
+
+TEST(IterationTest, RanksWhoseParametersDivergeAreNamed) {
+  v1::RunConfig config = FakeConfig();
+  config.mutable_distributed()->set_digest_every_updates(3);
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator, config);
+    ASSERT_OK(rank.Run());
+    // One bit of one number, on one rank.
+    if (assignment.rank() == 1) {
+      torch::Tensor weight = rank.learner.algorithm.Weights()[0].tensor;
+      int32_t* bits = reinterpret_cast<int32_t*>(weight.data_ptr<float>());
+      *bits ^= 1 << 12;
+    }
+    ASSERT_OK(rank.Run());  // not looked at yet
+    const absl::Status status = rank.Run().status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInternal,
+                                 testing::AllOf(HasSubstr("after update 3"),
+                                                HasSubstr("rank 1"),
+                                                HasSubstr("ranks 0, 2"))));
+    EXPECT_EQ(rank.progress.update, 2);
+  });
+}
+
+TEST(IterationTest, ParametersThatAreTheSameAreNotRefused) {
+  v1::RunConfig config = FakeConfig();
+  config.mutable_distributed()->set_digest_every_updates(1);
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator, config);
+    for (int i = 0; i < 5; ++i) ASSERT_OK(rank.Run());
+  });
 }
 
 TEST(IterationTest, TheRunIsCompleteWhenItsStepsAreTaken) {

@@ -1,8 +1,11 @@
 #include "learner/training/training_loop.h"
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 
 #include "gmock/gmock.h"
@@ -62,7 +65,7 @@ class TrainingLoopTest : public testing::Test {
       FakeLearner learner(config);
       learner.parts.coordinator = coordinator;
       learner.parts.member_id = assignment.learner(assignment.rank()).id();
-      TrainingLoop loop(learner.parts, {.run_folder = folder_.path()},
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
                         [](const absl::Status&) {});
       End& end = ends[assignment.rank()];
       if (prepare) {
@@ -75,11 +78,13 @@ class TrainingLoopTest : public testing::Test {
     return ends;
   }
 
-  std::string Summary() { return ReadAll(folder_.path() + "/summary.json"); }
+  std::string folder() const { return folder_->path(); }
+
+  std::string Summary() { return ReadAll(folder() + "/summary.json"); }
 
   std::vector<int> RecordedUpdates() {
     std::vector<int> updates;
-    std::ifstream lines(folder_.path() + "/metrics.jsonl");
+    std::ifstream lines(folder() + "/metrics.jsonl");
     for (std::string line; std::getline(lines, line);) {
       const std::string key = "\"update\":";
       updates.push_back(std::stoi(line.substr(line.find(key) + key.size())));
@@ -87,7 +92,10 @@ class TrainingLoopTest : public testing::Test {
     return updates;
   }
 
-  TempDir folder_;
+  // For another run.
+  void NewFolder() { folder_ = std::make_unique<TempDir>(); }
+
+  std::unique_ptr<TempDir> folder_ = std::make_unique<TempDir>();
   int source_ = 0;  // of generation 2
 };
 
@@ -101,7 +109,7 @@ TEST_F(TrainingLoopTest, AllRanksTrainToTheEndAndRank0WritesTheResult) {
   }
   EXPECT_THAT(Summary(), HasSubstr("\"status\": \"completed\""));
   EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
-  EXPECT_TRUE(std::filesystem::exists(folder_.path() + "/checkpoints/latest"));
+  EXPECT_TRUE(std::filesystem::exists(folder() + "/checkpoints/latest"));
 }
 
 TEST_F(TrainingLoopTest, AfterALossAllGoBackAndRedoTheUpdate) {
@@ -177,7 +185,7 @@ TEST_F(TrainingLoopTest, AGenerationThatFormsToStopMakesNoUpdate) {
              coordinator->SetAssignment(assignment);
              FakeLearner learner(Config());
              learner.parts.coordinator = coordinator;
-             TrainingLoop loop(learner.parts, {.run_folder = folder_.path()},
+             TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
                                [](const absl::Status&) {});
              Progress progress;
              progress.update = 3;
@@ -196,13 +204,13 @@ TEST_F(TrainingLoopTest, ASignalBeforeTheLearnersHaveMetEndsItAtOnce) {
     learner.parts.coordinator = coordinator;
     learner.signal = SIGINT;
     learner.signalled.request_stop();
-    TrainingLoop loop(learner.parts, {.run_folder = folder_.path()},
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
                       [](const absl::Status&) {});
     const auto outcome = loop.Run();
     ASSERT_THAT(outcome.status(), IsOk());
     EXPECT_EQ(*outcome, RunOutcome::kInterrupted);
   });
-  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/summary.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/summary.json"));
 }
 
 TEST_F(TrainingLoopTest, AFailureThatIsNoLossEndsTheRank) {
@@ -234,12 +242,266 @@ TEST_F(TrainingLoopTest, WhatWasLearntAloneIsNotLostWhenSomebodyJoins) {
                if (update == 3)
                  coordinator->ReportFailure(1, "joins").IgnoreError();
              };
-             TrainingLoop loop(learner.parts, {.run_folder = folder_.path()},
+             TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
                                [](const absl::Status&) {});
              ASSERT_THAT(loop.Run().status(), IsOk());
              EXPECT_EQ(learner.algorithm.weight(), kUpdates * kFakeSteps);
            });
   EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+// Takes the last line away, as if its writer had died before it.
+void LoseLastLine(const std::string& path) {
+  std::string text = ReadAll(path);
+  text.erase(text.rfind('\n', text.size() - 2) + 1);
+  std::ofstream(path) << text;
+}
+
+TEST_F(TrainingLoopTest, ASurvivorsMetricsTakeThePlaceOfThoseThatRank0Lost) {
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    v1::Assignment next = assignment;
+    next.set_generation(2);
+    next.set_source_rank(1);
+    coordinator->SetAssignments({assignment, next});
+    const bool dies = assignment.rank() == 0;
+    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
+      FakeLearner learner(Config());
+      learner.parts.coordinator = coordinator;
+      if (dies && incarnation == 0) {
+        learner.rollouts.on_next = [&](int64_t update) {
+          if (update < 3) return;
+          learner.algorithm.failure = absl::InternalError("dies");
+          learner.algorithm.fails_at = update;
+        };
+      }
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+      const auto outcome = loop.Run();
+      if (dies && incarnation == 0) {
+        EXPECT_FALSE(outcome.ok());
+        LoseLastLine(folder() + "/metrics.jsonl");
+        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
+        continue;
+      }
+      ASSERT_OK(outcome);
+      EXPECT_EQ(loop.progress().update, kUpdates);
+    }
+  });
+  EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+// Runs that an evaluation ends: of a policy whose weight is `bar`, reached at
+// update `good`.
+class VerdictsTest : public TrainingLoopTest {
+ protected:
+  static constexpr int kGood = 4, kDelay = 3;
+
+  static v1::RunConfig StopConfig(bool at_once = false) {
+    v1::RunConfig config = Config(1000);
+    config.mutable_distributed()->set_timeout_seconds(2);
+    v1::EvaluationConfig* e = config.mutable_evaluation();
+    e->set_every_updates(2);
+    e->set_stop_return(kGood * kUpdate);
+    e->set_deterministic_delay_updates(kDelay);
+    e->set_stop_at_once(at_once);
+    return config;
+  }
+
+  void ExpectSolvedAt(const std::vector<End>& ends, int64_t update) {
+    for (const End& end : ends) {
+      ASSERT_OK(end.outcome);
+      EXPECT_EQ(*end.outcome, RunOutcome::kSolved);
+      EXPECT_EQ(end.progress.update, update);
+      EXPECT_EQ(end.weight, update * kUpdate);
+    }
+    EXPECT_THAT(Summary(), HasSubstr("\"status\": \"solved\""));
+    EXPECT_THAT(Summary(), HasSubstr("\"eval_update\": 4"));
+  }
+
+  // What is played, in order.
+  std::vector<uint64_t> rounds_;
+  std::mutex mu_;
+
+  auto Recording(absl::Duration takes) {
+    return [this, takes](float weight, uint64_t round, std::stop_token)
+               -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+      absl::SleepFor(takes);
+      std::lock_guard lock(mu_);
+      rounds_.push_back(round);
+      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
+    };
+  }
+};
+
+TEST_F(VerdictsTest, AVerdictActsAtItsUpdateHoweverLongItTakes) {
+  // Longer than a collective may take; and no time at all.
+  for (const absl::Duration takes : {absl::Seconds(3), absl::ZeroDuration()}) {
+    rounds_.clear();
+    const auto ends =
+        Train(StopConfig(),
+              [&](int, FakeLearner* learner, FakeCoordinatorClient*,
+                  TrainingLoop*) { learner->evaluate = Recording(takes); });
+    ExpectSolvedAt(ends, kGood + kDelay);
+    // On their cadence, each of them, and none after the one that ends it.
+    EXPECT_THAT(rounds_, ElementsAre(1, 2));
+    NewFolder();
+  }
+}
+
+TEST_F(VerdictsTest, AllRanksSayThatTheyWaitAndForWhat) {
+  std::vector<bool> waited(kWorld);
+  std::vector<FakeCoordinatorClient*> clients(kWorld);
+  std::atomic<bool> play = false;
+  const auto ends = Train(StopConfig(), [&](int rank, FakeLearner* learner,
+                                            FakeCoordinatorClient* coordinator,
+                                            TrainingLoop*) {
+    clients[rank] = coordinator;
+    learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
+      // Until all ranks have said so.
+      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      while (!play && absl::Now() < deadline) {
+        play = std::all_of(clients.begin(), clients.end(), [](auto* client) {
+          return client != nullptr &&
+                 client->last_report().phase() == v1::EVALUATING &&
+                 client->last_report().waits_for() ==
+                     "the evaluation of update 2";
+        });
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
+    };
+  });
+  EXPECT_TRUE(play);
+  ExpectSolvedAt(ends, kGood + kDelay);
+}
+
+TEST_F(VerdictsTest, AnEvaluationThatFailsIsPlayedAgain) {
+  std::atomic<int> calls = 0;
+  const auto ends = Train(StopConfig(), [&](int, FakeLearner* learner,
+                                            FakeCoordinatorClient*,
+                                            TrainingLoop*) {
+    learner->evaluate = [&, play = Recording(absl::ZeroDuration())](
+                            float weight, uint64_t round, std::stop_token stop)
+        -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+      if (++calls % 2 == 1) return absl::UnavailableError("injected");
+      return play(weight, round, stop);
+    };
+  });
+  ExpectSolvedAt(ends, kGood + kDelay);
+  EXPECT_THAT(rounds_, ElementsAre(1, 2));
+  EXPECT_EQ(calls, 4);
+}
+
+TEST_F(VerdictsTest, AnEvaluationThatFailsEachTimeEndsTheRunByName) {
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    coordinator->SetAssignment(assignment);
+    FakeLearner learner(StopConfig());
+    learner.parts.coordinator = coordinator;
+    learner.evaluate =
+        [](float, uint64_t,
+           std::stop_token) -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+      return absl::UnavailableError("no such game");
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    EXPECT_THAT(
+        loop.Run(),
+        StatusIs(absl::StatusCode::kResourceExhausted,
+                 testing::AllOf(HasSubstr("evaluation of update 2"),
+                                HasSubstr("failed 3 times"),
+                                HasSubstr("no such game"),
+                                HasSubstr("evaluation.stop_at_once=true"))));
+  });
+}
+
+TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    v1::Assignment next = assignment;
+    next.set_generation(2);
+    next.set_source_rank(1);
+    coordinator->SetAssignments({assignment, next});
+    const bool dies = assignment.rank() == 0;
+    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
+      FakeLearner learner(StopConfig());
+      learner.parts.coordinator = coordinator;
+      if (dies && incarnation == 0) {
+        // The first evaluation never ends; everybody waits for it at update 5.
+        learner.evaluate = [&](float, uint64_t, std::stop_token stop)
+            -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+          return absl::CancelledError("dies");
+        };
+        learner.rollouts.on_next = [&](int64_t update) {
+          if (update < 4) return;
+          learner.algorithm.failure = absl::InternalError("dies");
+          learner.algorithm.fails_at = update;
+        };
+      } else {
+        learner.evaluate = Recording(absl::ZeroDuration());
+      }
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+      const auto outcome = loop.Run();
+      if (dies && incarnation == 0) {
+        EXPECT_FALSE(outcome.ok());
+        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
+        continue;
+      }
+      ASSERT_OK(outcome);
+      EXPECT_EQ(*outcome, RunOutcome::kSolved);
+      EXPECT_EQ(loop.progress().update, kGood + kDelay);
+      EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kUpdate);
+    }
+  });
+  EXPECT_THAT(rounds_, ElementsAre(1, 2));
+}
+
+TEST_F(VerdictsTest, ASignalEndsTheWaitForAllRanks) {
+  const auto ends =
+      Train(StopConfig(), [&](int rank, FakeLearner* learner,
+                              FakeCoordinatorClient*, TrainingLoop*) {
+        learner->evaluate = [](float, uint64_t, std::stop_token stop)
+            -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+          return absl::CancelledError("told to stop");
+        };
+        if (rank != 1) return;
+        learner->rollouts.on_next = [learner](int64_t update) {
+          if (update != 4) return;  // everybody waits in it
+          learner->signal = SIGTERM;
+          learner->signalled.request_stop();
+        };
+      });
+  for (const End& end : ends) {
+    ASSERT_OK(end.outcome);
+    EXPECT_EQ(*end.outcome, RunOutcome::kPreempted);
+    EXPECT_EQ(end.progress.update, 5);
+  }
+}
+
+TEST_F(VerdictsTest, AtOnceNobodyWaits) {
+  std::atomic<bool> free = false;
+  const auto ends = Train(
+      StopConfig(/*at_once=*/true), [&](int rank, FakeLearner* learner,
+                                        FakeCoordinatorClient*, TrainingLoop*) {
+        learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
+          while (!free) absl::SleepFor(absl::Milliseconds(1));
+          return std::vector<EvaluatedEpisode>{
+              {.raw_return = weight, .length = 1}};
+        };
+        if (rank != 0) return;
+        learner->rollouts.on_next = [&](int64_t update) {
+          if (update == 20) free = true;
+        };
+      });
+  for (const End& end : ends) {
+    ASSERT_OK(end.outcome);
+    EXPECT_EQ(*end.outcome, RunOutcome::kSolved);
+    EXPECT_GT(end.progress.update, 20);
+  }
 }
 
 }  // namespace
