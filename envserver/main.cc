@@ -15,16 +15,15 @@
 #include <thread>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "envserver/command_line.h"
 #include "envserver/gym_server.h"
 #include "envserver/reachable_address.h"
 #include "envserver/registry.h"
 #include "glog/logging.h"
 #include "services/base/atomic_file.h"
+#include "services/base/command_line.h"
 #include "services/base/config_rules.h"
 #include "services/base/descriptors.h"
 #include "services/base/lifeline.h"
@@ -33,84 +32,75 @@
 #include "services/base/version.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/env/env_service.h"
+#include "services/rpc/credential_flags.h"
 #include "services/rpc/server.h"
-
-ABSL_FLAG(std::string, listen, "",
-          "where to serve: HOST:PORT (port 0: any free one) or unix:PATH; by "
-          "default a free port, of loopback unless --coordinator is elsewhere");
-ABSL_FLAG(std::string, coordinator, "",
-          "HOST:PORT of a run's coordinator, which then leases this server to "
-          "learners");
-ABSL_FLAG(std::string, address_file, "",
-          "write the address here once it is served, port included");
-ABSL_FLAG(int, threads, 0,
-          "threads that step environments worth it; 0: one a core");
-ABSL_FLAG(int, num_envs, 4096, "environments offered to a learner");
-ABSL_FLAG(std::string, env, "",
-          "the environment that will be played, where it is known: a gym: one "
-          "on a unix socket is then served by Python alone");
-ABSL_FLAG(std::string, tls_cert, "", "certificate (PEM), for mutual TLS");
-ABSL_FLAG(std::string, tls_key, "", "its private key (PEM)");
-ABSL_FLAG(std::string, tls_ca, "", "who signs everybody's certificates (PEM)");
-ABSL_FLAG(std::string, token_file, "", "file with the run's shared token");
-ABSL_FLAG(bool, insecure, false, "serve other hosts without TLS or a token");
 
 namespace flotilla {
 namespace {
 
-constexpr char kUsage[] =
-    "Serves environments to Flotilla learners.\n\n"
-    "  flotilla-envserver --listen unix:/tmp/env.sock\n"
-    "  flotilla-envserver --listen 127.0.0.1:0 --address_file env.address\n"
-    "  flotilla-envserver --coordinator node0:29400 --token_file token\n";
+struct Flags {
+  std::string listen;
+  std::string coordinator;
+  std::string address_file;
+  int threads = 0;
+  int num_envs = 4096;
+  std::string env;
+  RpcCredentials credentials;
+};
+
+CommandLine MakeLine(Flags* flags) {
+  CommandLine line(
+      "flotilla-envserver [flags]",
+      "Serves environments to Flotilla learners.\n\n"
+      "  flotilla-envserver --listen unix:/tmp/env.sock\n"
+      "  flotilla-envserver --listen 127.0.0.1:0 --address-file env.address\n"
+      "  flotilla-envserver --coordinator node0:29400 --token-file token");
+  line.Text("--listen", "ADDRESS",
+            "HOST:PORT (port 0: any free one) or unix:PATH; by default a free "
+            "port, of loopback unless --coordinator is elsewhere",
+            &flags->listen);
+  line.Text("--coordinator", "HOST:PORT",
+            "a run's coordinator, which then leases this server to learners",
+            &flags->coordinator);
+  line.Text("--address-file", "FILE",
+            "gets the address once it is served, port included",
+            &flags->address_file);
+  line.Int("--threads", "N", 0,
+           "threads that step environments worth it (default 0: one a core)",
+           &flags->threads);
+  line.Int("--num-envs", "N", 1,
+           "environments offered to a learner (default 4096)",
+           &flags->num_envs);
+  line.Text("--env", "ID",
+            "the environment that will be played, where it is known: a gym: "
+            "one on a unix socket is then served by Python alone",
+            &flags->env);
+  AddCredentialFlags(&flags->credentials, &line);
+  return line;
+}
 
 constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr absl::Duration kJoinTimeout = absl::Seconds(60);
 constexpr absl::Duration kJoinAttempt = absl::Seconds(2);
 constexpr std::chrono::seconds kReportPeriod(1);
 
-RpcCredentials CredentialsFromFlags() {
-  RpcCredentials credentials;
-  credentials.tls_cert = absl::GetFlag(FLAGS_tls_cert);
-  credentials.tls_key = absl::GetFlag(FLAGS_tls_key);
-  credentials.tls_ca = absl::GetFlag(FLAGS_tls_ca);
-  credentials.token_file = absl::GetFlag(FLAGS_token_file);
-  credentials.insecure = absl::GetFlag(FLAGS_insecure);
-  return credentials;
-}
-
-absl::Status CheckFlags() {
-  if (absl::GetFlag(FLAGS_threads) < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--threads is ", absl::GetFlag(FLAGS_threads),
-                     ", want 0 (one a core) or more"));
-  }
-  if (absl::GetFlag(FLAGS_num_envs) < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--num_envs is ", absl::GetFlag(FLAGS_num_envs), ", want 1 or more"));
-  }
-  return CheckCredentials(CredentialsFromFlags());
-}
-
-int Threads() {
-  const int threads = absl::GetFlag(FLAGS_threads);
-  if (threads > 0) return threads;
+int Threads(const Flags& flags) {
+  if (flags.threads > 0) return flags.threads;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-std::string ListenAddress() {
-  const std::string listen = absl::GetFlag(FLAGS_listen);
-  if (!listen.empty()) return listen;
-  const std::string coordinator = absl::GetFlag(FLAGS_coordinator);
-  return coordinator.empty() || IsLocalAddress(coordinator) ? "127.0.0.1:0"
-                                                            : "0.0.0.0:0";
+std::string ListenAddress(const Flags& flags) {
+  if (!flags.listen.empty()) return flags.listen;
+  const bool local =
+      flags.coordinator.empty() || IsLocalAddress(flags.coordinator);
+  return local ? "127.0.0.1:0" : "0.0.0.0:0";
 }
 
 // Null without --coordinator, or after `stop`.
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
-    const std::string& address, const std::stop_token& stop) {
-  const std::string coordinator = absl::GetFlag(FLAGS_coordinator);
-  if (coordinator.empty()) return nullptr;
+    const Flags& flags, const std::string& address,
+    const std::stop_token& stop) {
+  if (flags.coordinator.empty()) return nullptr;
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   v1::Member self;
@@ -118,15 +108,15 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
   self.set_incarnation(1);
   self.set_role(v1::ENV_SERVER);
   ASSIGN_OR_RETURN(*self.mutable_address(),
-                   ReachableAddress(address, coordinator));
+                   ReachableAddress(address, flags.coordinator));
   self.set_host(host);
   self.set_pid(getpid());
   self.set_version(Version());
-  self.set_num_envs(absl::GetFlag(FLAGS_num_envs));
+  self.set_num_envs(flags.num_envs);
   const absl::Time deadline = absl::Now() + kJoinTimeout;
   while (!stop.stop_requested()) {
     auto client =
-        JoinRun(coordinator, self, CredentialsFromFlags(), kJoinAttempt);
+        JoinRun(flags.coordinator, self, flags.credentials, kJoinAttempt);
     if (client.ok() || !absl::IsUnavailable(client.status()) ||
         absl::Now() > deadline) {
       return client;
@@ -163,20 +153,18 @@ void LogIfError(const absl::Status& status) {
 
 // A learner's own worker needs nobody between it and Python; credentials and
 // leases are for others.
-bool IsServedByPythonAlone() {
-  return IsGym(absl::GetFlag(FLAGS_env)) &&
-         absl::StartsWith(absl::GetFlag(FLAGS_listen), "unix:") &&
-         absl::GetFlag(FLAGS_coordinator).empty();
+bool IsServedByPythonAlone(const Flags& flags) {
+  return IsGym(flags.env) && absl::StartsWith(flags.listen, "unix:") &&
+         flags.coordinator.empty();
 }
 
 // Goes on as the Python server. Returns only if that cannot be.
-absl::Status BecomePython() {
+absl::Status BecomePython(const Flags& flags) {
   ASSIGN_OR_RETURN(
       std::vector<std::string> command,
-      GymServerCommand(
-          {"--listen=" + absl::GetFlag(FLAGS_listen),
-           "--address_file=" + absl::GetFlag(FLAGS_address_file),
-           absl::StrCat("--num_envs=", absl::GetFlag(FLAGS_num_envs))}));
+      GymServerCommand({"--listen=" + flags.listen,
+                        "--address_file=" + flags.address_file,
+                        absl::StrCat("--num_envs=", flags.num_envs)}));
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
@@ -186,16 +174,16 @@ absl::Status BecomePython() {
 }
 
 // Serves until a signal, or the end of the run.
-absl::Status RunServer() {
+absl::Status RunServer(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
   ObeyParentOnly();
-  const RegistryFactory factory(Threads());
+  const RegistryFactory factory(Threads(flags));
   PlayOptions play;
-  play.max_num_envs = absl::GetFlag(FLAGS_num_envs);
+  play.max_num_envs = flags.num_envs;
   EnvService service(&factory, play);
   RpcServerOptions options;
-  options.address = ListenAddress();
-  options.credentials = CredentialsFromFlags();
+  options.address = ListenAddress(flags);
+  options.credentials = flags.credentials;
   const std::string name = v1::EnvService::service_full_name();
   options.services = {
       {name,
@@ -204,13 +192,13 @@ absl::Status RunServer() {
         {"/" + name + "/GetSpec", {kLearnerRole, kClientRole}}}}};
   options.on_drain = [&] { service.Shutdown(); };
   ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));
-  if (const std::string path = absl::GetFlag(FLAGS_address_file);
-      !path.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(path, server->address() + "\n"));
+  if (!flags.address_file.empty()) {
+    RETURN_IF_ERROR(
+        WriteFileAtomically(flags.address_file, server->address() + "\n"));
   }
   LOG(INFO) << "serving environments on " << server->address();
   ASSIGN_OR_RETURN(const auto coordinator,
-                   JoinCoordinator(server->address(), signals->Stop()));
+                   JoinCoordinator(flags, server->address(), signals->Stop()));
   std::binary_semaphore stop(0);
   const std::stop_callback on_stop(signals->Stop(), [&] { stop.release(); });
   ServeUntil(&stop, service, coordinator.get());
@@ -224,21 +212,16 @@ absl::Status RunServer() {
 }
 
 int Main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  switch (ParseCommandLine("flotilla-envserver", kUsage, arguments)) {
-    case Parsed::kRun:
-      break;
-    case Parsed::kExit:
-      return 0;
-    case Parsed::kBadUsage:
-      return 2;
-  }
-  absl::Status status = CheckFlags();
-  if (status.ok() && IsServedByPythonAlone()) status = BecomePython();
+  Flags flags;
+  CommandLine line = MakeLine(&flags);
+  const auto exit_code = ParseFlags("flotilla-envserver", argc, argv, &line);
+  if (exit_code) return *exit_code;
+  absl::Status status = CheckCredentials(flags.credentials);
+  if (status.ok() && IsServedByPythonAlone(flags)) status = BecomePython(flags);
   // Not before: the lifeline is the Python server's then.
   StartLifelineWatch();
   RaiseDescriptorLimit();
-  if (status.ok()) status = RunServer();
+  if (status.ok()) status = RunServer(flags);
   if (status.ok()) return 0;
   std::fprintf(stderr, "flotilla-envserver: %s\n",
                std::string(status.message()).c_str());

@@ -10,6 +10,7 @@
 #include "launcher/programs.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {

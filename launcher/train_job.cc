@@ -22,6 +22,7 @@
 #include "services/base/member_state.h"
 #include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "launcher/command_line.h"
+#include "services/base/command_line.h"
 #include "services/base/exit_codes.h"
 
 namespace flotilla {

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "launcher/commands/command.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 
@@ -17,7 +18,7 @@ int RunDoctor(const Arguments& arguments) {
             &options.run_dir);
   line.Text("--coordinator", "HOST:PORT", "also: does it answer?",
             &options.coordinator);
-  line.Credentials(&options.credentials);
+  AddCredentialFlags(&options.credentials, &line);
   const ParsedLine parsed = ParseLine("doctor", arguments, 0, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   const std::vector<Finding> findings = Examine(options);

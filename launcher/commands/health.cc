@@ -8,6 +8,7 @@
 #include "launcher/commands/command.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/channel.h"
+#include "services/rpc/credential_flags.h"
 #include "services/rpc/grpc_status.h"
 
 namespace flotilla {
@@ -51,7 +52,7 @@ int RunHealth(const Arguments& arguments) {
             &named);
   line.Int("--timeout", "SECONDS", 1, "give up after (default 5)",
            &timeout_seconds);
-  line.Credentials(&credentials);
+  AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("health", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (parsed.positional.empty()) {

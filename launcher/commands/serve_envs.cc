@@ -9,6 +9,7 @@
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -85,7 +86,7 @@ int RunServeEnvs(const Arguments& arguments) {
            &flags.num_envs);
   line.Int("--threads", "N", 0, "stepping threads of each; 0: one a core",
            &flags.threads);
-  line.Credentials(&flags.credentials);
+  AddCredentialFlags(&flags.credentials, &line);
   const ParsedLine parsed = ParseLine("serve-envs", arguments, 0, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (!flags.listen && !flags.coordinator) {

@@ -12,6 +12,7 @@
 #include "launcher/summary.h"
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -64,7 +65,7 @@ int RunStatus(const Arguments& arguments) {
   line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
   line.Switch("--watch", "go on until the run ends", &watch);
   line.Switch("--json", "one JSON object (with --watch, one a line)", &json);
-  line.Credentials(&credentials);
+  AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("status", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (!parsed.positional.empty()) run_dir = parsed.positional[0];

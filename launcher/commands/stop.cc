@@ -7,6 +7,7 @@
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -40,7 +41,7 @@ int RunStop(const Arguments& arguments) {
   line.Text("--run-dir", "DIR", "the run's folder", &run_dir);
   line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
   line.Text("--reason", "TEXT", "what its status and logs will say", &reason);
-  line.Credentials(&credentials);
+  AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("stop", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (!parsed.positional.empty()) run_dir = parsed.positional[0];

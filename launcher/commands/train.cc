@@ -19,6 +19,7 @@
 #include "services/base/gpus.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -90,7 +91,7 @@ CommandLine MakeLine(TrainFlags* flags) {
   line.Switch("--dry-run",
               "print configuration, topology and sizes; start nothing",
               &flags->dry_run);
-  line.Credentials(&flags->credentials);
+  AddCredentialFlags(&flags->credentials, &line);
   line.Choice("--progress", {"auto", "plain", "none"},
               "live progress (auto: a bar on a terminal, else lines)",
               &flags->progress);

@@ -87,18 +87,20 @@ class ProcessTest : public testing::Test {
 
 TEST_F(ProcessTest, HelpAndVersionAreNoErrors) {
   EXPECT_EQ(ExitCode({"--help"}), 0);
-  EXPECT_THAT(Log(), HasSubstr("--address_file"));
+  EXPECT_THAT(Log(), HasSubstr("--address-file"));
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_THAT(Log(), HasSubstr("flotilla-envserver " + Version()));
 }
 
 TEST_F(ProcessTest, WrongUsageIsTwo) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
-      {{"--lisen=x"}, "there is no flag --lisen; did you mean \"listen\"?"},
-      {{"--threads=many"}, "--threads=many"},
-      {{"--threads=-1"}, "--threads is -1, want 0"},
-      {{"--num_envs=0"}, "--num_envs is 0, want 1 or more"},
-      {{"--listen"}, "--listen wants a value"},
+      {{"--lisen=x"}, "there is no flag --lisen; did you mean --listen?"},
+      {{"--threads=many"}, "--threads is \"many\""},
+      {{"--threads=-1"},
+       "--threads is \"-1\"; expected an integer of at least 0"},
+      {{"--num_envs=0"},
+       "--num-envs is \"0\"; expected an integer of at least 1"},
+      {{"--listen"}, "--listen needs a value: --listen ADDRESS"},
       {{"serve"}, "unexpected argument \"serve\""},
       {{"--listen=nowhere"}, "cannot listen on \"nowhere\""},
       {{"--listen=0.0.0.0:0"}, "--insecure"},

@@ -1,6 +1,7 @@
-#ifndef FLOTILLA_LAUNCHER_COMMAND_LINE_H_
-#define FLOTILLA_LAUNCHER_COMMAND_LINE_H_
+#ifndef FLOTILLA_SERVICES_BASE_COMMAND_LINE_H_
+#define FLOTILLA_SERVICES_BASE_COMMAND_LINE_H_
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -8,18 +9,17 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "services/rpc/credentials.h"
 
 namespace flotilla {
 
-// The flags of one subcommand, as torchrun and GNU tools take them: `--flag
-// value` and `--flag=value`, hyphens and underscores alike, flags and arguments
+// The flags of a program or subcommand, as torchrun and GNU tools take them:
+// `--flag value` and `--flag=value`, hyphens and underscores alike, flags and arguments
 // in any order, everything after `--` an argument.
 //
 // Outputs are borrowed and must outlive Parse. Not thread-safe.
 class CommandLine {
  public:
-  // `usage` is the line after "usage:", `about` what the subcommand does.
+  // `usage` is the line after "usage:", `about` what the program does.
   CommandLine(std::string usage, std::string about);
 
   // `--name`, also `--name=false`.
@@ -38,6 +38,14 @@ class CommandLine {
   // An integer of at least `low`.
   void Int(const std::string& name, const std::string& value_name, int low,
            const std::string& help, std::optional<int>* out);
+  void Int(const std::string& name, const std::string& value_name, int low,
+           const std::string& help, int* out);
+  void Int(const std::string& name, const std::string& value_name, int64_t low,
+           const std::string& help, int64_t* out);
+
+  // A finite number.
+  void Number(const std::string& name, const std::string& value_name,
+              const std::string& help, double* out);
 
   // May be given many times.
   void List(const std::string& name, const std::string& value_name,
@@ -49,9 +57,6 @@ class CommandLine {
                     const std::string& help, const std::string& bare,
                     std::function<bool(const std::string&)> is_value,
                     std::optional<std::string>* out);
-
-  // The five flags that name TLS files, the token, and plaintext.
-  void Credentials(RpcCredentials* out);
 
   // Another spelling of `name` that help does not list.
   void Alias(const std::string& alias, const std::string& name);
@@ -77,6 +82,9 @@ class CommandLine {
     std::vector<std::string> aliases;
   };
 
+  template <typename T>
+  void AddInt(const std::string& name, const std::string& value_name, T low,
+              const std::string& help, std::function<void(T)> take);
   Flag* Find(const std::string& name);
   absl::Status Unknown(const std::string& argument) const;
 
@@ -86,6 +94,12 @@ class CommandLine {
   bool help_asked_ = false;
 };
 
+// For a program that takes flags only: fills the outputs of `line` from `argv`.
+// Returns the exit code if the program is to end now: 0 after --help and
+// --version, which it prints; 2 after a mistake, which it reports to stderr.
+std::optional<int> ParseFlags(const std::string& program, int argc,
+                              const char* const* argv, CommandLine* line);
+
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LAUNCHER_COMMAND_LINE_H_
+#endif  // FLOTILLA_SERVICES_BASE_COMMAND_LINE_H_

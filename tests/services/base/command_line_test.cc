@@ -1,4 +1,4 @@
-#include "launcher/command_line.h"
+#include "services/base/command_line.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -124,6 +124,65 @@ TEST_F(CommandLineTest, HelpWinsOverMistakes) {
   EXPECT_THAT(line_.Help(), HasSubstr("usage: flotilla test ARG"));
   EXPECT_THAT(line_.Help(), HasSubstr("--progress auto|plain"));
   EXPECT_THAT(line_.Help(), HasSubstr("--resume [latest|PATH]"));
+}
+
+class ParseFlagsTest : public testing::Test {
+ protected:
+  std::optional<int> Parse(std::vector<const char*> words) {
+    words.insert(words.begin(), "program");
+    CommandLine line("program [flags]", "Does it.");
+    line.Text("--text", "TEXT", "a text", &text_);
+    line.Int("--count", "N", 1, "a count", &count_);
+    line.Int("--total", "N", 0, "a total", &total_);
+    line.Number("--seconds", "S", "a time", &seconds_);
+    line.Switch("--switch", "a switch", &switch_);
+    return ParseFlags("program", static_cast<int>(words.size()), words.data(),
+                      &line);
+  }
+
+  std::string text_;
+  int count_ = 1;
+  int64_t total_ = 0;
+  double seconds_ = 0;
+  bool switch_ = false;
+};
+
+TEST_F(ParseFlagsTest, FillsWhatWasGivenAndGoesOn) {
+  EXPECT_EQ(Parse({"--text=a=b", "--count", "7", "--total=5000000000",
+                   "--seconds=-0.5", "--switch"}),
+            std::nullopt);
+  EXPECT_EQ(text_, "a=b");
+  EXPECT_EQ(count_, 7);
+  EXPECT_EQ(total_, 5'000'000'000);
+  EXPECT_EQ(seconds_, -0.5);
+  EXPECT_TRUE(switch_);
+}
+
+TEST_F(ParseFlagsTest, WhatIsWrongEndsWithTwoAndIsNamed) {
+  const std::pair<std::vector<const char*>, std::string> wrong[] = {
+      {{"--tex=x"}, "there is no flag --tex; did you mean --text?"},
+      {{"--count=0"}, "--count is \"0\"; expected an integer of at least 1"},
+      {{"--count=x"}, "--count is \"x\""},
+      {{"--total=9223372036854775808"}, "--total is"},
+      {{"--seconds=nan"}, "--seconds is \"nan\"; expected a number"},
+      {{"--text"}, "--text needs a value: --text TEXT"},
+      {{"stray"}, "unexpected argument \"stray\""},
+  };
+  for (const auto& [words, message] : wrong) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Parse(words), 2);
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                HasSubstr("program: " + message));
+  }
+}
+
+TEST_F(ParseFlagsTest, HelpAndVersionEndTheProgram) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(Parse({"--help"}), 0);
+  EXPECT_EQ(Parse({"--count=wrong", "-h"}), 0);
+  EXPECT_EQ(Parse({"--version"}), 0);
+  EXPECT_THAT(testing::internal::GetCapturedStdout(),
+              testing::AllOf(HasSubstr("--seconds S"), HasSubstr("program ")));
 }
 
 }  // namespace

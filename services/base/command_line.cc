@@ -1,6 +1,8 @@
-#include "launcher/command_line.h"
+#include "services/base/command_line.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -9,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
+#include "services/base/version.h"
 
 namespace flotilla {
 namespace {
@@ -83,10 +86,41 @@ void CommandLine::Choice(const std::string& name,
 void CommandLine::Int(const std::string& name, const std::string& value_name,
                       int low, const std::string& help,
                       std::optional<int>* out) {
-  const auto set = [name, low, out](const std::string& value) {
-    int parsed = 0;
+  AddInt<int>(name, value_name, low, help, [out](int value) { *out = value; });
+}
+
+void CommandLine::Int(const std::string& name, const std::string& value_name,
+                      int low, const std::string& help, int* out) {
+  AddInt<int>(name, value_name, low, help, [out](int value) { *out = value; });
+}
+
+void CommandLine::Int(const std::string& name, const std::string& value_name,
+                      int64_t low, const std::string& help, int64_t* out) {
+  AddInt<int64_t>(name, value_name, low, help,
+                  [out](int64_t value) { *out = value; });
+}
+
+template <typename T>
+void CommandLine::AddInt(const std::string& name, const std::string& value_name,
+                         T low, const std::string& help,
+                         std::function<void(T)> take) {
+  const auto set = [name, low, take](const std::string& value) {
+    T parsed = 0;
     if (!absl::SimpleAtoi(value, &parsed) || parsed < low) {
       return Wrong(name, value, absl::StrCat("an integer of at least ", low));
+    }
+    take(parsed);
+    return absl::OkStatus();
+  };
+  flags_.push_back({name, value_name, help, set, "", nullptr, {}});
+}
+
+void CommandLine::Number(const std::string& name, const std::string& value_name,
+                         const std::string& help, double* out) {
+  const auto set = [name, out](const std::string& value) {
+    double parsed = 0;
+    if (!absl::SimpleAtod(value, &parsed) || !std::isfinite(parsed)) {
+      return Wrong(name, value, "a number");
     }
     *out = parsed;
     return absl::OkStatus();
@@ -120,17 +154,6 @@ void CommandLine::OptionalText(const std::string& name,
                     bare,
                     std::move(is_value),
                     {}});
-}
-
-void CommandLine::Credentials(RpcCredentials* out) {
-  Text("--tls-cert", "FILE",
-       "mutual TLS for all services: this job's certificate", &out->tls_cert);
-  Text("--tls-key", "FILE", "its private key", &out->tls_key);
-  Text("--tls-ca", "FILE", "who signs everybody's certificates", &out->tls_ca);
-  Text("--token-file", "FILE", "shared token for all services",
-       &out->token_file);
-  Switch("--insecure", "serve other hosts with neither TLS nor a token",
-         &out->insecure);
 }
 
 void CommandLine::Alias(const std::string& alias, const std::string& name) {
@@ -219,6 +242,29 @@ std::string CommandLine::Help() const {
     absl::StrAppend(&text, flag.help, "\n");
   }
   return text;
+}
+
+std::optional<int> ParseFlags(const std::string& program, int argc,
+                              const char* const* argv, CommandLine* line) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (std::count(arguments.begin(), arguments.end(), "--version") > 0) {
+    std::printf("%s %s\n", program.c_str(), Version().c_str());
+    return 0;
+  }
+  const auto rest = line->Parse(arguments);
+  absl::Status status = rest.status();
+  if (status.ok() && !rest->empty()) {
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "unexpected argument \"", rest->front(), "\": it takes flags only"));
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "%s: %s; see --help\n", program.c_str(),
+                 std::string(status.message()).c_str());
+    return 2;
+  }
+  if (!line->help_asked()) return std::nullopt;
+  std::printf("%s", line->Help().c_str());
+  return 0;
 }
 
 }  // namespace flotilla
