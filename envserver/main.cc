@@ -188,8 +188,8 @@ absl::Status RunServer(const Flags& flags) {
   options.services = {
       {name,
        &service,
-       {{"/" + name + "/Play", {kLearnerRole}},
-        {"/" + name + "/GetSpec", {kLearnerRole, kClientRole}}}}};
+       {{"/" + name + "/Play", {{kLearnerRole}}},
+        {"/" + name + "/GetSpec", {{kLearnerRole, kClientRole}, true}}}}};
   options.on_drain = [&] { service.Shutdown(); };
   ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));
   if (!flags.address_file.empty()) {

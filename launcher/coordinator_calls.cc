@@ -7,11 +7,12 @@
 
 #include <chrono>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/member_metadata.h"
 #include "services/rpc/grpc_status.h"
+#include "services/rpc/refusal.h"
 
 namespace flotilla {
 namespace {
@@ -19,15 +20,6 @@ namespace {
 void SetDeadline(absl::Duration timeout, grpc::ClientContext* context) {
   context->set_deadline(std::chrono::system_clock::now() +
                         absl::ToChronoMilliseconds(timeout));
-}
-
-// What a failed TLS handshake adds to "nobody answers".
-std::string Handshake(const std::string& message) {
-  if (!absl::StrContains(absl::AsciiStrToLower(message), "handshake"))
-    return "";
-  return absl::StrCat(
-      " (TLS: it wants other --tls-cert, --tls-key and --tls-ca, or none: ",
-      message, ")");
 }
 
 // Connects within a second, or not.
@@ -53,7 +45,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorCalls>> CoordinatorCalls::Make(
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> channel,
                    MakeChannel(address, credentials));
   return std::unique_ptr<CoordinatorCalls>(
-      new CoordinatorCalls(address, channel));
+      new CoordinatorCalls(address, credentials, channel));
 }
 
 absl::StatusOr<v1::Status> CoordinatorCalls::GetStatus(absl::Duration timeout) {
@@ -93,10 +85,12 @@ absl::Status CoordinatorCalls::Stop(const std::string& reason,
 }
 
 absl::Status CoordinatorCalls::CloseRun(const std::string& member_id,
+                                        const std::string& secret,
                                         const std::string& status,
                                         absl::Duration timeout) {
   grpc::ClientContext context;
   SetDeadline(timeout, &context);
+  ShowSecret(member_id, secret, &context);
   v1::CloseRunRequest request;
   request.set_member_id(member_id);
   request.set_status(status);
@@ -104,26 +98,29 @@ absl::Status CoordinatorCalls::CloseRun(const std::string& member_id,
   return Explain(stub_->CloseRun(&context, request, &response));
 }
 
-absl::Status CoordinatorCalls::Explain(const grpc::Status& status) const {
+absl::Status CoordinatorCalls::Explain(const grpc::Status& status) {
+  const bool agreed = agreed_;
+  if (status.ok()) agreed_ = true;
   switch (status.error_code()) {
     case grpc::StatusCode::OK:
       return absl::OkStatus();
     case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::DEADLINE_EXCEEDED:
-      return absl::UnavailableError(
+    case grpc::StatusCode::DEADLINE_EXCEEDED: {
+      const absl::Status silent = absl::UnavailableError(
           absl::StrCat("no coordinator answers at ", address_,
-                       "; is the run still going, and is the address right?",
-                       Handshake(status.error_message())));
+                       "; is the run still going, and is the address right?"));
+      return agreed ? silent : Explained(silent);
+    }
     case grpc::StatusCode::UNIMPLEMENTED:
       return absl::FailedPreconditionError(absl::StrCat(
           "what answers at ", address_, " is no Flotilla coordinator"));
-    case grpc::StatusCode::UNAUTHENTICATED:
-      return absl::UnauthenticatedError(absl::StrCat(
-          "the coordinator at ", address_,
-          " refuses us: ", status.error_message(), " (--token-file)"));
     default:
-      return FromGrpc(status);
+      return Explained(FromGrpc(status));
   }
+}
+
+absl::Status CoordinatorCalls::Explained(const absl::Status& status) const {
+  return ExplainRefusal(status, "the coordinator", address_, credentials_);
 }
 
 bool SomethingListens(const std::string& address) {

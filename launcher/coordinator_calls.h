@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LAUNCHER_COORDINATOR_CALLS_H_
 #define FLOTILLA_LAUNCHER_COORDINATOR_CALLS_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,7 +20,8 @@ namespace flotilla {
 //
 // Thread-safe. Each call blocks until its timeout at most.
 // Errors: kUnavailable, naming the address and the remedy, when nobody answers
-// there; kFailedPrecondition when what answers is no coordinator.
+// there; kFailedPrecondition when what answers is no coordinator;
+// kUnauthenticated or kPermissionDenied, with the remedy, when it refuses us.
 class CoordinatorCalls {
  public:
   static absl::StatusOr<std::unique_ptr<CoordinatorCalls>> Make(
@@ -40,20 +42,26 @@ class CoordinatorCalls {
       const std::function<bool(const v1::Status&)>& on_status);
 
   absl::Status Stop(const std::string& reason, absl::Duration timeout);
-  absl::Status CloseRun(const std::string& member_id, const std::string& status,
-                        absl::Duration timeout);
+  // In the name of the learner `member_id`, whose slot has `secret`.
+  absl::Status CloseRun(const std::string& member_id, const std::string& secret,
+                        const std::string& status, absl::Duration timeout);
 
   const std::string& address() const { return address_; }
 
  private:
-  CoordinatorCalls(std::string address, std::shared_ptr<grpc::Channel> channel)
+  CoordinatorCalls(std::string address, RpcCredentials credentials,
+                   std::shared_ptr<grpc::Channel> channel)
       : address_(std::move(address)),
+        credentials_(std::move(credentials)),
         channel_(std::move(channel)),
         stub_(v1::CoordinatorService::NewStub(channel_)) {}
 
-  absl::Status Explain(const grpc::Status& status) const;
+  absl::Status Explain(const grpc::Status& status);
+  absl::Status Explained(const absl::Status& status) const;
 
   const std::string address_;
+  const RpcCredentials credentials_;
+  std::atomic<bool> agreed_ = false;  // a call has succeeded
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 };

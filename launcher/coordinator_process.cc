@@ -61,6 +61,14 @@ absl::Status CoordinatorProcess::Launch(const std::string& address) {
   program.argv = {path, "--listen=" + address,
                   "--address_file=" + options_.folder.coordinator_address(),
                   "--journal=" + options_.folder.coordinator_journal()};
+  const RpcCredentials& c = options_.credentials;
+  if (!c.uses_tls() && !c.uses_token()) {
+    if (c.insecure) {  // an earlier start's would only mislead
+      std::filesystem::remove(options_.folder.token(), ignored);
+    } else {
+      program.argv.push_back("--run-token=" + options_.folder.token());
+    }
+  }
   for (const std::string& flag : options_.flags) program.argv.push_back(flag);
   for (const std::string& flag : CredentialFlags(options_.credentials)) {
     program.argv.push_back(flag);

@@ -21,6 +21,8 @@ struct CoordinatorOptions {
   bool any_port = false;
   RunFolder folder{""};
   std::vector<std::string> flags;  // about the run: --min_learners=2, ...
+  // With neither TLS nor a token, nor `insecure`: what changes the run takes
+  // folder.token(), which is then there.
   RpcCredentials credentials;
   std::function<void(const std::string&)> notice = [](const std::string&) {};
 };

@@ -1,5 +1,7 @@
 #include "launcher/find_coordinator.h"
 
+#include <unistd.h>
+
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -41,6 +43,16 @@ absl::StatusOr<RunAddress> FindCoordinator(
         absl::StrCat("--run-dir ", folder, " holds no run"));
   }
   return RunAddress{AddressIn(RunFolder(folder)), folder};
+}
+
+RpcCredentials WithRunToken(const RpcCredentials& credentials,
+                            const std::string& run_dir) {
+  if (credentials.uses_token() || run_dir.empty()) return credentials;
+  const std::string token = RunFolder(run_dir).token();
+  if (access(token.c_str(), R_OK) != 0) return credentials;
+  RpcCredentials result = credentials;
+  result.token_file = token;
+  return result;
 }
 
 absl::Status CheckSameRun(const RunAddress& run, const v1::Status& status) {

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
+#include "services/rpc/credentials.h"
 
 namespace flotilla {
 
@@ -22,6 +23,11 @@ struct RunAddress {
 absl::StatusOr<RunAddress> FindCoordinator(
     const std::optional<std::string>& coordinator,
     const std::optional<std::string>& run_dir);
+
+// `credentials`, or where they have no token, those with the run's own, if its
+// folder ("": none is known) holds one that we may read.
+RpcCredentials WithRunToken(const RpcCredentials& credentials,
+                            const std::string& run_dir);
 
 // Whether `status`, which came from that address, is of the run in that folder:
 // ports are used again.

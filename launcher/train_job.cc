@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/coordinator_process.h"
+#include "launcher/find_coordinator.h"
 #include "launcher/programs.h"
 #include "launcher/progress.h"
 #include "launcher/status_poller.h"
@@ -21,6 +22,7 @@
 #include "services/base/config.h"
 #include "services/base/member_state.h"
 #include "services/base/run_summary.h"
+#include "services/base/secret.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credential_flags.h"
 
@@ -92,6 +94,10 @@ class Job {
   absl::Status Prepare() {
     const std::string text = FormatResolved(job_.config);
     RETURN_IF_ERROR(WriteFileAtomically(ConfigPath(), text));
+    for (int i = 0; i < job_.topology.num_learners; ++i) {
+      const std::string id = MemberId(job_.topology, i);
+      RETURN_IF_ERROR(ReadOrDrawSecret(job_.folder.secret(id)).status());
+    }
     progress_.Say(absl::StrCat("run folder: ", job_.folder.path()));
     if (job_.topology.hosts_coordinator) {
       RETURN_IF_ERROR(HostCoordinator());
@@ -139,7 +145,11 @@ class Job {
     bool told = false;
     for (;;) {
       const auto status = calls_->GetStatus(absl::Seconds(1));
-      if (status.ok()) return CountEarlierStarts(*status);
+      if (status.ok()) {
+        // Now the run's token is there, if it has one.
+        RETURN_IF_ERROR(Connect(address_));
+        return CountEarlierStarts(*status);
+      }
       if (signals_.first_signal() != 0) return absl::CancelledError("stopped");
       if (!absl::IsUnavailable(status.status()) || absl::Now() > deadline) {
         return status.status();
@@ -163,7 +173,8 @@ class Job {
 
   absl::Status Connect(const std::string& address) {
     address_ = address;
-    ASSIGN_OR_RETURN(calls_, CoordinatorCalls::Make(address, job_.credentials));
+    credentials_ = WithRunToken(job_.credentials, job_.folder.path());
+    ASSIGN_OR_RETURN(calls_, CoordinatorCalls::Make(address, credentials_));
     return absl::OkStatus();
   }
 
@@ -244,6 +255,7 @@ class Job {
         "--run_dir=" + job_.folder.path(),
         "--coordinator=" + address_,
         "--member_id=" + MemberId(topology, start.index),
+        "--secret_file=" + job_.folder.secret(MemberId(topology, start.index)),
         absl::StrCat("--incarnation=", start.incarnation),
         absl::StrCat("--node_rank=", topology.node_rank),
         absl::StrCat("--local_rank=", topology.first_local_rank + start.index),
@@ -252,7 +264,7 @@ class Job {
         absl::StrCat("--restarts=", start.restarts)};
     const std::string resume = ResumeFrom(start);
     if (!resume.empty()) program.argv.push_back("--resume=" + resume);
-    for (const std::string& flag : CredentialFlags(job_.credentials)) {
+    for (const std::string& flag : CredentialFlags(credentials_)) {
       program.argv.push_back(flag);
     }
     program.log_path = job_.folder.rank_log(RankOf(start.index));
@@ -288,7 +300,9 @@ class Job {
   void Conclude(const SupervisorResult& result) {
     if (job_.topology.has_peers()) {
       if (!result.failure.empty()) {
-        calls_->CloseRun(MemberId(job_.topology, 0), "failed", kCallTimeout)
+        const std::string id = MemberId(job_.topology, 0);
+        const auto secret = ReadSecret(job_.folder.secret(id));
+        calls_->CloseRun(id, secret.value_or(""), "failed", kCallTimeout)
             .IgnoreError();
       }
       if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
@@ -356,6 +370,7 @@ class Job {
   const fs::file_time_type started_ = fs::file_time_type::clock::now();
   uint64_t first_incarnation_ = 0;
   std::string address_;
+  RpcCredentials credentials_;  // the job's, with the run's token if it has one
   ProgressPrinter progress_;
   std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
   std::unique_ptr<CoordinatorCalls> calls_;

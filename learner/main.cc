@@ -17,6 +17,7 @@
 #include "services/base/exit_codes.h"
 #include "services/base/lifeline.h"
 #include "services/base/run_folder.h"
+#include "services/base/secret.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
@@ -30,6 +31,7 @@ struct Flags {
   std::string run_dir;
   std::string coordinator;
   std::string member_id = "learner/0/0";
+  std::string secret_file;
   int64_t incarnation = 0;
   int node_rank = 0;
   int local_rank = 0;
@@ -53,6 +55,9 @@ CommandLine MakeLine(Flags* flags) {
   line.Text("--coordinator", "HOST:PORT", "its coordinator",
             &flags->coordinator);
   line.Text("--member-id", "ID", "this learner's name", &flags->member_id);
+  line.Text("--secret-file", "FILE",
+            "the secret of its slot, which all its incarnations have",
+            &flags->secret_file);
   line.Int("--incarnation", "N", 0, "grows with each restart of this learner",
            &flags->incarnation);
   line.Int("--node-rank", "R", 0, "this node's rank", &flags->node_rank);
@@ -129,9 +134,18 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
     WriteLastWords(flags, status);
     _exit(kExitFailed);
   };
+  std::string secret;
+  if (!flags.secret_file.empty()) {
+    ASSIGN_OR_RETURN(secret, ReadSecret(flags.secret_file));
+  }
+  auto joined = JoinRun(flags.coordinator, Self(flags, config),
+                        options.credentials, absl::Seconds(60), secret);
+  if (absl::IsUnauthenticated(joined.status()) ||
+      absl::IsPermissionDenied(joined.status())) {  // the next would be, too
+    return absl::FailedPreconditionError(joined.status().message());
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> coordinator,
-                   JoinRun(flags.coordinator, Self(flags, config),
-                           options.credentials, absl::Seconds(60)));
+                   std::move(joined));
   absl::StatusOr<RunOutcome> outcome =
       Train(options, coordinator.get(), signals);
   coordinator

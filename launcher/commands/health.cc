@@ -10,6 +10,7 @@
 #include "services/rpc/channel.h"
 #include "services/rpc/credential_flags.h"
 #include "services/rpc/grpc_status.h"
+#include "services/rpc/refusal.h"
 
 namespace flotilla {
 namespace {
@@ -26,8 +27,10 @@ absl::Status CheckHealth(const std::string& address, const std::string& service,
   grpc::health::v1::HealthCheckRequest request;
   request.set_service(service);
   HealthCheckResponse response;
-  RETURN_IF_ERROR(FromGrpc(grpc::health::v1::Health::NewStub(channel)->Check(
-      &context, request, &response)));
+  RETURN_IF_ERROR(
+      ExplainRefusal(FromGrpc(grpc::health::v1::Health::NewStub(channel)->Check(
+                         &context, request, &response)),
+                     "the server", address, credentials));
   if (response.status() == HealthCheckResponse::SERVING) {
     return absl::OkStatus();
   }

@@ -72,7 +72,8 @@ int RunStatus(const Arguments& arguments) {
 
   const auto run = FindCoordinator(coordinator, run_dir);
   if (!run.ok()) return Report("status", run.status());
-  const auto calls = CoordinatorCalls::Make(run->address, credentials);
+  const auto calls = CoordinatorCalls::Make(
+      run->address, WithRunToken(credentials, run->run_dir));
   if (!calls.ok()) return Report("status", calls.status());
   const auto status = (*calls)->GetStatus(kTimeout);
   const absl::Status answered =

@@ -48,7 +48,8 @@ int RunStop(const Arguments& arguments) {
 
   const auto run = FindCoordinator(coordinator, run_dir);
   if (!run.ok()) return Report("stop", run.status());
-  const auto calls = CoordinatorCalls::Make(run->address, credentials);
+  const auto calls = CoordinatorCalls::Make(
+      run->address, WithRunToken(credentials, run->run_dir));
   if (!calls.ok()) return Report("stop", calls.status());
   const absl::Status stopped = StopRun(*run, reason, calls->get());
   if (!stopped.ok()) return Report("stop", stopped);

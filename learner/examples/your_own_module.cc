@@ -1,6 +1,6 @@
 // Your own torch::nn::Module and loop on several processes: REINFORCE (Williams
 // 1992) on CartPole-v1, on each rank an episode of a length of its own.
-//   build/bin/flotilla-coordinator --min_learners 2 --address_file address &
+//   build/bin/flotilla-coordinator --min_learners 2 --insecure --address_file address &
 //   for r in 0 1; do build/bin/flotilla-example $(cat address) $r 2 & done
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 #include "services/base/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -43,12 +44,14 @@ void SyncFolder(const std::string& path) {
 }  // namespace
 
 absl::Status WriteFileAtomically(const std::string& path,
-                                 const std::string& content) {
+                                 const std::string& content, mode_t mode) {
   const std::string aside = absl::StrCat(path, ".", getpid(), ".tmp");
   const int fd =
-      open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+      open(aside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
   if (fd < 0) return Error(path);
-  const bool written = WriteAll(fd, content) && fsync(fd) == 0;
+  // Of a process that had our number there may be one with another mode.
+  const bool ours = mode == 0644 || fchmod(fd, mode) == 0;
+  const bool written = ours && WriteAll(fd, content) && fsync(fd) == 0;
   absl::Status status = written ? absl::OkStatus() : Error(path);
   close(fd);
   if (status.ok() && rename(aside.c_str(), path.c_str()) != 0) {

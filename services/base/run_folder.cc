@@ -1,8 +1,13 @@
 #include "services/base/run_folder.h"
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace flotilla {
 
@@ -12,6 +17,11 @@ std::string RunFolder::name() const {
   const fs::path whole = fs::absolute(path_).lexically_normal();
   return whole.has_filename() ? whole.filename()
                               : whole.parent_path().filename();
+}
+
+std::string RunFolder::secret(const std::string& member_id) const {
+  return absl::StrCat(path_, "/secrets/",
+                      absl::StrReplaceAll(member_id, {{"/", "_"}}));
 }
 
 std::string RunFolder::rank_log(int rank) const {
@@ -42,6 +52,10 @@ bool RunFolder::HasCheckpoint() const {
 absl::Status RunFolder::Make() const {
   std::error_code error;
   fs::create_directories(logs(), error);
+  const std::string secrets = path_ + "/secrets";
+  if (!error && mkdir(secrets.c_str(), 0700) != 0 && errno != EEXIST) {
+    error.assign(errno, std::generic_category());
+  }
   if (!error) return absl::OkStatus();
   return absl::UnavailableError(absl::StrCat("cannot make the run's folder ",
                                              logs(), ": ", error.message()));

@@ -22,7 +22,10 @@ class RunFolder {
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string summary() const { return path_ + "/summary.json"; }
+  // What changes the run takes it, unless it has TLS or a token from elsewhere.
   std::string token() const { return path_ + "/token"; }
+  // The secret of a learner's slot, which all its incarnations have.
+  std::string secret(const std::string& member_id) const;
   std::string lock() const { return path_ + "/.lock"; }
 
   std::string checkpoints() const { return path_ + "/checkpoints"; }
@@ -48,7 +51,7 @@ class RunFolder {
   bool HoldsRun() const;
   bool HasCheckpoint() const;
 
-  // Makes the folder and logs/. Errors: kUnavailable, naming the path.
+  // Makes the folder, logs/ and, for us alone, secrets/. Errors: kUnavailable, naming the path.
   absl::Status Make() const;
 
  private:

@@ -6,11 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/base/secret.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
+#include "services/coordinator/member_metadata.h"
 #include "services/coordinator/membership.h"
 #include "services/coordinator/unary_call.h"
 #include "services/rpc/channel.h"
+#include "services/rpc/refusal.h"
 
 namespace flotilla {
 namespace {
@@ -22,6 +25,9 @@ constexpr absl::Duration kShortDeadline = absl::Seconds(10);
 // Longer than what the server was asked to wait, for its answer to come.
 constexpr absl::Duration kSlack = absl::Seconds(1);
 
+// When a coordinator that does not answer is asked why.
+constexpr absl::Duration kLookAfter = absl::Seconds(1);
+
 int64_t RemainingMs(absl::Time deadline) {
   return std::max<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()),
                            0);
@@ -30,10 +36,11 @@ int64_t RemainingMs(absl::Time deadline) {
 class Client final : public CoordinatorClient {
  public:
   Client(const std::string& address, const RpcCredentials& credentials,
-         const v1::Member& self, std::shared_ptr<grpc::Channel> channel,
+         const v1::Member& self, const std::string& secret,
+         std::shared_ptr<grpc::Channel> channel,
          const v1::RegisterResponse& registered)
       : run_id_(registered.run_id()),
-        membership_(address, credentials, self, std::move(channel),
+        membership_(address, credentials, self, secret, std::move(channel),
                     registered) {}
 
   absl::StatusOr<v1::Assignment> JoinGeneration(
@@ -314,14 +321,20 @@ class Client final : public CoordinatorClient {
 
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
     const std::string& address, const v1::Member& self,
-    const RpcCredentials& credentials, absl::Duration timeout) {
-  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, credentials));
+    const RpcCredentials& credentials, absl::Duration timeout,
+    const std::string& given_secret) {
+  const std::string secret = given_secret.empty() ? DrawSecret() : given_secret;
+  ASSIGN_OR_RETURN(
+      auto channel,
+      MakeChannel(address, credentials, MemberMetadata(self.id(), secret)));
   const auto stub = v1::CoordinatorService::NewStub(channel);
   v1::RegisterRequest request;
   *request.mutable_member() = self;
   if (self.version().empty()) request.mutable_member()->set_version(Version());
 
   const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time look_at = absl::Now() + std::min(timeout / 2, kLookAfter);
+  bool looked = false;
   absl::Duration pause = kFirstPause;
   while (true) {
     v1::RegisterResponse response;
@@ -331,13 +344,23 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
                  /*wait_for_ready=*/false, &response);
     if (status.ok()) {
       return std::make_unique<Client>(address, credentials, request.member(),
-                                      channel, response);
+                                      secret, channel, response);
     }
     if (absl::IsUnimplemented(status)) {
       return absl::FailedPreconditionError(
           absl::StrCat("what listens at ", address, " is no coordinator"));
     }
-    if (!IsLoss(status)) return status;
+    if (!IsLoss(status)) {
+      return ExplainRefusal(status, "the coordinator", address, credentials);
+    }
+    // Nothing that goes away by itself: who listens does not want to be talked
+    // to like this.
+    if (!looked && absl::Now() >= look_at) {
+      looked = true;
+      const absl::Status seen =
+          ExplainRefusal(status, "the coordinator", address, credentials);
+      if (!IsLoss(seen)) return seen;
+    }
     if (absl::Now() + pause >= deadline) {
       return absl::UnavailableError(absl::StrCat(
           "no coordinator answers at ", address, " within ",

@@ -101,11 +101,16 @@ class CoordinatorClient {
 
 // Registers as `self` with the coordinator at `address` and starts heartbeats.
 // Retries until `timeout` while nothing listens there.
+//
+// `secret` is that of the member's slot: whoever replaces this process as
+// `self.id` has to have it too. "": one of this process's own.
+//
 // Errors: kUnavailable, naming address and remedy, after `timeout`; whatever
 // Register refuses with, at once.
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
     const std::string& address, const v1::Member& self,
-    const RpcCredentials& credentials, absl::Duration timeout);
+    const RpcCredentials& credentials, absl::Duration timeout,
+    const std::string& secret = "");
 
 }  // namespace flotilla
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "services/base/atomic_file.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/caller.h"
 #include "services/coordinator/journal.h"
 #include "services/rpc/grpc_status.h"
 #include "services/rpc/roles.h"
@@ -136,7 +137,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Register(
       absl::StrCat("registering \"", member.id(), "\" as ",
                    v1::Role_Name(member.role())));
   if (!allowed.ok()) return Reply(context, allowed);
-  auto result = roster_.Register(member, SteadyNow());
+  auto result = roster_.Register(member, CallerOf(*context).key, SteadyNow());
   if (result.ok()) *response = *std::move(result);
   Wake();
   return Reply(context, result.status());
@@ -146,7 +147,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportFailure(
     grpc::CallbackServerContext* context,
     const v1::ReportFailureRequest* request,
     v1::ReportFailureResponse* response) {
-  const absl::Status status = roster_.ReportFailure(*request, SteadyNow());
+  const absl::Status status =
+      roster_.ReportFailure(*request, CallerOf(*context).key, SteadyNow());
   response->set_generation(roster_.Command().generation());
   Wake();
   return Reply(context, status);
@@ -155,7 +157,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportFailure(
 grpc::ServerUnaryReactor* CoordinatorService::Leave(
     grpc::CallbackServerContext* context, const v1::LeaveRequest* request,
     v1::LeaveResponse*) {
-  const absl::Status status = roster_.Leave(*request, SteadyNow());
+  const absl::Status status =
+      roster_.Leave(*request, CallerOf(*context).key, SteadyNow());
   Wake();
   return Reply(context, status);
 }
@@ -164,7 +167,8 @@ grpc::ServerUnaryReactor* CoordinatorService::JoinGeneration(
     grpc::CallbackServerContext* context,
     const v1::JoinGenerationRequest* request, v1::Assignment* response) {
   if (shut_down_) return Reply(context, ShuttingDown());
-  const auto ticket = roster_.Join(*request, SteadyNow());
+  const auto ticket =
+      roster_.Join(*request, CallerOf(*context).key, SteadyNow());
   if (!ticket.ok()) return Reply(context, ticket.status());
 
   Joiner joiner = {ParkedCall::Make(), *request, response, *ticket,
@@ -198,7 +202,7 @@ absl::StatusOr<bool> CoordinatorService::OnHeartbeat(
     const std::shared_ptr<SessionStream>& stream,
     const v1::Heartbeat& heartbeat) {
   ASSIGN_OR_RETURN(const v1::Command command,
-                   roster_.Beat(heartbeat, SteadyNow()));
+                   roster_.Beat(heartbeat, stream->key(), SteadyNow()));
   std::shared_ptr<SessionStream> replaced;
   {
     MutexLock lock(&mu_);
@@ -231,10 +235,16 @@ absl::Time CoordinatorService::Now() { return SteadyNow(); }
 
 // ---- Key-value store
 
+absl::Status CoordinatorService::CheckKvCaller(
+    const grpc::CallbackServerContext& context, uint64_t generation) const {
+  const Caller caller = CallerOf(context);
+  return roster_.CheckInGeneration(generation, caller.member_id, caller.key);
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::KvSet(
     grpc::CallbackServerContext* context, const v1::KvSetRequest* request,
     v1::KvSetResponse*) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     status = kv_.Set(request->generation(), request->key(), request->value());
   }
@@ -244,7 +254,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvSet(
 grpc::ServerUnaryReactor* CoordinatorService::KvGet(
     grpc::CallbackServerContext* context, const v1::KvGetRequest* request,
     v1::KvGetResponse* response) {
-  const absl::Status status = roster_.CheckGeneration(request->generation());
+  const absl::Status status = CheckKvCaller(*context, request->generation());
   if (!status.ok()) return Reply(context, status);
   return AwaitKeys(
       request->generation(), {request->key()}, request->timeout_ms(),
@@ -254,7 +264,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvGet(
 grpc::ServerUnaryReactor* CoordinatorService::KvWait(
     grpc::CallbackServerContext* context, const v1::KvWaitRequest* request,
     v1::KvWaitResponse*) {
-  const absl::Status status = roster_.CheckGeneration(request->generation());
+  const absl::Status status = CheckKvCaller(*context, request->generation());
   if (!status.ok()) return Reply(context, status);
   return AwaitKeys(request->generation(),
                    {request->key().begin(), request->key().end()},
@@ -279,7 +289,7 @@ grpc::ServerUnaryReactor* CoordinatorService::AwaitKeys(
 grpc::ServerUnaryReactor* CoordinatorService::KvAdd(
     grpc::CallbackServerContext* context, const v1::KvAddRequest* request,
     v1::KvAddResponse* response) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     const auto sum =
         kv_.Add(request->generation(), request->key(), request->amount());
@@ -293,7 +303,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvCompareSet(
     grpc::CallbackServerContext* context,
     const v1::KvCompareSetRequest* request,
     v1::KvCompareSetResponse* response) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     auto value = kv_.CompareSet(request->generation(), request->key(),
                                 request->expected(), request->desired());
@@ -306,7 +316,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvCompareSet(
 grpc::ServerUnaryReactor* CoordinatorService::KvCheck(
     grpc::CallbackServerContext* context, const v1::KvCheckRequest* request,
     v1::KvCheckResponse* response) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     const auto all = kv_.Check(request->generation(),
                                {request->key().begin(), request->key().end()});
@@ -319,7 +329,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvCheck(
 grpc::ServerUnaryReactor* CoordinatorService::KvDelete(
     grpc::CallbackServerContext* context, const v1::KvDeleteRequest* request,
     v1::KvDeleteResponse* response) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     const auto deleted = kv_.Delete(request->generation(), request->key());
     if (deleted.ok()) response->set_deleted(*deleted);
@@ -331,7 +341,7 @@ grpc::ServerUnaryReactor* CoordinatorService::KvDelete(
 grpc::ServerUnaryReactor* CoordinatorService::KvCount(
     grpc::CallbackServerContext* context, const v1::KvCountRequest* request,
     v1::KvCountResponse* response) {
-  absl::Status status = roster_.CheckGeneration(request->generation());
+  absl::Status status = CheckKvCaller(*context, request->generation());
   if (status.ok()) {
     const auto count = kv_.Count(request->generation());
     if (count.ok()) response->set_count(*count);
@@ -346,7 +356,7 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportEvaluation(
     grpc::CallbackServerContext* context,
     const v1::ReportEvaluationRequest* request,
     v1::ReportEvaluationResponse* response) {
-  auto newest = roster_.ReportEvaluation(*request);
+  auto newest = roster_.ReportEvaluation(*request, CallerOf(*context).key);
   if (newest.ok()) *response->mutable_newest() = *std::move(newest);
   Wake();
   return Reply(context, newest.status());
@@ -355,7 +365,8 @@ grpc::ServerUnaryReactor* CoordinatorService::ReportEvaluation(
 grpc::ServerUnaryReactor* CoordinatorService::ReportCollected(
     grpc::CallbackServerContext* context,
     const v1::ReportCollectedRequest* request, v1::ReportCollectedResponse*) {
-  const absl::Status status = roster_.ReportCollected(*request);
+  const absl::Status status =
+      roster_.ReportCollected(*request, CallerOf(*context).key);
   if (roster_.command_version() != propagated_) Wake();
   return Reply(context, status);
 }
@@ -364,7 +375,7 @@ grpc::ServerUnaryReactor* CoordinatorService::LeaseEnvServers(
     grpc::CallbackServerContext* context,
     const v1::LeaseEnvServersRequest* request,
     v1::LeaseEnvServersResponse* response) {
-  auto servers = roster_.LeaseEnvServers(*request);
+  auto servers = roster_.LeaseEnvServers(*request, CallerOf(*context).key);
   if (servers.ok()) {
     response->mutable_env_server()->Assign(servers->begin(), servers->end());
   }
@@ -375,13 +386,15 @@ grpc::ServerUnaryReactor* CoordinatorService::ReleaseEnvServers(
     grpc::CallbackServerContext* context,
     const v1::ReleaseEnvServersRequest* request,
     v1::ReleaseEnvServersResponse*) {
-  return Reply(context, roster_.ReleaseEnvServers(*request));
+  return Reply(context,
+               roster_.ReleaseEnvServers(*request, CallerOf(*context).key));
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::CloseRun(
     grpc::CallbackServerContext* context, const v1::CloseRunRequest* request,
     v1::CloseRunResponse*) {
-  const absl::Status status = roster_.CloseRun(*request);
+  const absl::Status status =
+      roster_.CloseRun(*request, CallerOf(*context).key);
   Wake();
   return Reply(context, status);
 }
@@ -442,11 +455,14 @@ void CoordinatorService::Run() {
 // Makes a change of the roster known. The journal comes first: a generation
 // that somebody has heard of must be in it.
 void CoordinatorService::Propagate() {
+  const uint64_t state_version = roster_.state_version();
   const uint64_t version = roster_.command_version();
-  if (version == propagated_) return;
+  if (state_version == journaled_ && version == propagated_) return;
   const RosterState state = roster_.State();
   const absl::Status written = WriteJournal(state);
   if (!written.ok()) LOG(ERROR) << written << "; going on without a journal";
+  journaled_ = state_version;
+  if (version == propagated_) return;
   Tell(state.command);
   kv_.Fence(state.command.fenced_generation(), state.command.fence_reason());
   propagated_ = version;

@@ -118,6 +118,8 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void OnSessionOver(const std::shared_ptr<SessionStream>& stream) override;
   absl::Time Now() override;
 
+  absl::Status CheckKvCaller(const grpc::CallbackServerContext& context,
+                             uint64_t generation) const;
   grpc::ServerUnaryReactor* AwaitKeys(
       uint64_t generation, std::vector<std::string> keys, int64_t timeout_ms,
       std::function<void(const std::string&)> fill);
@@ -141,6 +143,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
 
   // The thread's own.
   std::string journal_text_;
+  uint64_t journaled_ = 0;  // state_version
   v1::Command told_;
   absl::Time next_sweep_ = absl::InfinitePast();
 

@@ -17,8 +17,7 @@ namespace {
 
 constexpr char kTitle[] =
     "# Flotilla coordinator's journal: run, newest generation, what everyone "
-    "is "
-    "told.\n";
+    "is told, whose secrets speak for whom.\n";
 // Text format escapes line breaks: no value has this in it.
 constexpr char kBetween[] = "---\n";
 
@@ -65,7 +64,7 @@ std::string FormatJournal(const RosterState& state) {
   durable.clear_preempt_update();
   durable.clear_preempt_generation();
   return absl::StrCat(kTitle, Format(state.run), kBetween, Format(state.world),
-                      kBetween, Format(durable));
+                      kBetween, Format(durable), kBetween, Format(state.keys));
 }
 
 absl::StatusOr<std::optional<RosterState>> ReadJournal(
@@ -82,9 +81,9 @@ absl::StatusOr<std::optional<RosterState>> ReadJournal(
   }
   const std::vector<std::string> parts = absl::StrSplit(text.str(), kBetween);
   RosterState state;
-  if (parts.size() != 3 || !Parse(parts[0], &state.run) ||
+  if (parts.size() != 4 || !Parse(parts[0], &state.run) ||
       !Parse(parts[1], &state.world) || !Parse(parts[2], &state.command) ||
-      !IsConsistent(state)) {
+      !Parse(parts[3], &state.keys) || !IsConsistent(state)) {
     return absl::DataLossError(absl::StrCat(
         "\"", path,
         "\" is no coordinator's journal. Delete it if none of its run's "

@@ -11,7 +11,7 @@
 namespace flotilla {
 
 // The coordinator's journal: RosterState in a file, so that a restarted
-// coordinator knows its run and never uses a generation number twice. Three
+// coordinator knows its run and never uses a generation number twice. Four
 // messages in text format, one after the other.
 std::string FormatJournal(const RosterState& state);
 

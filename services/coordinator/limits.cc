@@ -1,7 +1,10 @@
 #include "services/coordinator/limits.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
 
@@ -22,6 +25,12 @@ absl::Status CheckRestarts(const std::string& field, int64_t restarts) {
       absl::StrCat(field, " is ", restarts, ", want 0 to ", kMaxRestarts));
 }
 
+absl::Status CheckFinite(const std::string& field, double value) {
+  if (std::isfinite(value)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is ", value, ", want a finite number"));
+}
+
 }  // namespace
 
 std::string Shortened(const std::string& words) {
@@ -34,6 +43,12 @@ absl::Status CheckMember(const v1::Member& member) {
     return absl::InvalidArgumentError(
         absl::StrCat("member.id has ", id.size(), " bytes, want 1 to ",
                      kMaxIdBytes, " (\"learner/NODE/LOCAL\")"));
+  }
+  if (!std::all_of(id.begin(), id.end(),
+                   [](char c) { return absl::ascii_isgraph(c); })) {
+    return absl::InvalidArgumentError(
+        "member.id holds other than printable ASCII without spaces "
+        "(\"learner/NODE/LOCAL\")");
   }
   if (member.role() != v1::LEARNER && member.role() != v1::ENV_SERVER) {
     return absl::InvalidArgumentError(
@@ -66,6 +81,12 @@ absl::Status CheckMember(const v1::Member& member) {
 absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
   RETURN_IF_ERROR(CheckRestarts("heartbeat.env_worker_restarts",
                                 heartbeat.env_worker_restarts()));
+  RETURN_IF_ERROR(
+      CheckFinite("heartbeat.steps_per_second", heartbeat.steps_per_second()));
+  RETURN_IF_ERROR(
+      CheckFinite("heartbeat.phase_seconds", heartbeat.phase_seconds()));
+  RETURN_IF_ERROR(
+      CheckFinite("heartbeat.mean_return", heartbeat.mean_return()));
   const size_t workers = static_cast<size_t>(heartbeat.env_worker_size());
   if (workers > kMaxEnvWorkers) {
     return absl::InvalidArgumentError(
@@ -73,6 +94,8 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
                      " workers, want at most ", kMaxEnvWorkers));
   }
   for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
+    RETURN_IF_ERROR(CheckFinite("heartbeat.env_worker.steps_per_second",
+                                worker.steps_per_second()));
     if (worker.ByteSizeLong() <= kMaxEnvWorkerBytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "heartbeat.env_worker \"", worker.id().substr(0, 32), "\" has ",
@@ -85,6 +108,18 @@ absl::Status CheckEvaluation(const v1::Evaluation& evaluation) {
   if (evaluation.round() < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "evaluation.round is ", evaluation.round(), ", want 1 or more"));
+  }
+  RETURN_IF_ERROR(
+      CheckFinite("evaluation.mean_return", evaluation.mean_return()));
+  RETURN_IF_ERROR(
+      CheckFinite("evaluation.min_return", evaluation.min_return()));
+  RETURN_IF_ERROR(
+      CheckFinite("evaluation.max_return", evaluation.max_return()));
+  RETURN_IF_ERROR(
+      CheckFinite("evaluation.mean_length", evaluation.mean_length()));
+  for (const auto& [name, mean] : evaluation.mean_metric()) {
+    RETURN_IF_ERROR(CheckFinite(
+        absl::StrCat("evaluation.mean_metric \"", name, "\""), mean));
   }
   if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
     return absl::InvalidArgumentError(

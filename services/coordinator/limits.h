@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_COORDINATOR_LIMITS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -17,6 +18,12 @@ constexpr size_t kMaxEnvWorkers = 10'000;  // of one learner
 // message of 64 MiB at most. The last quarter is for registering.
 constexpr size_t kMaxSaidBytes = 48 << 20;
 constexpr size_t kMaxReportedBytes = kMaxSaidBytes / 4 * 3;
+
+// Incarnations count starts. No member's first is above the one, nor a
+// replacement's further than the other from the one before: what jumps further
+// leaves no room for those that come after.
+constexpr uint64_t kMaxFirstIncarnation = uint64_t{1} << 32;
+constexpr uint64_t kMaxIncarnationStep = 10'000;
 
 // Words for people, cut to 1 KiB.
 std::string Shortened(const std::string& words);

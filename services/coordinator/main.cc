@@ -51,7 +51,22 @@ std::optional<int> OptionsFromFlags(int argc, char** argv,
               "(default 30)",
               &last_call);
   AddCredentialFlags(&options->credentials, &line);
-  const auto exit_code = ParseFlags("flotilla-coordinator", argc, argv, &line);
+  std::string run_token;
+  line.Text("--run-token", "FILE",
+            "a token, made if there is none, for what changes the run; looking "
+            "on stays open. For loopback",
+            &run_token);
+  auto exit_code = ParseFlags("flotilla-coordinator", argc, argv, &line);
+  if (!exit_code && !run_token.empty() &&
+      !options->credentials.token_file.empty()) {
+    std::cerr << "flotilla-coordinator: give --run-token or --token-file, not "
+                 "both\n";
+    exit_code = kUsage;
+  }
+  if (!run_token.empty()) {
+    options->credentials.token_file = run_token;
+    options->credentials.open_reading = true;
+  }
   roster.max_learners = max_learners == 0 ? roster.min_learners : max_learners;
   roster.heartbeat = absl::Seconds(heartbeat);
   roster.dead_after = absl::Seconds(dead_after);

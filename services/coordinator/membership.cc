@@ -3,8 +3,10 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
+#include "services/coordinator/member_metadata.h"
 #include "services/coordinator/unary_call.h"
 #include "services/rpc/channel.h"
 
@@ -32,14 +34,23 @@ v1::Command Merged(const v1::Command& known, v1::Command command) {
   return command;
 }
 
+// A newer incarnation has it, or somebody with another secret.
+bool HasLostItsPlace(const absl::Status& status) {
+  return absl::IsAlreadyExists(status) || absl::IsPermissionDenied(status);
+}
+
+double FiniteOrZero(double value) { return std::isfinite(value) ? value : 0; }
+
 }  // namespace
 
 Membership::Membership(std::string address, RpcCredentials credentials,
-                       v1::Member self, std::shared_ptr<grpc::Channel> channel,
+                       v1::Member self, std::string secret,
+                       std::shared_ptr<grpc::Channel> channel,
                        const v1::RegisterResponse& registered)
     : address_(std::move(address)),
       credentials_(std::move(credentials)),
       self_(std::move(self)),
+      secret_(std::move(secret)),
       heartbeat_(absl::Milliseconds(registered.heartbeat_ms())),
       patience_(std::max(2 * heartbeat_,
                          absl::Milliseconds(registered.dead_after_ms()) / 2)),
@@ -216,7 +227,8 @@ void Membership::AwaitNextBeat() {
 // Sessions that are not answered may be on a connection that only seems alive:
 // the next one gets a new one.
 void Membership::Reconnect() {
-  auto channel = MakeChannel(address_, credentials_);
+  auto channel =
+      MakeChannel(address_, credentials_, MemberMetadata(self_.id(), secret_));
   if (!channel.ok()) return;
   channel_ = *std::move(channel);
   stub_ = v1::CoordinatorService::NewStub(channel_);
@@ -227,6 +239,9 @@ v1::Heartbeat Membership::MakeHeartbeat() {
   beat.set_member_id(self_.id());
   beat.set_incarnation(self_.incarnation());
   beat.set_generation(generation_);
+  // The coordinator refuses what is not finite; returns may be.
+  beat.set_mean_return(FiniteOrZero(progress_.mean_return()));
+  beat.set_steps_per_second(FiniteOrZero(progress_.steps_per_second()));
   beat.set_phase_seconds(progress_.phase_seconds() +
                          absl::ToDoubleSeconds(absl::Now() - reported_at_));
   return beat;
@@ -245,7 +260,7 @@ bool Membership::RegisterIfAsked() {
   const absl::Status status =
       CallOnce(stub().get(), &Stub::Register, request, kAttempt,
                /*wait_for_ready=*/false, &response);
-  if (absl::IsAlreadyExists(status)) {
+  if (HasLostItsPlace(status)) {
     Evict(status);
     return false;
   }
@@ -289,7 +304,7 @@ void Membership::OnCommand(const v1::Command& command) {
 }
 
 void Membership::OnSessionOver(const absl::Status& status) {
-  if (absl::IsAlreadyExists(status)) Evict(status);
+  if (HasLostItsPlace(status)) Evict(status);
   MutexLock lock(&mu_);
   session_over_ = true;
   changed_.notify_all();

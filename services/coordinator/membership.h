@@ -32,9 +32,9 @@ class Membership {
  public:
   using Stub = v1::CoordinatorService::Stub;
 
-  // Of `self`, which has just `registered` through `channel`.
+  // Of `self`, which has just `registered` through `channel` with `secret`.
   Membership(std::string address, RpcCredentials credentials, v1::Member self,
-             std::shared_ptr<grpc::Channel> channel,
+             std::string secret, std::shared_ptr<grpc::Channel> channel,
              const v1::RegisterResponse& registered);
   // Ends the session. Does not say goodbye.
   ~Membership();
@@ -99,6 +99,7 @@ class Membership {
   const std::string address_;
   const RpcCredentials credentials_;
   const v1::Member self_;
+  const std::string secret_;
   const absl::Duration heartbeat_;
   // For an answer to a heartbeat. Short enough for another connection before
   // we are taken for dead.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/secret.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/limits.h"
 
@@ -24,6 +25,14 @@ absl::Status Differs(const std::string& id, const char* what,
   return absl::FailedPreconditionError(absl::StrCat(
       id, " has ", what, " \"", mine, "\", but ", their_id, " has \"", theirs,
       "\": all learners of a run need the same"));
+}
+
+absl::Status NotYours(const std::string& id) {
+  return absl::PermissionDeniedError(absl::StrCat(
+      "\"", id,
+      "\" is another's: this call does not show the secret that it registered "
+      "with (metadata flotilla-secret; launchers keep those of their learners "
+      "in RUN/secrets)"));
 }
 
 }  // namespace
@@ -59,19 +68,27 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
   }
   for (int rank = 0; rank < assignment_.learner_size(); ++rank) {
     const v1::Member& member = assignment_.learner(rank);
+    const auto key = state.keys.sha256().find(member.id());
+    if (key == state.keys.sha256().end()) continue;  // long gone
     Seat& seat = seats_[member.id()];
-    Welcome(member, &seat);
+    Welcome(member, key->second, &seat);
     seat.rank = rank;
     seat.awaited = true;
+  }
+  for (const auto& [id, key] : state.keys.sha256()) {
+    if (Find(id) == nullptr) earlier_keys_[id] = key;
   }
   recovering_until_ = now + 2 * options_.dead_after;
   Changed();
 }
 
 absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
+                                                      const std::string& key,
                                                       absl::Time now) {
   MutexLock lock(&mu_);
   now_ = now;
+  RETURN_IF_ERROR(CheckMember(member));
+  RETURN_IF_ERROR(CheckClaim(member, key));
   RETURN_IF_ERROR(CheckFits(member));
   if (run_id_.empty()) {
     run_id_ = member.run_id().empty() ? absl::StrCat("run-", options_.epoch)
@@ -80,7 +97,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
   }
   Seat* seat = Find(member.id());
   if (seat == nullptr) {
-    Welcome(member, &seats_[member.id()]);
+    Welcome(member, key, &seats_[member.id()]);
   } else if (member.incarnation() > seat->member.incarnation()) {
     if (seat->health == Health::kAlive) {
       Retire(seat, Health::kDead,
@@ -90,14 +107,16 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     if (seat->health != Health::kLeft) ++learner_restarts_[member.id()];
     retired_env_restarts_ += seat->last.env_worker_restarts();
     said_ -= seat->said;
+    const std::string claimed = seat->key;
     *seat = Seat();
-    Welcome(member, seat);
+    seat->key = claimed;
+    Welcome(member, key, seat);
   } else {
     // The same process: again after a lost answer or a lost coordinator, or
     // back from the dead.
     const int rank = seat->rank;
     const bool was_alive = seat->health == Health::kAlive;
-    Welcome(member, seat);
+    Welcome(member, key, seat);
     seat->rank = was_alive || generation_ == fenced_ ? rank : -1;
   }
   if (member.role() == v1::LEARNER) Advance();
@@ -105,9 +124,55 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
   return Response();
 }
 
+// Whether it may have the id at all.
+absl::Status Roster::CheckClaim(const v1::Member& member,
+                                const std::string& key) const {
+  const std::string& id = member.id();
+  if (key.empty()) {
+    return absl::UnauthenticatedError(absl::StrCat(
+        id,
+        " shows no secret: registering takes metadata flotilla-secret, 32 "
+        "to 256 characters that its member alone knows"));
+  }
+  const uint64_t incarnation = member.incarnation();
+  const Seat* seat = Find(id);
+  if (seat == nullptr) {
+    const auto earlier = earlier_keys_.find(id);
+    if (earlier != earlier_keys_.end() &&
+        !EqualInConstantTime(earlier->second, key)) {
+      return NotYours(id);
+    }
+    if (incarnation <= kMaxFirstIncarnation) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member.incarnation is ", incarnation,
+                     ", want at most ", kMaxFirstIncarnation));
+  }
+  if (member.role() != seat->member.role()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        id, ": member.role is ", v1::Role_Name(member.role()),
+        ", but it is registered as ", v1::Role_Name(seat->member.role())));
+  }
+  const bool given_up =
+      seat->health == Health::kLeft ||
+      (seat->health == Health::kDead && seat->member.role() == v1::ENV_SERVER);
+  if (!given_up) RETURN_IF_ERROR(CheckKey(*seat, key));
+  const uint64_t before = seat->member.incarnation();
+  if (incarnation <= before || incarnation - before <= kMaxIncarnationStep) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(id, ": member.incarnation jumps from ", before, " to ",
+                   incarnation, ", want at most ", kMaxIncarnationStep,
+                   " further: it counts its starts"));
+}
+
+absl::Status Roster::CheckKey(const Seat& seat, const std::string& key) {
+  if (EqualInConstantTime(seat.key, key)) return absl::OkStatus();
+  return NotYours(seat.member.id());
+}
+
 absl::Status Roster::CheckFits(const v1::Member& member) const {
   const std::string& id = member.id();
-  RETURN_IF_ERROR(CheckMember(member));
   const Seat* seat = Find(id);
   if (seat == nullptr && seats_.size() >= kMaxMembers) {
     return absl::ResourceExhaustedError(
@@ -125,12 +190,6 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
         absl::StrCat(id, " is registered with incarnation ",
                      seat->member.incarnation(), "; this is incarnation ",
                      member.incarnation(), " and has been replaced"));
-  }
-  if (seat != nullptr && member.incarnation() == seat->member.incarnation() &&
-      member.role() != seat->member.role()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        id, ": member.role is ", v1::Role_Name(member.role()),
-        ", but it is registered as ", v1::Role_Name(seat->member.role())));
   }
   if (!run_id_.empty() && !member.run_id().empty() &&
       member.run_id() != run_id_) {
@@ -184,7 +243,11 @@ absl::Status Roster::CheckRank(const v1::Member& member) const {
   return absl::OkStatus();
 }
 
-void Roster::Welcome(const v1::Member& member, Seat* seat) {
+void Roster::Welcome(const v1::Member& member, const std::string& key,
+                     Seat* seat) {
+  if (seat->key != key && member.role() == v1::LEARNER) ++claims_;
+  seat->key = key;
+  earlier_keys_.erase(member.id());
   seat->member = member;
   seat->health = Health::kAlive;
   seat->suspect = false;
@@ -198,11 +261,13 @@ void Roster::Welcome(const v1::Member& member, Seat* seat) {
 }
 
 absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
+                                         const std::string& key,
                                          absl::Time now) {
   RETURN_IF_ERROR(CheckHeartbeat(heartbeat));
   MutexLock lock(&mu_);
   now_ = now;
   Seat* seat = Find(heartbeat.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (seat != nullptr && heartbeat.incarnation() < seat->member.incarnation()) {
     return absl::AlreadyExistsError(
         absl::StrCat(heartbeat.member_id(), " was replaced by its incarnation ",
@@ -280,10 +345,12 @@ void Roster::SessionBroken(const std::string& id, uint64_t incarnation) {
   ++status_version_;
 }
 
-absl::Status Roster::Leave(const v1::LeaveRequest& request, absl::Time now) {
+absl::Status Roster::Leave(const v1::LeaveRequest& request,
+                           const std::string& key, absl::Time now) {
   MutexLock lock(&mu_);
   now_ = now;
   Seat* seat = Find(request.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (seat == nullptr || seat->health != Health::kAlive ||
       seat->member.incarnation() != request.incarnation()) {
     return absl::OkStatus();
@@ -383,9 +450,9 @@ void Roster::ForgetRestarts(const std::string& id) {
 }
 
 absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
-    const v1::ReportEvaluationRequest& request) {
+    const v1::ReportEvaluationRequest& request, const std::string& key) {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(CheckLearner(request.member_id()));
+  RETURN_IF_ERROR(CheckLearner(request.member_id(), key));
   const v1::Evaluation& evaluation = request.evaluation();
   RETURN_IF_ERROR(CheckEvaluation(evaluation));
   if (!evaluation_.has_value() || evaluation.round() > evaluation_->round()) {
@@ -395,11 +462,12 @@ absl::StatusOr<v1::Evaluation> Roster::ReportEvaluation(
   return *evaluation_;
 }
 
-absl::Status Roster::ReportCollected(
-    const v1::ReportCollectedRequest& request) {
+absl::Status Roster::ReportCollected(const v1::ReportCollectedRequest& request,
+                                     const std::string& key) {
   MutexLock lock(&mu_);
   RETURN_IF_ERROR(CheckCurrent(request.generation()));
   const Seat* seat = Find(request.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (seat == nullptr || seat->rank < 0) {
     return absl::NotFoundError(absl::StrCat(
         request.member_id(), " is not in generation ", request.generation()));
@@ -428,9 +496,9 @@ absl::Status Roster::ReportCollected(
 }
 
 absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
-    const v1::LeaseEnvServersRequest& request) {
+    const v1::LeaseEnvServersRequest& request, const std::string& key) {
   MutexLock lock(&mu_);
-  RETURN_IF_ERROR(CheckLearner(request.member_id()));
+  RETURN_IF_ERROR(CheckLearner(request.member_id(), key));
   if (request.count() < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("count is ", request.count(), ", want 1 or more"));
@@ -460,8 +528,11 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
 }
 
 absl::Status Roster::ReleaseEnvServers(
-    const v1::ReleaseEnvServersRequest& request) {
+    const v1::ReleaseEnvServersRequest& request, const std::string& key) {
   MutexLock lock(&mu_);
+  const Seat* lessee = Find(request.member_id());
+  if (lessee == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckKey(*lessee, key));
   for (const std::string& id : request.env_server_id()) {
     Seat* seat = Find(id);
     if (seat == nullptr || seat->lessee != request.member_id()) continue;
@@ -471,9 +542,18 @@ absl::Status Roster::ReleaseEnvServers(
   return absl::OkStatus();
 }
 
-absl::Status Roster::CloseRun(const v1::CloseRunRequest& request) {
+absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
+                              const std::string& key) {
   MutexLock lock(&mu_);
+  const Seat* seat = Find(request.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (closed_) return absl::OkStatus();
+  const bool known = seat != nullptr && seat->member.role() == v1::LEARNER;
+  if (!known && generation_ > 0) {
+    return absl::NotFoundError(
+        absl::StrCat("\"", request.member_id(),
+                     "\" is no learner of this run, and cannot close it"));
+  }
   closed_ = true;
   close_status_ = Shortened(request.status());
   SetState(v1::CLOSED);
@@ -523,12 +603,23 @@ v1::RegisterResponse Roster::Response() const {
 
 RosterState Roster::State() const {
   MutexLock lock(&mu_);
-  return {Response(), assignment_, MakeCommand()};
+  RosterState state = {Response(), assignment_, MakeCommand(), {}};
+  auto& keys = *state.keys.mutable_sha256();
+  for (const auto& [id, seat] : seats_) {
+    if (seat.member.role() == v1::LEARNER) keys[id] = seat.key;
+  }
+  for (const auto& [id, key] : earlier_keys_) keys[id] = key;
+  return state;
 }
 
 uint64_t Roster::command_version() const {
   MutexLock lock(&mu_);
   return command_version_;
+}
+
+uint64_t Roster::state_version() const {
+  MutexLock lock(&mu_);
+  return command_version_ + claims_;
 }
 
 uint64_t Roster::status_version() const {
@@ -546,8 +637,10 @@ const Roster::Seat* Roster::Find(const std::string& id) const {
   return found == seats_.end() ? nullptr : &found->second;
 }
 
-absl::Status Roster::CheckLearner(const std::string& id) const {
+absl::Status Roster::CheckLearner(const std::string& id,
+                                  const std::string& key) const {
   const Seat* seat = Find(id);
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (seat != nullptr && seat->member.role() == v1::LEARNER &&
       seat->health == Health::kAlive) {
     return absl::OkStatus();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.pb.h"
+#include "flotilla/v1/journal.pb.h"
 #include "services/base/mutex.h"
 
 namespace flotilla {
@@ -32,6 +33,7 @@ struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
   v1::Command command;       // fence, stop, evaluation, closed
+  v1::MemberKeys keys;       // of learners
 };
 
 // The coordinator's rules, with no network and no clock: who is alive, which
@@ -49,6 +51,13 @@ struct RosterState {
 // A run that is told to stop while it is FENCED forms one more, of those who
 // hold its state and however few they are: only to save.
 //
+// A call in a member's name comes with a `key`, the SHA-256 (hex) of the secret
+// that its caller showed. The first to register an id claims it with its key;
+// from then on that key alone speaks for it, in all its incarnations, until it
+// has left (or, an env server, died) or is forgotten. An id's role never
+// changes.
+// Errors of all of them: kPermissionDenied if the key is another one.
+//
 // Thread-safe. Times are the caller's and never go backwards. No call blocks or
 // takes longer than O(members).
 class Roster {
@@ -60,25 +69,28 @@ class Roster {
   // smaller generation forms. Call it first.
   void Restore(const RosterState& state, absl::Time now);
 
-  // Adds a member, or brings one back. Errors: see coordinator.proto.
+  // Adds a member, or brings one back.
+  // Errors: see coordinator.proto; kUnauthenticated without a key.
   absl::StatusOr<v1::RegisterResponse> Register(const v1::Member& member,
+                                                const std::string& key,
                                                 absl::Time now);
 
   // Notes that a member is alive and what it does; returns what to tell it.
   // Errors: kAlreadyExists if a newer incarnation has replaced it.
   absl::StatusOr<v1::Command> Beat(const v1::Heartbeat& heartbeat,
-                                   absl::Time now);
+                                   const std::string& key, absl::Time now);
 
   // The member's stream broke: it is suspect until its next heartbeat.
   void SessionBroken(const std::string& id, uint64_t incarnation);
 
-  absl::Status Leave(const v1::LeaveRequest& request, absl::Time now);
+  absl::Status Leave(const v1::LeaveRequest& request, const std::string& key,
+                     absl::Time now);
 
   // Notes that a learner wants into the next generation. JoinResult says
   // whether that has happened; GiveUpJoin takes the wish back.
   // Errors: kNotFound if it is not registered; those of JoinResult.
   absl::StatusOr<uint64_t> Join(const v1::JoinGenerationRequest& request,
-                                absl::Time now);
+                                const std::string& key, absl::Time now);
 
   // Its place, in a generation that may have been fenced since; nullopt while
   // it has to wait.
@@ -98,25 +110,35 @@ class Roster {
   std::string WhyNotFormed() const;
 
   absl::Status ReportFailure(const v1::ReportFailureRequest& request,
-                             absl::Time now);
+                             const std::string& key, absl::Time now);
 
   // OK if `generation` is the current one and not fenced.
   // Errors: kAborted if it is fenced; kFailedPrecondition if there is none yet;
   // kUnavailable if it may be one of before this coordinator's restart.
   absl::Status CheckGeneration(uint64_t generation) const;
 
+  // OK if besides `id` is a learner in it. Errors: also kPermissionDenied.
+  absl::Status CheckInGeneration(uint64_t generation, const std::string& id,
+                                 const std::string& key) const;
+
   // The newest one, after taking this one in.
   absl::StatusOr<v1::Evaluation> ReportEvaluation(
-      const v1::ReportEvaluationRequest& request);
+      const v1::ReportEvaluationRequest& request, const std::string& key);
 
-  absl::Status ReportCollected(const v1::ReportCollectedRequest& request);
+  absl::Status ReportCollected(const v1::ReportCollectedRequest& request,
+                               const std::string& key);
 
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const v1::LeaseEnvServersRequest& request);
-  absl::Status ReleaseEnvServers(const v1::ReleaseEnvServersRequest& request);
+      const v1::LeaseEnvServersRequest& request, const std::string& key);
+  absl::Status ReleaseEnvServers(const v1::ReleaseEnvServersRequest& request,
+                                 const std::string& key);
 
-  // From anyone: a launcher closes the run of a learner that died.
-  absl::Status CloseRun(const v1::CloseRunRequest& request);
+  // In the name of a learner, dead ones too: its launcher closes the run of one
+  // that cannot go on. Before the first generation, of anyone's: one that was
+  // refused a seat can only say so.
+  // Errors: kNotFound if there is no such learner.
+  absl::Status CloseRun(const v1::CloseRunRequest& request,
+                        const std::string& key);
   v1::GenerationState Stop(const std::string& reason);
 
   // Does what time asks for: declares dead whoever is overdue, ends last calls,
@@ -133,6 +155,8 @@ class Roster {
 
   // Grows when Command or State may have changed.
   uint64_t command_version() const;
+  // Grows with that, and when a learner claims its id.
+  uint64_t state_version() const;
   // Grows with that, and when members come, go or change state.
   uint64_t status_version() const;
 
@@ -150,7 +174,8 @@ class Roster {
   // One registered process.
   struct Seat {
     v1::Member member;
-    int rank = -1;  // in the newest generation, fenced or not
+    std::string key;  // who may speak for it
+    int rank = -1;    // in the newest generation, fenced or not
     Health health = Health::kAlive;
     absl::Time gone_since;
     bool suspect = false;  // its stream broke
@@ -166,14 +191,18 @@ class Roster {
   // Members: roster.cc.
   absl::Status CheckFits(const v1::Member& member) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckClaim(const v1::Member& member,
+                          const std::string& key) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static absl::Status CheckKey(const Seat& seat, const std::string& key);
   absl::Status CheckRank(const v1::Member& member) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void Welcome(const v1::Member& member, Seat* seat)
+  void Welcome(const v1::Member& member, const std::string& key, Seat* seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Seat* Find(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   const Seat* Find(const std::string& id) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status CheckLearner(const std::string& id) const
+  absl::Status CheckLearner(const std::string& id, const std::string& key) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Retire(Seat* seat, Health health, const std::string& how)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -230,9 +259,12 @@ class Roster {
   mutable Mutex mu_;
   std::map<std::string, Seat> seats_ ABSL_GUARDED_BY(mu_);  // by member id
   size_t said_ ABSL_GUARDED_BY(mu_) = 0;  // bytes, by all seats
+  // Of learners that an earlier coordinator knew and that have no seat yet.
+  std::map<std::string, std::string> earlier_keys_ ABSL_GUARDED_BY(mu_);
   std::string run_id_ ABSL_GUARDED_BY(mu_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mu_) = 1;
   uint64_t command_version_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t claims_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t status_version_ ABSL_GUARDED_BY(mu_) = 1;
 
   // The newest generation. Its learners, by rank, stay after a fence: survivors

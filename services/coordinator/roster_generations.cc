@@ -22,10 +22,11 @@ constexpr uint64_t kAbsurdGeneration = uint64_t{1} << 48;
 }  // namespace
 
 absl::StatusOr<uint64_t> Roster::Join(const v1::JoinGenerationRequest& request,
-                                      absl::Time now) {
+                                      const std::string& key, absl::Time now) {
   MutexLock lock(&mu_);
   now_ = now;
   Seat* seat = Find(request.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (seat != nullptr && seat->member.role() != v1::LEARNER) {
     return absl::InvalidArgumentError(absl::StrCat(
         request.member_id(), " is an env server: only learners join"));
@@ -130,13 +131,14 @@ void Roster::EndLapsedWishes() {
 }
 
 absl::Status Roster::ReportFailure(const v1::ReportFailureRequest& request,
-                                   absl::Time now) {
+                                   const std::string& key, absl::Time now) {
   MutexLock lock(&mu_);
   now_ = now;
   const uint64_t generation = request.generation();
+  const Seat* seat = Find(request.member_id());
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
   if (generation != 0 && generation <= fenced_) return absl::OkStatus();
   RETURN_IF_ERROR(CheckCurrent(generation));
-  const Seat* seat = Find(request.member_id());
   if (seat == nullptr || seat->rank < 0) {
     return absl::NotFoundError(absl::StrCat(
         "\"", request.member_id(), "\" is not in generation ", generation));
@@ -150,6 +152,25 @@ absl::Status Roster::ReportFailure(const v1::ReportFailureRequest& request,
 absl::Status Roster::CheckGeneration(uint64_t generation) const {
   MutexLock lock(&mu_);
   return CheckCurrent(generation);
+}
+
+absl::Status Roster::CheckInGeneration(uint64_t generation,
+                                       const std::string& id,
+                                       const std::string& key) const {
+  MutexLock lock(&mu_);
+  RETURN_IF_ERROR(CheckCurrent(generation));
+  const Seat* seat = Find(id);
+  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
+  if (seat != nullptr && seat->rank >= 0) return absl::OkStatus();
+  if (adopted_) {
+    return absl::UnavailableError(absl::StrCat(
+        "this coordinator does not know \"", id, "\" as one of generation ",
+        generation, " yet: it has just started"));
+  }
+  return absl::PermissionDeniedError(absl::StrCat(
+      "\"", id, "\" is not in generation ", generation,
+      ": its values are its members' (metadata flotilla-member and "
+      "flotilla-secret say who calls)"));
 }
 
 absl::Status Roster::CheckCurrent(uint64_t generation) const {

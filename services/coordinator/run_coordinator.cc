@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/atomic_file.h"
 #include "services/base/mutex.h"
+#include "services/base/secret.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/server.h"
 
@@ -50,17 +51,31 @@ MethodRoles Callers() {
       v1::Member::descriptor()->file()->FindServiceByName("CoordinatorService");
   for (int i = 0; i < service->method_count(); ++i) {
     const std::string method = service->method(i)->name();
-    std::vector<std::string> roles = {kLearnerRole};
+    MethodAccess access = {{kLearnerRole}};
     if (method == "Register" || method == "Session" || method == "Leave") {
-      roles = {kLearnerRole, kEnvServerRole};
+      access.roles = {kLearnerRole, kEnvServerRole};
     } else if (method == "GetStatus" || method == "WatchStatus") {
-      roles = {kClientRole, kLearnerRole, kEnvServerRole};
+      access = {{kClientRole, kLearnerRole, kEnvServerRole}, true};
     } else if (method == "Stop") {
-      roles = {kClientRole};
+      access.roles = {kClientRole};
     }
-    callers[absl::StrCat("/", service->full_name(), "/", method)] = roles;
+    callers[absl::StrCat("/", service->full_name(), "/", method)] = access;
   }
   return callers;
+}
+
+// Everybody on this host reaches loopback, and could end or falsify the run.
+absl::Status CheckWhoMayChangeIt(const RunCoordinatorOptions& options) {
+  const RpcCredentials& credentials = options.credentials;
+  if (credentials.uses_tls() || credentials.uses_token() ||
+      credentials.insecure || IsUnixAddress(options.listen)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "who may change this run? Give --run-token FILE, which gets a token that "
+      "its learners and `flotilla stop` take as --token-file (looking on stays "
+      "open), or --token-file, or --tls-cert, --tls-key and --tls-ca, or "
+      "--insecure: everybody on this host");
 }
 
 absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
@@ -100,6 +115,10 @@ void WaitForStop(std::stop_token stop) {
 absl::Status RunCoordinator(const RunCoordinatorOptions& options,
                             std::stop_token stop) {
   RETURN_IF_ERROR(Check(options.service.roster));
+  RETURN_IF_ERROR(CheckWhoMayChangeIt(options));
+  if (options.credentials.open_reading) {
+    RETURN_IF_ERROR(ReadOrDrawSecret(options.credentials.token_file).status());
+  }
   ASSIGN_OR_RETURN(auto service, CoordinatorService::Make(options.service));
   ASSIGN_OR_RETURN(auto server, Serve(options, service.get()));
   RETURN_IF_ERROR(service->Start());

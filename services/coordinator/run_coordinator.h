@@ -17,6 +17,8 @@ struct RunCoordinatorOptions {
   std::string listen;
   std::string address_file;  // gets the bound address, atomically; "": none
   CoordinatorServiceOptions service;
+  // Somebody has to be kept from changing the run: TLS, a token or `insecure`.
+  // With open_reading, the token's file is made where there is none.
   RpcCredentials credentials;
 };
 

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "services/base/mutex.h"
+#include "services/coordinator/caller.h"
 
 namespace flotilla {
 
@@ -67,6 +68,9 @@ class SessionStream final
   std::string member_id() const;
   uint64_t incarnation() const;
 
+  // The key of who opened it: all of its heartbeats are in that one's name.
+  const std::string& key() const { return key_; }
+
   // For gRPC.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -75,13 +79,17 @@ class SessionStream final
 
  private:
   SessionStream(SessionHost* host, grpc::CallbackServerContext* context)
-      : host_(host), context_(context), last_heard_(host->Now()) {}
+      : host_(host),
+        context_(context),
+        key_(CallerOf(*context).key),
+        last_heard_(host->Now()) {}
 
   absl::Status TakeHeartbeat();
   void Proceed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   SessionHost* const host_;
   grpc::CallbackServerContext* const context_;
+  const std::string key_;
   std::shared_ptr<SessionStream> self_;  // until OnDone
   v1::Heartbeat heartbeat_;              // gRPC's, or OnReadDone's
 

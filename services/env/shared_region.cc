@@ -17,8 +17,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/secret.h"
 #include "services/base/status_macros.h"
-#include "services/rpc/credentials.h"
 
 namespace flotilla {
 namespace {

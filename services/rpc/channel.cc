@@ -38,7 +38,8 @@ grpc::ChannelArguments Arguments() {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
-    const std::string& address, const RpcCredentials& credentials) {
+    const std::string& address, const RpcCredentials& credentials,
+    CallMetadata metadata) {
   QuietGrpcLog();
   ASSIGN_OR_RETURN(auto channel_credentials,
                    MakeChannelCredentials(credentials, address));
@@ -46,7 +47,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
   std::vector<
       std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>>
       interceptors;
-  if (!token.empty()) interceptors.push_back(TokenSender(token));
+  if (!token.empty()) metadata.push_back(TokenMetadata(token));
+  if (!metadata.empty()) {
+    interceptors.push_back(MetadataSender(std::move(metadata)));
+  }
   return grpc::experimental::CreateCustomChannelWithInterceptors(
       address, channel_credentials, Arguments(), std::move(interceptors));
 }

@@ -5,6 +5,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -15,15 +17,21 @@ namespace flotilla {
 // The largest message either side takes: an env step of many large frames.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
+// Names (lower case) and values of printable ASCII.
+using CallMetadata = std::vector<std::pair<std::string, std::string>>;
+
 // A connection of its own (not shared with other channels of this process) to
 // "host:port", "unix:path" or "unix-abstract:name", made on first use and made
 // again when it breaks, every 0.1 to 0.5 s. A peer that stops answering is
 // noticed within 30 s, calls or not. HTTP proxies are not used. Never blocks.
 //
+// `metadata` goes with every call.
+//
 // Errors: kInvalidArgument, kNotFound or kPermissionDenied, naming the file, if
 // `credentials` cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
-    const std::string& address, const RpcCredentials& credentials);
+    const std::string& address, const RpcCredentials& credentials,
+    CallMetadata metadata = {});
 
 // Blocks until `channel` is connected, for `timeout` at most; returns whether it
 // is. A connection is made only while somebody waits on its channel, in a call

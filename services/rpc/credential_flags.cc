@@ -15,7 +15,7 @@ void AddCredentialFlags(RpcCredentials* out, CommandLine* line) {
              &out->tls_ca);
   line->Text("--token-file", "FILE", "shared token for all services",
              &out->token_file);
-  line->Switch("--insecure", "serve other hosts with neither TLS nor a token",
+  line->Switch("--insecure", "serve others with neither TLS nor a token",
                &out->insecure);
 }
 

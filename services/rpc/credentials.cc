@@ -142,9 +142,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const MethodRoles& roles) {
   RETURN_IF_ERROR(CheckCredentials(credentials));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(credentials));
+  const CallRules rules = {token, credentials.open_reading, roles};
   if (!credentials.uses_tls() || IsUnixAddress(address)) {
     return token.empty() ? grpc::InsecureServerCredentials()
-                         : PlaintextTokenServerCredentials(token);
+                         : PlaintextTokenServerCredentials(rules);
   }
   ASSIGN_OR_RETURN(const auto files, WatchTlsFiles(credentials));
   grpc::experimental::TlsServerCredentialsOptions options(files);
@@ -154,7 +155,7 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   std::shared_ptr<grpc::ServerCredentials> result =
       grpc::experimental::TlsServerCredentials(options);
-  DemandTokenAndRole(token, roles, result.get());
+  DemandTokenAndRole(rules, result.get());
   return result;
 }
 
@@ -190,15 +191,6 @@ absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials) {
     }
   }
   return token;
-}
-
-bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
-  if (a.size() != b.size()) return false;
-  volatile unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    difference = difference | static_cast<unsigned char>(a[i] ^ b[i]);
-  }
-  return difference == 0;
 }
 
 bool IsUnixAddress(const std::string& address) {

@@ -9,7 +9,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "services/rpc/roles.h"
 
@@ -32,7 +31,10 @@ struct RpcCredentials {
   std::string tls_key;     // PEM: its private key
   std::string tls_ca;      // PEM: who signs everybody's certificates
   std::string token_file;  // surrounding white space is ignored
-  bool insecure = false;   // serve other hosts with neither TLS nor token
+  bool insecure = false;   // serve others with neither TLS nor token
+  // A server asks for the token only where a call changes something: on
+  // loopback everybody may look.
+  bool open_reading = false;
   absl::Duration reload = absl::Seconds(10);  // whole seconds, at least one
 
   bool uses_tls() const { return !tls_cert.empty(); }
@@ -62,9 +64,6 @@ MakeChannelCredentials(const RpcCredentials& credentials,
 // Errors: kNotFound or kPermissionDenied; kInvalidArgument if it is empty or
 // has white space inside.
 absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials);
-
-// Compares in a time that depends on the lengths only.
-bool EqualInConstantTime(absl::string_view a, absl::string_view b);
 
 // Whether `address` is a unix socket: "unix:path" or "unix-abstract:name".
 bool IsUnixAddress(const std::string& address);

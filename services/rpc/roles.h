@@ -18,9 +18,15 @@ inline constexpr char kLearnerRole[] = "learner";      // and its launcher
 inline constexpr char kEnvServerRole[] = "envserver";  // offers environments
 inline constexpr char kClientRole[] = "client";        // people: status, stop
 
-// Who may call which method: "/flotilla.v1.EnvService/Play" -> {"learner"}.
-// Methods that are not named are open to every certificate.
-using MethodRoles = std::map<std::string, std::vector<std::string>>;
+struct MethodAccess {
+  std::vector<std::string> roles;  // of those who come with a certificate
+  bool only_reads = false;         // changes nothing: see RpcCredentials
+};
+
+// Who may call which method: "/flotilla.v1.EnvService/Play" -> {{"learner"}}.
+// Methods that are not named, such as health and reflection, only read and are
+// open to every certificate.
+using MethodRoles = std::map<std::string, MethodAccess>;
 
 // Whether the caller may do `what`, which takes one of `roles`. Callers that
 // came without TLS have no roles and may.

@@ -21,7 +21,8 @@ constexpr int kMaxStreams = 1000;
 absl::Status CheckExposure(const std::string& address,
                            const RpcCredentials& credentials) {
   if (IsLocalAddress(address) || credentials.uses_tls() ||
-      credentials.uses_token() || credentials.insecure) {
+      (credentials.uses_token() && !credentials.open_reading) ||
+      credentials.insecure) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(

@@ -6,6 +6,8 @@
 
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "services/rpc/roles.h"
 
@@ -14,19 +16,29 @@
 
 namespace flotilla {
 
-// Makes a server with TLS `credentials` refuse calls without `token` (if it is
-// not empty), and those of certificates without the role.
-void DemandTokenAndRole(const std::string& token, const MethodRoles& roles,
+// What a server asks of its callers.
+struct CallRules {
+  std::string token;          // "": none
+  bool open_reading = false;  // methods that only read take none
+  MethodRoles methods;
+};
+
+// Makes a server with TLS `credentials` refuse calls without the token, and
+// those of certificates without the role.
+void DemandTokenAndRole(const CallRules& rules,
                         grpc::ServerCredentials* credentials);
 
-// Plaintext, and `token` with every call. gRPC's own insecure credentials take
-// no token.
+// Plaintext, and the token with the calls that take it. gRPC's own insecure
+// credentials take no token.
 std::shared_ptr<grpc::ServerCredentials> PlaintextTokenServerCredentials(
-    const std::string& token);
+    const CallRules& rules);
 
-// Adds `token` to every call of a channel, plaintext or not.
+// As which `token` travels.
+std::pair<std::string, std::string> TokenMetadata(const std::string& token);
+
+// Adds `metadata` to every call of a channel, plaintext or not.
 std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>
-TokenSender(const std::string& token);
+MetadataSender(std::vector<std::pair<std::string, std::string>> metadata);
 
 }  // namespace flotilla
 

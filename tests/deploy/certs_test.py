@@ -232,6 +232,32 @@ def test_silent_connections_keep_nobody_out(place):
     assert place.sandbox.run("status", "--coordinator", address, *flags).returncode == 0
 
 
+def an_env_server_does_not_pass_for_a_learner(place, address):
+    """Neither by its role nor with a secret of its own."""
+    learner = coordinator_pb2.Member(id="learner/0/0", incarnation=2**64 - 1, role=coordinator_pb2.LEARNER)
+    server = coordinator_pb2.Member(id="learner/0/0", incarnation=2**64 - 1, role=coordinator_pb2.ENV_SERVER)
+    beat = coordinator_pb2.Heartbeat(member_id="learner/0/1", incarnation=0, generation=1)
+    attacks = [
+        (DENIED, "Session", iter([beat])),
+        (DENIED, "Leave", coordinator_pb2.LeaveRequest(member_id="learner/0/1")),
+        (DENIED, "Register", coordinator_pb2.RegisterRequest(member=learner)),
+        (grpc.StatusCode.INVALID_ARGUMENT, "Register", coordinator_pb2.RegisterRequest(member=server)),
+    ]
+    with place.channel(address, "envserver") as channel:
+        stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
+        for code, method, request in attacks:
+            with pytest.raises(grpc.RpcError) as error:
+                answer = getattr(stub, method)(request, timeout=10, metadata=[("flotilla-secret", "0" * 64)])
+                if method == "Session":
+                    next(answer)
+            assert error.value.code() == code, (method, error.value)
+    with place.channel(address, "client") as channel:
+        status = coordinator_pb2_grpc.CoordinatorServiceStub(channel).GetStatus(
+            coordinator_pb2.GetStatusRequest(), timeout=10
+        )
+    assert status.generation == 1 and [learner.state for learner in status.learner] == ["alive", "alive"]
+
+
 def test_a_whole_run_behind_tls(place):
     """The launcher's certificate serves as coordinator and trains; people stop it with theirs."""
     make(place.folder, "coordinator,learner", "node0", "127.0.0.1")
@@ -243,6 +269,12 @@ def test_a_whole_run_behind_tls(place):
     metrics = job.run_dir / "metrics.jsonl"
     job.poll(lambda: metrics.exists() and metrics.stat().st_size > 0, "the first update")
     person = ["--tls-cert=client.pem", "--tls-key=client.key", "--tls-ca=ca.pem", "--token-file=token"]
+    address = job.address()
+    told = place.sandbox.run("status", "--run-dir", job.run_dir)
+    assert told.returncode == 1 and "it speaks TLS: give --tls-cert" in told.stderr, told
+    told = place.sandbox.run("status", "--run-dir", job.run_dir, *person[:3])
+    assert told.returncode == 1 and "--token-file" in told.stderr, told
+    an_env_server_does_not_pass_for_a_learner(place, address)
     denied = place.sandbox.run("stop", "--run-dir", job.run_dir, *flags)
     assert denied.returncode == 1 and "yours has coordinator, learner" in denied.stderr, denied
     stopped = place.sandbox.run("stop", "--run-dir", job.run_dir, *person)

@@ -97,3 +97,15 @@ def test_units_give_flags_that_the_programs_know(units):
 
 def test_the_tools_are_there():
     assert shutil.which("systemd-analyze") and (TOOLS / "shellcheck").exists() and (TOOLS / "hadolint").exists()
+
+
+MANIFESTS = [*UNITS, *sorted(DEPLOY.rglob("*.sbatch")), *sorted(DEPLOY.glob("kubernetes/*.yaml"))]
+SERVERS = ("flotilla-coordinator", "flotilla-envserver", "serve-envs", "- train", '" train')
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=name)
+def test_nothing_is_started_without_a_token(manifest):
+    text = "\n".join(line for line in manifest.read_text().splitlines() if not line.lstrip().startswith("#"))
+    assert "insecure" not in text
+    if any(f"{server} " in text + " " or f"{server}\n" in text for server in SERVERS):
+        assert "--token-file" in text or "--token_file" in text

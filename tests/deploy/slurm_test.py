@@ -48,7 +48,7 @@ def await_state(cluster, number, *states, **more):
 def told(cluster, run):
     """What grpcurl says of the job; nothing while no coordinator of it listens."""
     try:
-        address, token = ((run / name).read_text().strip() for name in ("coordinator.address", ".token"))
+        address, token = ((run / name).read_text().strip() for name in ("coordinator.address", "token"))
         return told_status(address, token=token, timeout=10)
     except (AssertionError, FileNotFoundError):
         return {}
@@ -126,7 +126,7 @@ def test_env_hosts_join_the_learners_of_a_heterogeneous_job(cluster, tmp_path):
 
     status = poll(both, f"two env servers\n{cluster.logs()}", 20, interval=0.1)
     assert {learner["state"] for learner in status["learner"]} == {"alive"}
-    stopped = cluster.sandbox.run("stop", "--run-dir", run, "--token-file", run / ".token")
+    stopped = cluster.sandbox.run("stop", "--run-dir", run)
     assert stopped.returncode == 0, stopped.stderr
     await_state(cluster, number, "COMPLETED", ExitCode="0:0")
     assert summary(run)["status"] == "stopped"

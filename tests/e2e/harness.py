@@ -173,6 +173,17 @@ class Job:
             self._channel = grpc.insecure_channel(self.address(), options=[("grpc.max_reconnect_backoff_ms", 200)])
         return coordinator_pb2_grpc.CoordinatorServiceStub(self._channel)
 
+    def token(self):
+        return (self.run_dir / "token").read_text().strip()
+
+    def metadata(self, member=None):
+        """What a call needs that changes the run, in the name of `member`."""
+        metadata = [("authorization", f"Bearer {self.token()}")]
+        if member is not None:
+            secret = (self.run_dir / "secrets" / member.replace("/", "_")).read_text().strip()
+            metadata += [("flotilla-member", member), ("flotilla-secret", secret)]
+        return metadata
+
     def status(self):
         return self.coordinator().GetStatus(coordinator_pb2.GetStatusRequest(), timeout=20, wait_for_ready=True)
 

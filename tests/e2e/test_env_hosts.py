@@ -19,14 +19,14 @@ def test_servers_join_a_run_leave_it_and_are_replaced(sandbox):
         rows = [worker for learner in status.learner for worker in learner.env_worker if worker.state == "playing"]
         return len(rows) == 2
 
-    first = sandbox.serve("flotilla-envserver", f"--coordinator={job.address()}")
+    first = sandbox.serve("flotilla-envserver", f"--coordinator={job.address()}", f"--token-file={job.run_dir}/token")
     joined = job.await_status(playing, "the first server plays")
     assert joined.generation == half.generation
     first.send_signal(signal.SIGKILL)
     first.wait()
     job.await_status(lambda s: not playing(s), "its loss is seen")
     job.await_more_updates(3)
-    second = sandbox.serve("flotilla-envserver", f"--coordinator={job.address()}")
+    second = sandbox.serve("flotilla-envserver", f"--coordinator={job.address()}", f"--token-file={job.run_dir}/token")
     job.await_status(playing, "the second server plays")
     job.await_more_updates(3)
     assert sandbox.run("stop", f"--run-dir={job.run_dir}").returncode == 0

@@ -20,7 +20,7 @@ MiB = 1 << 20
 def serve(sandbox, program, *flags, prefix=()):
     """Its address, and the process."""
     path = sandbox.folder / f"{program}.address"
-    process = sandbox.serve(program, "--listen=127.0.0.1:0", f"--address_file={path}", *flags, prefix=prefix)
+    process = sandbox.serve(program, "--listen=127.0.0.1:0", "--insecure", f"--address_file={path}", *flags, prefix=prefix)
     poll(lambda: path.exists() or process.poll() is not None, f"{program} to listen", 20)
     return path.read_text().strip(), process
 
@@ -66,12 +66,20 @@ def test_a_learners_replacement_gets_in_through_a_flood(sandbox):
     assert job.succeeds()["restarts"]["learner"] == 1
 
 
+class InItsName(grpc.UnaryUnaryClientInterceptor):
+    """Every call comes from the learner that has joined."""
+
+    def intercept_unary_unary(self, continuation, details, request_):
+        metadata = [("flotilla-member", "learner/0/0"), ("flotilla-secret", "0" * 64)]
+        return continuation(details._replace(metadata=metadata), request_)
+
+
 @pytest.fixture
 def coordinator(sandbox):
     """With one learner that has joined and stays: its stub, address and process."""
     address, process = serve(sandbox, "flotilla-coordinator", "--dead_after_seconds=600")
     with grpc.insecure_channel(address) as channel:
-        stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
+        stub = coordinator_pb2_grpc.CoordinatorServiceStub(grpc.intercept_channel(channel, InItsName()))
         learner = coordinator_pb2.Member(id="learner/0/0", incarnation=1, role=coordinator_pb2.LEARNER)
         stub.Register(coordinator_pb2.RegisterRequest(member=learner), timeout=20)
         join = coordinator_pb2.JoinGenerationRequest(member_id=learner.id, incarnation=1, timeout_ms=20_000)

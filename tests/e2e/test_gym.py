@@ -45,7 +45,7 @@ def test_other_hosts_serve_it_too(sandbox):
         "cartpole_ppo", "--set=env.id=gym:CartPole-v1", "--set=total_env_steps=2048", QUIET,
         "--set=env.remote_workers=1",
     )  # fmt: skip
-    server = sandbox.serve("flotilla", "serve-envs", f"--coordinator={job.address()}")
+    server = sandbox.serve("flotilla", "serve-envs", f"--coordinator={job.address()}", f"--token-file={job.run_dir}/token")
     assert job.succeeds()["status"] == "completed"
     assert server.wait(20) == 0
 

@@ -9,7 +9,7 @@ EXAMPLE = SOURCE / "learner" / "examples" / "your_own_module.cc"
 
 def test_the_example_trains_on_two_ranks_of_uneven_length(sandbox):
     address = sandbox.folder / "address"
-    sandbox.serve("flotilla-coordinator", "--listen=127.0.0.1:0", "--min_learners=2", f"--address_file={address}")
+    sandbox.serve("flotilla-coordinator", "--listen=127.0.0.1:0", "--min_learners=2", "--insecure", f"--address_file={address}")
     poll(lambda: address.exists() and address.read_text().strip(), "the coordinator's address")
     ranks = [sandbox.serve("flotilla-example", address.read_text().strip(), str(r), "2") for r in range(2)]
     for rank in ranks:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flotilla.v1 import coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc
 
-from harness import poll
+from harness import call, poll
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,8 @@ def job(shared_sandbox):
     )  # fmt: skip
     job.await_update(3)
     yield job
-    job.sandbox.run("stop", "--run-dir", job.run_dir)
+    # As the README shows it.
+    call(job.address(), "flotilla.v1.CoordinatorService/Stop", token=job.token())
     result = job.succeeds()
     assert result["status"] == "stopped" and result["restarts"]["learner"] == 0
     assert len(set(result["parameters_sha256"])) == 1
@@ -196,7 +197,7 @@ COORDINATOR_CALLS = [
 @pytest.mark.parametrize("method, request_, word", COORDINATOR_CALLS)
 def test_the_coordinator_refuses_by_name_and_training_goes_on(job, method, request_, word):
     with pytest.raises(grpc.RpcError) as error:
-        getattr(job.coordinator(), method)(request_, timeout=20)
+        getattr(job.coordinator(), method)(request_, timeout=20, metadata=job.metadata("learner/0/0"))
     assert error.value.code() not in (
         grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.OK,
     )  # fmt: skip
@@ -210,7 +211,7 @@ def test_a_strange_heartbeat_is_answered(job):
     def answer(heartbeat):
         with grpc.insecure_channel(job.address()) as channel:
             stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
-            return next(stub.Session(iter([heartbeat]), timeout=20))
+            return next(stub.Session(iter([heartbeat]), timeout=20, metadata=job.metadata("learner/0/0")))
 
     with pytest.raises(grpc.RpcError) as error:
         answer(coordinator_pb2.Heartbeat())
@@ -218,3 +219,85 @@ def test_a_strange_heartbeat_is_answered(job):
     assert answer(coordinator_pb2.Heartbeat(member_id="learner/0/7", incarnation=3)).register_again
     assert len(job.status().learner) == 2
     job.await_more_updates(2)
+
+
+def code_and_words(method, request_, **how):
+    """With what a call is refused."""
+    with pytest.raises(grpc.RpcError) as error:
+        answer = method(request_, timeout=20, **how)
+        if hasattr(answer, "__next__"):
+            next(answer)
+    return error.value.code(), error.value.details()
+
+
+SERVICE = coordinator_pb2.DESCRIPTOR.services_by_name["CoordinatorService"]
+READS = {"GetStatus", "WatchStatus"}
+
+
+def test_without_the_runs_token_strangers_may_look_and_change_nothing(job):
+    assert (job.run_dir / "token").stat().st_mode & 0o777 == 0o600
+    before = job.status()
+    with grpc.insecure_channel(job.address()) as channel:
+        stub = coordinator_pb2_grpc.CoordinatorServiceStub(channel)
+        assert next(stub.WatchStatus(coordinator_pb2.WatchStatusRequest(), timeout=20)).run_id == before.run_id
+        for method in SERVICE.methods:
+            if method.name in READS:
+                continue
+            request_ = getattr(coordinator_pb2, method.input_type.name)()
+            request_ = iter([request_]) if method.name == "Session" else request_
+            for metadata in ([], [("authorization", "Bearer wrong")]):
+                code, words = code_and_words(getattr(stub, method.name), request_, metadata=metadata)
+                assert code == grpc.StatusCode.UNAUTHENTICATED and "RUN/token" in words, (method.name, words)
+    job.await_more_updates(2)
+    after = job.status()
+    assert (after.generation, after.stop, after.world_size) == (before.generation, False, 2)
+
+
+def test_with_the_token_nobody_speaks_for_a_learner(job):
+    """What ends a run, or falsifies it, takes the secret of a learner's slot."""
+    verdict = coordinator_pb2.Evaluation(round=1000, episodes=1, mean_return=500, stop=True)
+    learner = coordinator_pb2.Member(id="learner/0/0", incarnation=2, role=coordinator_pb2.LEARNER)
+    server = coordinator_pb2.Member(id="learner/0/0", incarnation=2**64 - 1, role=coordinator_pb2.ENV_SERVER)
+    forged = [
+        ("ReportEvaluation", coordinator_pb2.ReportEvaluationRequest(member_id="learner/0/0", evaluation=verdict)),
+        ("ReportFailure", coordinator_pb2.ReportFailureRequest(member_id="learner/0/0", generation=1)),
+        ("Leave", coordinator_pb2.LeaveRequest(member_id="learner/0/1")),
+        ("CloseRun", coordinator_pb2.CloseRunRequest(member_id="learner/0/0", status="failed")),
+        ("JoinGeneration", coordinator_pb2.JoinGenerationRequest(member_id="learner/0/1", after_generation=1)),
+        ("KvSet", coordinator_pb2.KvSetRequest(generation=1, key="k")),
+        ("Session", iter([coordinator_pb2.Heartbeat(member_id="learner/0/0", generation=5)])),
+        ("Register", coordinator_pb2.RegisterRequest(member=learner)),
+    ]
+    other = job.metadata() + [("flotilla-member", "learner/0/0"), ("flotilla-secret", "0" * 64)]
+    for method, request_ in forged:
+        code, words = code_and_words(getattr(job.coordinator(), method), request_, metadata=other)
+        assert code == grpc.StatusCode.PERMISSION_DENIED and "learner/0/" in words, (method, words)
+    request_ = coordinator_pb2.RegisterRequest(member=server)
+    for metadata in (other, job.metadata("learner/0/0")):
+        code, words = code_and_words(job.coordinator().Register, request_, metadata=metadata)
+        assert code == grpc.StatusCode.INVALID_ARGUMENT and "ENV_SERVER" in words, words
+    server.role = coordinator_pb2.LEARNER
+    code, words = code_and_words(
+        job.coordinator().Register, coordinator_pb2.RegisterRequest(member=server), metadata=job.metadata("learner/0/0")
+    )
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and "jumps" in words, words
+    job.await_more_updates(2)
+    status = job.status()
+    assert status.generation == 1 and not status.evaluation.round and not status.stop
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_an_evaluation_is_finite(job, number):
+    verdict = coordinator_pb2.Evaluation(round=1000, episodes=1, mean_return=number, stop=True)
+    request_ = coordinator_pb2.ReportEvaluationRequest(member_id="learner/0/0", evaluation=verdict)
+    code, words = code_and_words(job.coordinator().ReportEvaluation, request_, metadata=job.metadata("learner/0/0"))
+    assert code == grpc.StatusCode.INVALID_ARGUMENT and "mean_return" in words
+    assert not job.status().evaluation.round
+
+
+def test_stop_by_address_names_what_it_lacks(job):
+    stranger = job.sandbox.run("stop", "--coordinator", job.address())
+    assert stranger.returncode == 1, stranger
+    assert "refuses us" in stranger.stderr and "--token-file" in stranger.stderr and "still going" not in stranger.stderr
+    assert job.sandbox.run("status", "--coordinator", job.address()).returncode == 0  # anyone may look
+    assert not job.status().stop

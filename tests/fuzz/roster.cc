@@ -74,6 +74,12 @@ class World {
     return request;
   }
 
+  // Most show the secret that they have always shown.
+  std::string Key() {
+    const int which = in_->Below(16);
+    return which < 14 ? "key" : which == 14 ? "other" : "";
+  }
+
   v1::Member MakeMember() {
     v1::Member member;
     const int who = in_->Below(6);
@@ -86,7 +92,7 @@ class World {
 
   void Join() {
     const auto request = Make<v1::JoinGenerationRequest>();
-    const auto ticket = roster_->Join(request, clock_.Now());
+    const auto ticket = roster_->Join(request, Key(), clock_.Now());
     if (!ticket.ok()) return;
     CheckPlace(request);
     joins_[request.member_id()] = request;
@@ -128,7 +134,7 @@ class World {
     for (int i = 0; i < 1000; ++i) {
       heartbeat.add_env_worker()->set_id(absl::StrCat("env/", flood_++));
     }
-    IgnoreResult(roster_->Beat(heartbeat, clock_.Now()));
+    IgnoreResult(roster_->Beat(heartbeat, Key(), clock_.Now()));
   }
 
   template <typename T>
@@ -139,7 +145,7 @@ class World {
     switch (in_->Below(18)) {
       case 0:
       case 1:
-        return IgnoreResult(roster_->Register(MakeMember(), now));
+        return IgnoreResult(roster_->Register(MakeMember(), Key(), now));
       case 2:
       case 3:
         return Join();
@@ -149,24 +155,25 @@ class World {
       case 5:
         return roster_->Tick(clock_.Advance(absl::Seconds(31)));
       case 6:
-        return IgnoreResult(roster_->Beat(Make<v1::Heartbeat>(), now));
+        return IgnoreResult(roster_->Beat(Make<v1::Heartbeat>(), Key(), now));
       case 7:
-        return IgnoreResult(roster_->Leave(Make<v1::LeaveRequest>(), now));
+        return IgnoreResult(
+            roster_->Leave(Make<v1::LeaveRequest>(), Key(), now));
       case 8:
-        return IgnoreResult(
-            roster_->ReportFailure(Make<v1::ReportFailureRequest>(), now));
+        return IgnoreResult(roster_->ReportFailure(
+            Make<v1::ReportFailureRequest>(), Key(), now));
       case 9:
-        return IgnoreResult(
-            roster_->ReportEvaluation(Make<v1::ReportEvaluationRequest>()));
+        return IgnoreResult(roster_->ReportEvaluation(
+            Make<v1::ReportEvaluationRequest>(), Key()));
       case 10:
-        return IgnoreResult(
-            roster_->ReportCollected(Make<v1::ReportCollectedRequest>()));
+        return IgnoreResult(roster_->ReportCollected(
+            Make<v1::ReportCollectedRequest>(), Key()));
       case 11:
-        return IgnoreResult(
-            roster_->LeaseEnvServers(Make<v1::LeaseEnvServersRequest>()));
+        return IgnoreResult(roster_->LeaseEnvServers(
+            Make<v1::LeaseEnvServersRequest>(), Key()));
       case 12:
-        return IgnoreResult(
-            roster_->ReleaseEnvServers(Make<v1::ReleaseEnvServersRequest>()));
+        return IgnoreResult(roster_->ReleaseEnvServers(
+            Make<v1::ReleaseEnvServersRequest>(), Key()));
       case 13:
         return roster_->SessionBroken(Names()[in_->Below(6)], in_->Integer());
       case 14:
@@ -174,7 +181,7 @@ class World {
                                   : Flood();
       case 15:
         return in_->Below(8) == 7 ? IgnoreResult(roster_->CloseRun(
-                                        Make<v1::CloseRunRequest>()))
+                                        Make<v1::CloseRunRequest>(), Key()))
                                   : IgnoreResult(roster_->WhyNotFormed());
       case 16:
         return IgnoreResult(roster_->CheckGeneration(in_->Integer()));

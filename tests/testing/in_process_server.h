@@ -39,8 +39,8 @@ class InProcessServer {
   RpcServer* server() { return server_.get(); }
 
   // A new connection to it.
-  std::shared_ptr<grpc::Channel> Channel() const {
-    auto channel = MakeChannel(address(), credentials_);
+  std::shared_ptr<grpc::Channel> Channel(CallMetadata metadata = {}) const {
+    auto channel = MakeChannel(address(), credentials_, std::move(metadata));
     CHECK(channel.ok()) << channel.status();
     return *std::move(channel);
   }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "services/base/secret.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 #include "tests/services/coordinator/tcp_relay.h"
 #include "tests/services/rpc/certificates.h"
@@ -47,8 +48,8 @@ class CoordinatorClientTest : public ::testing::Test {
 
   std::unique_ptr<CoordinatorClient> Client(const v1::Member& member,
                                             const std::string& address = "") {
-    auto client =
-        JoinRun(address.empty() ? address_ : address, member, {}, kLong);
+    auto client = JoinRun(address.empty() ? address_ : address, member, {},
+                          kLong, kTestSecret);
     EXPECT_OK(client);
     return client.ok() ? *std::move(client) : nullptr;
   }
@@ -221,7 +222,32 @@ TEST_F(CoordinatorClientTest, TokenAndTlsAreUsed) {
               StatusIs(StatusCode::kUnauthenticated));
   EXPECT_THAT(
       JoinRun(coordinator.address(), TestLearner(1), {}, absl::Seconds(1)),
-      StatusIs(StatusCode::kUnavailable, HasSubstr("TLS files")));
+      StatusIs(StatusCode::kUnauthenticated,
+               AllOf(HasSubstr(coordinator.address()),
+                     HasSubstr("it speaks TLS: give --tls-cert"))));
+}
+
+TEST_F(CoordinatorClientTest, OnlyWhoHasTheSlotsSecretReplacesItsProcess) {
+  Start(1, 1);
+  auto world = World(1);
+  EXPECT_THAT(JoinRun(address_, TestLearner(0, 2), {}, kLong, DrawSecret()),
+              StatusIs(StatusCode::kPermissionDenied,
+                       AllOf(HasSubstr(address_), HasSubstr("learner/0/0"))));
+  EXPECT_EQ(Status().state(), v1::ACTIVE);
+  world.clear();  // as after kill -9
+  auto replacement = Client(TestLearner(0, 2));
+  ASSERT_OK(replacement->JoinGeneration(0, false, kLong));
+  EXPECT_OK(replacement->Set(2, "key", "v"));
+}
+
+TEST_F(CoordinatorClientTest, WhoHasLostItsPlaceToAnotherSecretIsTold) {
+  Start(1, 2);
+  auto client = Client(TestLearner(0));
+  ASSERT_OK(client->Leave("done"));
+  auto other = JoinRun(address_, TestLearner(0), {}, kLong, DrawSecret());
+  ASSERT_OK(other);
+  EXPECT_THAT(client->CloseRun("failed"),
+              StatusIs(StatusCode::kPermissionDenied));
 }
 
 // ---- Heartbeats

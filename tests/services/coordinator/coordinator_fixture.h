@@ -15,10 +15,18 @@
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
 #include "services/coordinator/coordinator_service.h"
+#include "services/coordinator/member_metadata.h"
 #include "services/rpc/grpc_status.h"
 #include "tests/testing/in_process_server.h"
 
 namespace flotilla {
+
+// Of every member, where it does not matter.
+inline constexpr char kTestSecret[] = "a secret that everybody here shares";
+
+inline CallMetadata TestMember(int local = 0) {
+  return MemberMetadata(absl::StrCat("learner/0/", local), kTestSecret);
+}
 
 // A coordinator over real gRPC, in this process. Heartbeats are fast, so that
 // tests are.
@@ -54,8 +62,9 @@ class TestCoordinator {
   CoordinatorService* service() { return service_.get(); }
   RpcServer* server() { return server_->server(); }
 
-  std::unique_ptr<v1::CoordinatorService::Stub> Stub() const {
-    return v1::CoordinatorService::NewStub(server_->Channel());
+  // Whose calls come in the name of learner `local`.
+  std::unique_ptr<v1::CoordinatorService::Stub> Stub(int local = 0) const {
+    return v1::CoordinatorService::NewStub(server_->Channel(TestMember(local)));
   }
 
  private:

@@ -16,13 +16,16 @@ namespace flotilla {
 // flotilla-coordinator as a process of its own.
 class CoordinatorProgram {
  public:
-  // Adds the program and --address_file to `flags`.
-  explicit CoordinatorProgram(std::vector<std::string> flags) {
+  // Adds the program and --address_file to `flags`, and with `open` what lets
+  // everybody on this host change its run.
+  explicit CoordinatorProgram(std::vector<std::string> flags,
+                              bool open = true) {
     const char* bin = std::getenv("FLOTILLA_BIN");
     CHECK(bin != nullptr) << "run this with ctest: FLOTILLA_BIN is not set";
     SubprocessOptions options;
     options.argv = {std::string(bin) + "/flotilla-coordinator",
                     "--address_file=" + (folder_ / "address")};
+    if (open) options.argv.push_back("--insecure");
     for (std::string& flag : flags) options.argv.push_back(std::move(flag));
     options.log_path = folder_ / "log";
     auto process = Subprocess::Start(options);

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "services/base/secret.h"
 #include "tests/services/coordinator/coordinator_service_fixture.h"
 #include "tests/services/rpc/health_client.h"
 #include "tests/testing/status_matchers.h"
@@ -151,6 +152,62 @@ TEST_F(CoordinatorServiceTest, NewerIncarnationEvictsTheOlder) {
               StatusIs(StatusCode::kAlreadyExists, HasSubstr("incarnation 2")));
   ASSERT_OK_AND_ASSIGN(const v1::Assignment place, Join(TestLearner(0, 2)));
   EXPECT_EQ(place.generation(), 2u);
+}
+
+// ---- In whose name
+
+TEST_F(CoordinatorServiceTest, AnotherSecretOrNoneSpeaksForNobody) {
+  Start(Patient(1, 1));
+  FormOne();
+  for (const CallMetadata& metadata :
+       {MemberMetadata("learner/0/0", DrawSecret()), CallMetadata(),
+        MemberMetadata("learner/0/0", "short")}) {
+    ASSERT_OK_AND_ASSIGN(
+        const auto channel,
+        MakeChannel(coordinator_->address(), RpcCredentials(), metadata));
+    const auto stranger = v1::CoordinatorService::NewStub(channel);
+    RawSession session(stranger.get());
+    session.Send(TestLearner(0), 1);
+    EXPECT_THAT(session.Finish(), StatusIs(StatusCode::kPermissionDenied,
+                                           HasSubstr("learner/0/0")));
+    v1::LeaveRequest leave;
+    leave.set_member_id("learner/0/0");
+    leave.set_incarnation(1);
+    EXPECT_THAT(Call(stranger.get(), &Stub::Leave, leave),
+                StatusIs(StatusCode::kPermissionDenied));
+    v1::KvSetRequest set;
+    set.set_generation(1);
+    set.set_key("key");
+    EXPECT_THAT(Call(stranger.get(), &Stub::KvSet, set),
+                StatusIs(StatusCode::kPermissionDenied));
+    v1::CloseRunRequest close;
+    close.set_member_id("learner/0/0");
+    EXPECT_THAT(Call(stranger.get(), &Stub::CloseRun, close),
+                StatusIs(StatusCode::kPermissionDenied));
+  }
+  EXPECT_EQ(GetStatus().state(), v1::ACTIVE);
+  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
+  EXPECT_OK(Set(1, "key", "v"));
+}
+
+TEST_F(CoordinatorServiceTest, StrangersSessionDoesNotTakeTheMembersPlace) {
+  Start(Patient(1, 1));
+  FormOne();
+  RawSession own(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(own.Send(TestLearner(0), 1));
+  ASSERT_TRUE(own.Read(&command));
+  ASSERT_OK_AND_ASSIGN(
+      const auto channel,
+      MakeChannel(coordinator_->address(), RpcCredentials(),
+                  MemberMetadata("learner/0/0", DrawSecret())));
+  const auto stub = v1::CoordinatorService::NewStub(channel);
+  RawSession stranger(stub.get());
+  stranger.Send(TestLearner(0), 1);
+  EXPECT_THAT(stranger.Finish(), StatusIs(StatusCode::kPermissionDenied));
+  EXPECT_EQ(GetStatus().learner(0).state(), "alive");
+  ASSERT_TRUE(own.Send(TestLearner(0), 1));
+  EXPECT_TRUE(own.Read(&command));
 }
 
 // ---- Key-value store

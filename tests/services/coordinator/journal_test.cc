@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/atomic_file.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -27,6 +28,7 @@ TEST(JournalTest, ReadsBackWhatWasWritten) {
   state.command.set_fenced_generation(6);
   state.command.set_fence_reason("rank 1 died\n---\n");
   state.command.mutable_evaluation()->set_round(3);
+  (*state.keys.mutable_sha256())["learner/0/0"] = "abc";
   TempDir folder;
   ASSERT_OK(WriteFileAtomically(folder / "journal", FormatJournal(state)));
   ASSERT_OK_AND_ASSIGN(const std::optional<RosterState> back,
@@ -37,6 +39,7 @@ TEST(JournalTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(back->world.learner(0).id(), "learner/0/0");
   EXPECT_EQ(back->command.fence_reason(), state.command.fence_reason());
   EXPECT_EQ(back->command.evaluation().round(), 3);
+  EXPECT_EQ(back->keys.sha256().at("learner/0/0"), "abc");
 }
 
 TEST(JournalTest, PassingEventsAreNotKept) {
@@ -56,7 +59,7 @@ TEST(JournalTest, WhatNoRosterWritesIsRefused) {
            "\n---\n\n---\ngeneration: 2 fenced_generation: 3\n",
            "\n---\ngeneration: 2\n---\ngeneration: 3 state: ACTIVE\n",
        }) {
-    WriteFile(folder / "journal", damaged);
+    WriteFile(folder / "journal", absl::StrCat(damaged, "---\n"));
     EXPECT_THAT(ReadJournal(folder / "journal"),
                 StatusIs(StatusCode::kDataLoss, HasSubstr("Delete it")))
         << damaged;

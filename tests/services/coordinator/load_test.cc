@@ -147,7 +147,8 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   std::vector<std::unique_ptr<FakeMember>> everyone;
   for (int i = 0; i < members; ++i) {
     if (i % kMembersPerConnection == 0) {
-      ASSERT_OK_AND_ASSIGN(auto channel, MakeChannel(address, {}));
+      ASSERT_OK_AND_ASSIGN(auto channel,
+                           MakeChannel(address, {}, TestMember()));
       stubs.push_back(v1::CoordinatorService::NewStub(channel));
     }
     v1::Member member = TestLearner(i);

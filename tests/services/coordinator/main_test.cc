@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "services/base/secret.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/coordinator/run_coordinator.h"
 #include "tests/services/coordinator/coordinator_program.h"
@@ -32,8 +33,8 @@ TEST(CoordinatorMainTest, ServesUntilItIsToldToStop) {
     CoordinatorProgram program({"--listen=127.0.0.1:0"});
     const std::string address = program.AwaitAddress();
     ASSERT_NE(address, "") << program.Log();
-    ASSERT_OK_AND_ASSIGN(auto client,
-                         JoinRun(address, TestLearner(0), {}, kLong));
+    ASSERT_OK_AND_ASSIGN(
+        auto client, JoinRun(address, TestLearner(0), {}, kLong, kTestSecret));
     ASSERT_OK(client->JoinGeneration(0, false, kLong));
     program.process()->Signal(signal);
     EXPECT_EQ(program.AwaitExit(), 0) << program.Log();
@@ -49,11 +50,11 @@ TEST(CoordinatorMainTest, WrongUsageEndsWithTwoAndOneClearError) {
       {{"--heartbeat_seconds=3"}, "--dead_after_seconds"},
       {{"--last_call_seconds=-1"}, "--last_call_seconds"},
       {{"--listen=0.0.0.0:0"}, "--insecure"},
-      {{"--listen=nonsense"}, "want HOST:PORT"},
+      {{"--listen=nonsense", "--insecure"}, "want HOST:PORT"},
       {{"--tls_cert=x"}, "--tls-key"},
   };
   for (const auto& [flags, message] : wrong) {
-    CoordinatorProgram program(flags);
+    CoordinatorProgram program(flags, /*open=*/false);
     EXPECT_EQ(program.AwaitExit(), 2) << message;
     EXPECT_THAT(program.Log(), HasSubstr(message));
   }
@@ -88,7 +89,7 @@ TEST(CoordinatorMainTest, FlagsReachTheRun) {
        "--max_learners=3", "--heartbeat_seconds=0.25", "--dead_after_seconds=7",
        "--last_call_seconds=0.1"});
   const std::string address = program.AwaitAddress();
-  ASSERT_OK_AND_ASSIGN(auto channel, MakeChannel(address, {}));
+  ASSERT_OK_AND_ASSIGN(auto channel, MakeChannel(address, {}, TestMember()));
   auto stub = v1::CoordinatorService::NewStub(channel);
   v1::RegisterRequest request;
   *request.mutable_member() = TestLearner(0);
@@ -126,16 +127,55 @@ TEST(CoordinatorMainTest, KilledOneIsCarriedOnFromItsJournal) {
   const std::string journal = "--journal=" + (folder / "journal");
   CoordinatorProgram first({"--listen=127.0.0.1:0", journal});
   const std::string address = first.AwaitAddress();
-  ASSERT_OK_AND_ASSIGN(auto client,
-                       JoinRun(address, TestLearner(0), {}, kLong));
+  ASSERT_OK_AND_ASSIGN(
+      auto client, JoinRun(address, TestLearner(0), {}, kLong, kTestSecret));
   ASSERT_OK(client->JoinGeneration(0, false, kLong));
   first.process()->Signal(SIGKILL);
   ASSERT_EQ(first.AwaitExit(), 128 + SIGKILL);
 
   CoordinatorProgram second({"--listen=" + address, journal});
   ASSERT_EQ(second.AwaitAddress(), address) << second.Log();
+  EXPECT_THAT(JoinRun(address, TestLearner(0, 2), {}, kLong, DrawSecret()),
+              StatusIs(StatusCode::kPermissionDenied));
   EXPECT_OK(client->Set(1, "key", "value"));
   EXPECT_FALSE(client->Fence(1).stop_requested());
+}
+
+TEST(CoordinatorMainTest, SomebodyHasToBeKeptFromChangingTheRun) {
+  CoordinatorProgram open({"--listen=127.0.0.1:0"}, /*open=*/false);
+  EXPECT_EQ(open.AwaitExit(), 2);
+  EXPECT_THAT(open.Log(),
+              AllOf(HasSubstr("--run-token FILE"), HasSubstr("--insecure")));
+  CoordinatorProgram both({"--run_token=a", "--token_file=b"}, /*open=*/false);
+  EXPECT_EQ(both.AwaitExit(), 2);
+  EXPECT_THAT(both.Log(), HasSubstr("--run-token or --token-file"));
+}
+
+TEST(CoordinatorMainTest, RunTokenIsMadeAndTakenByWhatChangesTheRun) {
+  TempDir folder;
+  RpcCredentials credentials;
+  credentials.token_file = folder / "token";
+  const std::string flag = "--run_token=" + credentials.token_file;
+  CoordinatorProgram program({"--listen=127.0.0.1:0", flag}, /*open=*/false);
+  const std::string address = program.AwaitAddress();
+  ASSERT_NE(address, "") << program.Log();
+  const std::string token = ReadFile(credentials.token_file);
+  EXPECT_OK(CheckHealth(address, RpcCredentials()));
+  using Stub = v1::CoordinatorService::Stub;
+  ASSERT_OK_AND_ASSIGN(const auto look, MakeChannel(address, {}));
+  const auto stranger = v1::CoordinatorService::NewStub(look);
+  EXPECT_OK(Call(stranger.get(), &Stub::GetStatus, v1::GetStatusRequest()));
+  EXPECT_THAT(
+      Call(stranger.get(), &Stub::Stop, v1::StopRequest()),
+      StatusIs(StatusCode::kUnauthenticated, HasSubstr("--token-file")));
+  EXPECT_THAT(JoinRun(address, TestLearner(0), {}, kLong),
+              StatusIs(StatusCode::kUnauthenticated, HasSubstr(address)));
+  EXPECT_OK(JoinRun(address, TestLearner(0), credentials, kLong));
+
+  // Another one of the same run takes the same.
+  CoordinatorProgram next({"--listen=127.0.0.1:0", flag}, /*open=*/false);
+  ASSERT_NE(next.AwaitAddress(), "") << next.Log();
+  EXPECT_EQ(ReadFile(credentials.token_file), token);
 }
 
 TEST(CoordinatorMainTest, StaysSmall) {
@@ -144,8 +184,8 @@ TEST(CoordinatorMainTest, StaysSmall) {
 #endif
   CoordinatorProgram program({"--listen=127.0.0.1:0"});
   const std::string address = program.AwaitAddress();
-  ASSERT_OK_AND_ASSIGN(auto client,
-                       JoinRun(address, TestLearner(0), {}, kLong));
+  ASSERT_OK_AND_ASSIGN(
+      auto client, JoinRun(address, TestLearner(0), {}, kLong, kTestSecret));
   ASSERT_OK(client->JoinGeneration(0, false, kLong));
   const std::string status =
       ReadFile("/proc/" + std::to_string(program.process()->pid()) + "/status");
@@ -177,6 +217,7 @@ TEST(RunCoordinatorTest, FailsIfItCannotSayWhereItListens) {
   TempDir folder;
   RunCoordinatorOptions options;
   options.listen = "127.0.0.1:0";
+  options.credentials.insecure = true;
   options.address_file = folder / "no/such/folder";
   EXPECT_THAT(RunCoordinator(options, {}),
               StatusIs(StatusCode::kNotFound, HasSubstr("no/such/folder")));

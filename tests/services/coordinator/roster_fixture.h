@@ -19,6 +19,9 @@
 
 namespace flotilla {
 
+// Everybody's, where it does not matter.
+inline constexpr char kKey[] = "key";
+
 inline v1::Member Learner(int local, uint64_t incarnation = 1, int node = 0) {
   v1::Member member;
   member.set_id(absl::StrCat("learner/", node, "/", local));
@@ -70,7 +73,7 @@ class RosterTest : public ::testing::Test {
   }
 
   absl::Status Register(const v1::Member& member) {
-    return roster_->Register(member, clock_.Now()).status();
+    return roster_->Register(member, kKey, clock_.Now()).status();
   }
 
   static v1::JoinGenerationRequest Request(
@@ -87,7 +90,7 @@ class RosterTest : public ::testing::Test {
 
   absl::StatusOr<uint64_t> Join(const v1::Member& member, uint64_t after = 0,
                                 std::optional<uint64_t> update = std::nullopt) {
-    return roster_->Join(Request(member, after, update), clock_.Now());
+    return roster_->Join(Request(member, after, update), kKey, clock_.Now());
   }
 
   // The place of a member that has joined; nullopt while it waits.
@@ -107,7 +110,7 @@ class RosterTest : public ::testing::Test {
     beat.set_incarnation(member.incarnation());
     beat.set_generation(generation);
     beat.set_phase(phase);
-    return roster_->Beat(beat, clock_.Now());
+    return roster_->Beat(beat, kKey, clock_.Now());
   }
 
   // Registers and joins them all.
@@ -123,14 +126,14 @@ class RosterTest : public ::testing::Test {
     request.set_member_id(member.id());
     request.set_generation(generation);
     request.set_reason(reason);
-    return roster_->ReportFailure(request, clock_.Now());
+    return roster_->ReportFailure(request, kKey, clock_.Now());
   }
 
   absl::Status Leave(const v1::Member& member) {
     v1::LeaveRequest request;
     request.set_member_id(member.id());
     request.set_incarnation(member.incarnation());
-    return roster_->Leave(request, clock_.Now());
+    return roster_->Leave(request, kKey, clock_.Now());
   }
 
   // Time passes, with these members alive and well.

@@ -487,10 +487,10 @@ TEST_F(RosterTest, ManyThreadsMeetInEveryGeneration) {
   for (int i = 0; i < kLearners; ++i) {
     threads.emplace_back([&, i] {
       const v1::Member me = Learner(i);
-      EXPECT_TRUE(roster_->Register(me, now).ok());
+      EXPECT_TRUE(roster_->Register(me, kKey, now).ok());
       for (uint64_t after = 0; after < kGenerations; ++after) {
         v1::JoinGenerationRequest request = Request(me, after, after);
-        EXPECT_TRUE(roster_->Join(request, now).ok());
+        EXPECT_TRUE(roster_->Join(request, kKey, now).ok());
         std::optional<v1::Assignment> place;
         while (!place) {
           auto result = roster_->JoinResult(request);
@@ -504,7 +504,7 @@ TEST_F(RosterTest, ManyThreadsMeetInEveryGeneration) {
         beat.set_member_id(me.id());
         beat.set_incarnation(1);
         beat.set_generation(after + 1);
-        EXPECT_TRUE(roster_->Beat(beat, now).ok());
+        EXPECT_TRUE(roster_->Beat(beat, kKey, now).ok());
         roster_->GetStatus(now);
         // The last one in ends the generation by joining the next.
       }

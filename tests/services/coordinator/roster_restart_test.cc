@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 TEST_F(RosterTest, RestartWithAJournalFencesNobody) {
   Make(2);
   Form({Learner(0), Learner(1)});
-  ASSERT_OK(roster_->ReportEvaluation(Verdict(3, false)));
+  ASSERT_OK(roster_->ReportEvaluation(Verdict(3, false), kKey));
   roster_->Stop("user");
   Restart();
   EXPECT_EQ(state(), v1::ACTIVE);
@@ -121,7 +121,7 @@ TEST_F(RosterTest, ClosedRunStaysClosed) {
   Form({Learner(0)});
   v1::CloseRunRequest request;
   request.set_member_id("learner/0/0");
-  ASSERT_OK(roster_->CloseRun(request));
+  ASSERT_OK(roster_->CloseRun(request, kKey));
   Restart();
   EXPECT_EQ(state(), v1::CLOSED);
 }

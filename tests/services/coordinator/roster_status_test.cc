@@ -33,8 +33,8 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   v1::LeaseEnvServersRequest lease;
   lease.set_member_id("learner/0/1");
   lease.set_count(1);
-  ASSERT_OK(roster_->LeaseEnvServers(lease));
-  ASSERT_OK(roster_->ReportEvaluation(Verdict(1, true)));
+  ASSERT_OK(roster_->LeaseEnvServers(lease, kKey));
+  ASSERT_OK(roster_->ReportEvaluation(Verdict(1, true), kKey));
   roster_->Stop("enough");
 
   v1::Heartbeat beat;
@@ -47,7 +47,7 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   beat.set_steps_per_second(100);
   beat.set_mean_return(17.5);
   beat.set_env_worker_restarts(1);
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   beat.set_member_id("learner/0/1");
   beat.set_phase(v1::STEPPING);
   beat.set_phase_seconds(11.3);
@@ -57,9 +57,9 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   auto* worker = beat.add_env_worker();
   worker->set_id("w0");
   worker->set_state("restarting");
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   beat.clear_env_worker();  // unchanged
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   clock_.Advance(absl::Seconds(1));
 
   const v1::Status status = roster_->GetStatus(clock_.Now());
@@ -210,7 +210,7 @@ TEST_F(RosterTest, EnvRestartsAreNotForgottenWithTheirLearner) {
   beat.set_member_id("learner/0/0");
   beat.set_incarnation(1);
   beat.set_env_worker_restarts(3);
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   ASSERT_OK(Register(Learner(0, 2)));
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).env_worker_restarts(), 3);
 }

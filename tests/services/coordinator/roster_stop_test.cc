@@ -108,8 +108,8 @@ TEST_F(RosterTest, ClosedRunRefusesJoinersAndFencesNothing) {
   v1::CloseRunRequest request;
   request.set_status("solved");
   request.set_member_id("learner/0/0");
-  ASSERT_OK(roster_->CloseRun(request));
-  ASSERT_OK(roster_->CloseRun(request));
+  ASSERT_OK(roster_->CloseRun(request, kKey));
+  ASSERT_OK(roster_->CloseRun(request, kKey));
   EXPECT_EQ(state(), v1::CLOSED);
   ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(1), 1));
   EXPECT_TRUE(command.closed());

@@ -28,7 +28,7 @@ TEST_F(RosterTest, RegisterTellsIntervalsEpochAndRun) {
   v1::Member member = Learner(0);
   member.set_run_id("run-7");
   ASSERT_OK_AND_ASSIGN(const v1::RegisterResponse response,
-                       roster_->Register(member, clock_.Now()));
+                       roster_->Register(member, kKey, clock_.Now()));
   EXPECT_EQ(response.heartbeat_ms(), 1000);
   EXPECT_EQ(response.dead_after_ms(), 5000);
   EXPECT_EQ(response.epoch(), "epoch-1");
@@ -38,7 +38,7 @@ TEST_F(RosterTest, RegisterTellsIntervalsEpochAndRun) {
 TEST_F(RosterTest, RunWithoutANameGetsOne) {
   Make(1);
   ASSERT_OK_AND_ASSIGN(const v1::RegisterResponse response,
-                       roster_->Register(Learner(0), clock_.Now()));
+                       roster_->Register(Learner(0), kKey, clock_.Now()));
   EXPECT_THAT(response.run_id(), HasSubstr("epoch-1"));
 }
 
@@ -134,8 +134,9 @@ TEST_F(RosterTest, MembersAreNotBelievedEverything) {
   }
   member = Learner(0);
   member.set_device(std::string(1 << 20, 'x'));
-  EXPECT_THAT(Register(member), StatusIs(StatusCode::kInvalidArgument,
-                                         HasSubstr("member has 1048")));
+  EXPECT_THAT(Register(member),
+              StatusIs(StatusCode::kInvalidArgument,
+                       HasSubstr("member.device has 1048576 bytes")));
 }
 
 TEST_F(RosterTest, MemberKeepsItsRole) {
@@ -157,11 +158,11 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
   for (int i = 0; i < 25'000; ++i) {
     beat.clear_env_worker();
     beat.add_env_worker()->set_id(absl::StrCat("env/", i));
-    ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+    ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   }
   beat.set_waits_for(std::string(1 << 20, 'x'));
   beat.set_trouble(std::string(1 << 20, 'x'));
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   const v1::LearnerStatus learner = roster_->GetStatus(clock_.Now()).learner(0);
   EXPECT_LE(learner.env_worker_size(), 10'000);
   EXPECT_EQ(learner.waits_for().size(), 1024);
@@ -169,16 +170,16 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
 
   beat.mutable_env_worker(0)->set_host(std::string(1 << 20, 'x'));
   EXPECT_THAT(
-      roster_->Beat(beat, clock_.Now()),
-      StatusIs(StatusCode::kInvalidArgument, HasSubstr("want at most 4096")));
+      roster_->Beat(beat, kKey, clock_.Now()),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("want at most 1024")));
   beat.clear_env_worker();
   for (int i = 0; i < 10'001; ++i) beat.add_env_worker();
   EXPECT_THAT(
-      roster_->Beat(beat, clock_.Now()),
+      roster_->Beat(beat, kKey, clock_.Now()),
       StatusIs(StatusCode::kInvalidArgument, HasSubstr("10001 workers")));
   beat.clear_env_worker();
   beat.set_env_worker_restarts(std::numeric_limits<int64_t>::max());
-  EXPECT_THAT(roster_->Beat(beat, clock_.Now()),
+  EXPECT_THAT(roster_->Beat(beat, kKey, clock_.Now()),
               StatusIs(StatusCode::kInvalidArgument,
                        HasSubstr("heartbeat.env_worker_restarts")));
 }
@@ -246,9 +247,9 @@ TEST_F(RosterTest, NewestEvaluationIsRepeatedToEveryone) {
   Form({Learner(0), Learner(1)});
   ASSERT_OK_AND_ASSIGN(v1::Command command, Beat(Learner(1), 1));
   EXPECT_FALSE(command.has_evaluation());
-  ASSERT_OK(roster_->ReportEvaluation(Verdict(2, true)));
+  ASSERT_OK(roster_->ReportEvaluation(Verdict(2, true), kKey));
   ASSERT_OK_AND_ASSIGN(const v1::Evaluation newest,
-                       roster_->ReportEvaluation(Verdict(1, false)));
+                       roster_->ReportEvaluation(Verdict(1, false), kKey));
   EXPECT_EQ(newest.round(), 2);
   for (int i = 0; i < 2; ++i) {
     ASSERT_OK_AND_ASSIGN(command, Beat(Learner(1), 1));
@@ -260,7 +261,7 @@ TEST_F(RosterTest, NewestEvaluationIsRepeatedToEveryone) {
 TEST_F(RosterTest, EvaluationOutlivesItsGeneration) {
   Make(1);
   Form({Learner(0)});
-  ASSERT_OK(roster_->ReportEvaluation(Verdict(1, false)));
+  ASSERT_OK(roster_->ReportEvaluation(Verdict(1, false), kKey));
   ASSERT_OK(Fail(Learner(0), 1));
   ASSERT_OK(Join(Learner(0), 1));
   EXPECT_EQ(roster_->Command().evaluation().round(), 1);
@@ -268,10 +269,10 @@ TEST_F(RosterTest, EvaluationOutlivesItsGeneration) {
 
 TEST_F(RosterTest, EvaluationNeedsARoundAndALearner) {
   Make(1);
-  EXPECT_THAT(roster_->ReportEvaluation(Verdict(1, false)),
+  EXPECT_THAT(roster_->ReportEvaluation(Verdict(1, false), kKey),
               StatusIs(StatusCode::kNotFound));
   Form({Learner(0)});
-  EXPECT_THAT(roster_->ReportEvaluation(Verdict(0, false)),
+  EXPECT_THAT(roster_->ReportEvaluation(Verdict(0, false), kKey),
               StatusIs(StatusCode::kInvalidArgument));
 }
 
@@ -286,7 +287,7 @@ class PreemptionTest : public RosterTest {
     request.set_member_id(Learner(local).id());
     request.set_update(update);
     request.set_fraction(fraction);
-    return roster_->ReportCollected(request);
+    return roster_->ReportCollected(request, kKey);
   }
   int64_t preempted() { return roster_->Command().preempt_update(); }
 };
@@ -364,7 +365,7 @@ class LeaseTest : public RosterTest {
     v1::LeaseEnvServersRequest request;
     request.set_member_id(learner.id());
     request.set_count(count);
-    auto servers = roster_->LeaseEnvServers(request);
+    auto servers = roster_->LeaseEnvServers(request, kKey);
     EXPECT_OK(servers);
     std::vector<std::string> ids;
     for (const v1::Member& server : *servers) ids.push_back(server.id());
@@ -375,7 +376,7 @@ class LeaseTest : public RosterTest {
     v1::ReleaseEnvServersRequest request;
     request.set_member_id(learner.id());
     request.add_env_server_id(server);
-    ASSERT_OK(roster_->ReleaseEnvServers(request));
+    ASSERT_OK(roster_->ReleaseEnvServers(request, kKey));
   }
 
   int AssignedRank(const std::string& server) {
@@ -444,12 +445,12 @@ TEST_F(LeaseTest, OnlyLearnersLease) {
   v1::LeaseEnvServersRequest request;
   request.set_member_id("env/far/1");
   request.set_count(1);
-  EXPECT_THAT(roster_->LeaseEnvServers(request),
+  EXPECT_THAT(roster_->LeaseEnvServers(request, kKey),
               StatusIs(StatusCode::kNotFound));
   Form({Learner(0)});
   request.set_member_id("learner/0/0");
   request.set_count(0);
-  EXPECT_THAT(roster_->LeaseEnvServers(request),
+  EXPECT_THAT(roster_->LeaseEnvServers(request, kKey),
               StatusIs(StatusCode::kInvalidArgument));
 }
 
@@ -465,13 +466,13 @@ TEST_F(LeaseTest, AreRebuiltFromLearnersAfterARestart) {
   beat.set_incarnation(1);
   beat.set_generation(1);
   beat.add_env_worker()->set_id("env/far/1");
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   EXPECT_EQ(AssignedRank("env/far/1"), 0);
 
   // Later a stale report does not undo a release.
   Pass(absl::Seconds(11), {Learner(0), EnvServer("far", 1)}, 1);
   Release(Learner(0), "env/far/1");
-  ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   EXPECT_EQ(AssignedRank("env/far/1"), -1);
 }
 
