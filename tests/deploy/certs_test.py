@@ -200,27 +200,48 @@ def test_health_is_open_to_every_certificate(place):
     assert unknown.returncode != 0 and "none" in unknown.stderr, unknown
 
 
-@pytest.mark.parametrize("tls", [True, False])
-def test_a_node_that_starts_first_joins_soon_after_the_coordinator_listens(place, tls):
-    """Its certificate names localhost alone: the name that was given is the one that is checked."""
+def two_nodes(place, name, tls):
+    """Starts node 0 or 1 of a short run. The certificate names localhost alone: the name that was given is checked."""
     make(place.folder, "coordinator,learner", "local", "localhost")
     files = ["--tls-cert=local.pem", "--tls-key=local.key", "--tls-ca=ca.pem"] if tls else []
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"localhost:{free.getsockname()[1]}"
     words = ["cartpole_fast", "--nnodes=2", "--nproc-per-node=1", f"--coordinator={address}", *files]
-    words += ["--token-file=token", "--set", "total_env_steps=200000", "--set", "evaluation.stop_return=1000000"]
-    name = f"first_{'tls' if tls else 'plain'}"
-    waiting = place.sandbox.train(*words, "--node-rank=1", run_dir=name)
+    words += ["--token-file=token", "--set", "total_env_steps=1000000000", "--set", "evaluation.stop_return=1000000"]
+    return address, lambda rank: place.sandbox.train(*words, f"--node-rank={rank}", run_dir=name)
+
+
+def trains_and_ends(hosting, other):
+    log = hosting.run_dir / "logs" / "coordinator.log"
+    hosting.poll(lambda: "generation 1 has formed" in log.read_text(), "the learners of both to join")
+    for job in (hosting, other):
+        job.process.terminate()
+    for job in (hosting, other):
+        job.process.wait(120)
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_a_node_that_starts_first_joins_soon_after_the_coordinator_listens(place, tls):
+    address, start = two_nodes(place, f"first_{'tls' if tls else 'plain'}", tls)
+    waiting = start(1)
     waiting.poll(lambda: "waiting for the coordinator" in waiting.output(), "node 1 to wait")
     time.sleep(4)  # while connecting fails, all of its backoff builds up
-    hosting = place.sandbox.train(*words, "--node-rank=0", run_dir=name)
+    hosting = start(0)
     assert hosting.address() == address
     listens = time.monotonic()
     waiting.poll(lambda: "(started elsewhere)" in waiting.output(), "node 1 to find it")
     assert time.monotonic() - listens < 2
-    for job in (hosting, waiting):
-        assert job.process.wait(60) == 0, job.diagnosis()
+    trains_and_ends(hosting, waiting)
+
+
+def test_a_node_that_starts_second_joins_too(place):
+    address, start = two_nodes(place, "second", tls=True)
+    hosting = start(0)
+    assert hosting.address() == address
+    joining = start(1)
+    joining.poll(lambda: "(started elsewhere)" in joining.output(), "node 1 to find it")
+    trains_and_ends(hosting, joining)
 
 
 def test_silent_connections_keep_nobody_out(place):
