@@ -58,8 +58,8 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));
-  Normalizer normalizer(config.model(), Discount(config), spaces.features,
-                        /*rows=*/1);
+  Normalizer normalizer(config.model(), Discount(config),
+                        spaces.frames ? 0 : spaces.features, /*rows=*/1);
   Progress progress;
   RETURN_IF_ERROR(
       FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));

@@ -43,7 +43,11 @@ class NativeCartPole(CartPoleEnv):
 class Faulty(gymnasium.Env):
     """Counts its steps, and does what action `1 + i` asks for: FAULTS[i]."""
 
-    FAULTS = ("raise", "exit", "nan", "shape", "dtype", "end, then fail to reset", "fail to be made again")
+    FAULTS = (
+        "raise", "exit", "nan", "shape", "dtype", "end, then fail to reset", "fail to be made again",
+        "see nan", "see infinity", "see too much", "see nan at the end",
+    )  # fmt: skip
+    SEEN = {"see nan": np.nan, "see infinity": -np.inf, "see too much": 1e19, "see nan at the end": np.nan}
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
     action_space = spaces.Discrete(1 + len(FAULTS))
     broken = False
@@ -70,6 +74,8 @@ class Faulty(gymnasium.Env):
             raise ValueError("two\nlines")
         if fault == "exit":
             raise SystemExit(3)
+        if fault in self.SEEN:
+            return np.float32([self.SEEN[fault]]), 0.0, fault.endswith("end"), False, {}
         if fault == "nan":
             return self.observe(), float("nan"), False, False, {}
         if fault == "shape":

@@ -213,6 +213,10 @@ def test_options_reach_the_environment(server):
         ("dtype", ["want float32[1]"]),
         ("end, then fail to reset", ["RuntimeError: cannot be reset"]),
         ("fail to be made again", ["ValueError: broke; then: RuntimeError: cannot be made"]),
+        ("see nan", ["ValueError: the observation is nan, want a finite number up to 1e+18"]),
+        ("see infinity", ["ValueError: the observation is -inf, want a finite number up to 1e+18"]),
+        ("see too much", ["ValueError: the observation is 9.999999", "want a finite number up to 1e+18"]),
+        ("see nan at the end", ["ValueError: the observation is nan"]),
     ],
 )
 def test_an_error_costs_one_transition_of_its_row(server, fault, words):

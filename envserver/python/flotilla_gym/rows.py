@@ -12,10 +12,9 @@ import numpy as np
 from flotilla.v1 import env_pb2
 from flotilla_gym.refused import Refused, one_line
 from flotilla_gym.seeds import episode_seed
-from flotilla_gym.spaces import actions, leaves
+from flotilla_gym.spaces import MAX_MAGNITUDE, actions, leaves
 
 PREFIX = "gym:"
-_FLOAT32_MAX = float(np.finfo(np.float32).max)
 _ERRORS = (Exception, SystemExit)  # an environment's sys.exit() is an error like others
 
 
@@ -150,8 +149,8 @@ class Rows:
             return self._start(row, action, arrays, r)
         observation, reward, terminated, truncated, _ = row.env.step(action)
         reward = float(reward)
-        if not abs(reward) <= _FLOAT32_MAX:
-            raise ValueError(f"the reward is {reward}, want a finite number")
+        if not abs(reward) <= MAX_MAGNITUDE:
+            raise ValueError(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
         row.length += 1
         row.raw_return += reward
         self._write(arrays, r, observation)

@@ -9,6 +9,8 @@ from gymnasium import spaces
 from flotilla.v1 import env_pb2
 from flotilla_gym.refused import Refused
 
+# Its square is still a float32.
+MAX_MAGNITUDE = 1e18
 DTYPES = {env_pb2.UINT8: np.dtype("u1"), env_pb2.INT64: np.dtype("<i8"), env_pb2.FLOAT32: np.dtype("<f4")}
 
 
@@ -44,6 +46,13 @@ class Leaf:
                 f"the observation{at} is {value.dtype}{list(value.shape)}, want {self._space.dtype}{list(self.shape)}"
             )
         array[row] = value - self._start if self._shifted else value
+        if self.dtype.kind == "f" and not np.abs(array[row]).max() <= MAX_MAGNITUDE:
+            bad = next(i for i, x in enumerate(array[row].ravel()) if not abs(x) <= MAX_MAGNITUDE)
+            at = f' "{self.proto.path}"' if self.proto.path else ""
+            element = f", element {bad}," if array[row].size > 1 else ""
+            raise ValueError(
+                f"the observation{at}{element} is {array[row].ravel()[bad]}, want a finite number up to {MAX_MAGNITUDE:g}"
+            )
 
     def values(self, data, rows, field):
         """The environment's actions in `field`, [R, ...] bytes: one for each row. Refuses what the space does not hold."""
