@@ -69,12 +69,8 @@ absl::StatusOr<std::vector<std::string>> GymServerCommand(
 
 absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(int max_num_envs) {
   std::unique_ptr<GymServer> server(new GymServer);
+  RETURN_IF_ERROR(server->folder_.status());
   const std::string& folder = server->folder_.path();
-  if (folder.empty()) {
-    return absl::FailedPreconditionError(
-        "cannot make a folder for a socket in TMPDIR (or /tmp): make it "
-        "writable, or free some disk");
-  }
   server->address_ = absl::StrCat("unix:", folder, "/socket");
   const std::string ready = folder + "/address";
   const std::string error = folder + "/error";

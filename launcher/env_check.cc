@@ -1,7 +1,6 @@
 #include "launcher/env_check.h"
 
 #include <chrono>
-#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -16,17 +15,13 @@
 
 namespace flotilla {
 
-namespace fs = std::filesystem;
-
 absl::StatusOr<v1::GetSpecResponse> AskEnvServer(const std::string& env_id,
                                                  const v1::EnvOptions& options,
-                                                 absl::Duration timeout) {
+                                                 absl::Duration timeout,
+                                                 std::stop_token stop) {
   const absl::Time deadline = absl::Now() + timeout;
   const ScratchFolder scratch;
-  if (scratch.path().empty()) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot make a folder in ", fs::temp_directory_path().string()));
-  }
+  RETURN_IF_ERROR(scratch.status());
   const std::string address = absl::StrCat("unix:", scratch.path(), "/socket");
   const std::string ready = scratch.path() + "/address";
   SubprocessOptions program;
@@ -35,7 +30,9 @@ absl::StatusOr<v1::GetSpecResponse> AskEnvServer(const std::string& env_id,
   program.log_path = scratch.path() + "/log";
   ASSIGN_OR_RETURN(const std::unique_ptr<Subprocess> server,
                    Subprocess::Start(program));
-  const absl::Status started = server->AwaitFile(ready, deadline - absl::Now());
+  const absl::Status started =
+      server->AwaitFile(ready, deadline - absl::Now(), stop);
+  if (absl::IsCancelled(started)) return started;
   if (!started.ok()) {
     return absl::Status(started.code(),
                         absl::StrCat("flotilla-envserver ", started.message(),
@@ -48,6 +45,7 @@ absl::StatusOr<v1::GetSpecResponse> AskEnvServer(const std::string& env_id,
   context.set_deadline(std::chrono::system_clock::now() +
                        absl::ToChronoMilliseconds(deadline - absl::Now()));
   context.set_wait_for_ready(true);
+  const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   v1::GetSpecRequest request;
   request.set_env_id(env_id);
   *request.mutable_options() = options;

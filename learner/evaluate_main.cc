@@ -54,7 +54,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   ASSIGN_OR_RETURN(const EnvWorker worker,
                    StartLocalEnvWorker(probe, /*worker_id=*/0,
                                        /*incarnation=*/1, /*rows=*/1,
-                                       /*groups=*/1));
+                                       /*groups=*/1, stop));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));

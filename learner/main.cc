@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "learner/evaluate_main.h"
@@ -20,6 +21,7 @@
 #include "services/base/secret.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
+#include "services/base/subprocess.h"
 #include "services/base/version.h"
 #include "services/rpc/credential_flags.h"
 
@@ -190,6 +192,11 @@ int Main(const Flags& flags) {
     } else {
       outcome = RunTraining(flags, *signals);
     }
+  } catch (const std::system_error& e) {
+    outcome = absl::ResourceExhaustedError(
+        e.code() == std::errc::resource_unavailable_try_again
+            ? absl::StrCat("cannot start a thread: ", ProcessLimitHint())
+            : std::string(e.what()));
   } catch (const std::exception& e) {  // Torch throws
     outcome = absl::InternalError(e.what());
   }

@@ -15,18 +15,23 @@ namespace flotilla {
 namespace {
 
 constexpr absl::Duration kBudgetWindow = absl::Minutes(10);
+constexpr absl::Duration kRateWindow = absl::Seconds(1);
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
-    EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation) {
+    EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation,
+    std::stop_token stop) {
   std::unique_ptr<EnvPool> pool(new EnvPool);
+  const std::stop_callback close(
+      stop, [raw = pool.get()] { raw->closing_.request_stop(); });
   const v1::EnvConfig& env = options.env;
   pool->options_ = options;
   pool->rows_per_worker_ = env.num_envs() / env.num_workers();
   pool->rows_per_slot_ = pool->rows_per_worker_ / env.groups();
   pool->last_incarnation_ = incarnation;
   pool->workers_.resize(env.num_workers());
+  pool->steps_ = std::vector<std::atomic<int64_t>>(env.num_workers());
   for (int w = 0; w < env.num_workers(); ++w) {
     pool->workers_[w].id = first_worker_id + w;
     pool->workers_[w].incarnation = incarnation;
@@ -54,7 +59,9 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
       }
     }
     worker.replacement.wait();
-    RETURN_IF_ERROR(pool->TakeReplacement(&worker));
+    const absl::Status up = pool->TakeReplacement(&worker);
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    RETURN_IF_ERROR(up);
   }
   return pool;
 }
@@ -94,7 +101,8 @@ void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
         if (remote) {
           return LeaseEnvWorker(options, id, incarnation, rows, groups, stop);
         }
-        return StartLocalEnvWorker(options, id, incarnation, rows, groups);
+        return StartLocalEnvWorker(options, id, incarnation, rows, groups,
+                                   stop);
       });
 }
 
@@ -208,8 +216,8 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
 absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
                                          std::stop_token stop,
                                          absl::FunctionRef<bool()> give_up) {
-  const int first =
-      static_cast<int>(worker - workers_.data()) * options_.env.groups();
+  const int index = static_cast<int>(worker - workers_.data());
+  const int first = index * options_.env.groups();
   while (!slot->arrived) {
     while (!worker->up.stream->Ready(absl::Milliseconds(5))) {
       if (stop.stop_requested() || give_up()) return false;
@@ -222,6 +230,7 @@ absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
     }
     owner.batch.Swap(&incoming_);
     owner.arrived = true;
+    if (!owner.fresh) steps_[index] += rows_per_slot_;
   }
   return true;
 }
@@ -239,8 +248,27 @@ void EnvPool::Send(int s, const void* actions, size_t bytes) {
 }
 
 std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
+  const absl::Time now = absl::Now();
   MutexLock lock(&mu_);
-  return status_;
+  if (measured_.empty() || now - measured_at_ >= kRateWindow) {
+    for (size_t w = 0; w < steps_.size(); ++w) {
+      const int64_t steps = steps_[w];
+      if (measured_.size() == w) {  // the first time
+        measured_.push_back(steps);
+        rates_.push_back(0);
+        continue;
+      }
+      rates_[w] = static_cast<double>(steps - measured_[w]) /
+                  absl::ToDoubleSeconds(now - measured_at_);
+      measured_[w] = steps;
+    }
+    measured_at_ = now;
+  }
+  std::vector<v1::EnvServerStatus> all = status_;
+  for (size_t w = 0; w < all.size(); ++w) {
+    if (all[w].state() == "playing") all[w].set_steps_per_second(rates_[w]);
+  }
+  return all;
 }
 
 void EnvPool::NoteStatus() {
@@ -248,6 +276,7 @@ void EnvPool::NoteStatus() {
   for (const Worker& worker : workers_) {
     v1::EnvServerStatus status;
     status.set_id(absl::StrCat("env worker ", worker.id));
+    status.set_host(worker.up.host);
     status.set_num_envs(rows_per_worker_);
     status.set_restarts(worker.restarts);
     status.set_address(worker.up.address);

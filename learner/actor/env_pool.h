@@ -37,9 +37,11 @@ class EnvPool {
  public:
   // Starts every worker, at the same time. Worker ids are first_worker_id and
   // up; incarnations begin at `incarnation`.
-  // Errors: the first worker's that does not come up.
+  // Errors: the first worker's that does not come up; kCancelled when `stop` is
+  // requested.
   static absl::StatusOr<std::unique_ptr<EnvPool>> Start(
-      EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation);
+      EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation,
+      std::stop_token stop = {});
   ~EnvPool();
 
   const v1::EnvSpec& spec() const { return spec_; }
@@ -74,7 +76,7 @@ class EnvPool {
   int64_t restarts() const { return restarts_; }
   // The highest incarnation used; a resumed run begins above it.
   uint64_t last_incarnation() const { return last_incarnation_; }
-  // Each worker as status shows it.
+  // Each worker as status shows it. Rates are of the last second or so.
   std::vector<v1::EnvServerStatus> Describe() const;
 
  private:
@@ -120,8 +122,13 @@ class EnvPool {
   v1::StepBatch incoming_;
   std::stop_source closing_;
 
+  std::vector<std::atomic<int64_t>> steps_;  // by worker
   mutable Mutex mu_;
   std::vector<v1::EnvServerStatus> status_ ABSL_GUARDED_BY(mu_);  // by worker
+  // When rates were measured last, and at how many steps.
+  mutable absl::Time measured_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
+  mutable std::vector<int64_t> measured_ ABSL_GUARDED_BY(mu_);
+  mutable std::vector<double> rates_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace flotilla

@@ -1,17 +1,15 @@
 #include "learner/actor/env_worker.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "services/base/config_rules.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -19,34 +17,18 @@ namespace {
 
 constexpr double kLeasedConnectSeconds = 5;
 
-// A folder that only this user can enter, for this process's sockets.
-class SocketFolder {
- public:
-  SocketFolder() {
-    const char* tmp = getenv("TMPDIR");
-    std::string name = absl::StrCat(tmp != nullptr ? tmp : "/tmp", "/flotilla_",
-                                    getpid(), "_XXXXXX");
-    if (mkdtemp(name.data()) != nullptr) path_ = name;
-  }
-  ~SocketFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
-  // "" if it could not be made.
-  static const std::string& Path() {
-    static SocketFolder folder;
-    return folder.path_;
-  }
-
- private:
-  std::string path_;
-};
+// For this process's sockets.
+const ScratchFolder& SocketFolder() {
+  static const ScratchFolder folder;
+  return folder;
+}
 
 absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
                                                 const std::string& address,
                                                 uint64_t worker_id,
                                                 uint64_t incarnation, int rows,
-                                                int groups, bool local) {
+                                                int groups, bool local,
+                                                std::stop_token stop) {
   v1::Hello hello;
   hello.set_learner_id(absl::StrCat(options.learner_id, "/", options.name));
   hello.set_incarnation(incarnation);
@@ -67,6 +49,7 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
       patient ? options.env.reset_timeout_seconds() : kLeasedConnectSeconds);
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
+  stream.stop = std::move(stop);
   return OpenEnvStream(address, std::move(hello), stream);
 }
 
@@ -83,16 +66,12 @@ void SleepUnless(std::stop_token stop, absl::Duration delay) {
 absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t worker_id,
                                               uint64_t incarnation, int rows,
-                                              int groups) {
-  if (SocketFolder::Path().empty()) {
-    return absl::FailedPreconditionError(
-        "cannot make a folder for sockets in TMPDIR (or /tmp): make it "
-        "writable, "
-        "or free some disk");
-  }
+                                              int groups,
+                                              std::stop_token stop) {
+  RETURN_IF_ERROR(SocketFolder().status());
   static std::atomic<int> sockets = 0;
   const std::string socket = absl::StrCat(
-      SocketFolder::Path(), "/", options.name, "_", worker_id, "_", sockets++);
+      SocketFolder().path(), "/", options.name, "_", worker_id, "_", sockets++);
   SubprocessOptions program;
   program.argv = {ProgramFolder() + "/flotilla-envserver",
                   "--listen=unix:" + socket, "--env=" + options.env.id(),
@@ -105,7 +84,7 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   worker.address = "unix:" + socket;
   ASSIGN_OR_RETURN(worker.process, Subprocess::Start(program));
   const absl::Status started =
-      worker.process->AwaitFile(socket, absl::Minutes(2));
+      worker.process->AwaitFile(socket, absl::Minutes(2), stop);
   if (!started.ok()) {
     return absl::Status(
         started.code(),
@@ -115,7 +94,7 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   }
   ASSIGN_OR_RETURN(worker.stream,
                    Open(options, worker.address, worker_id, incarnation, rows,
-                        groups, /*local=*/true));
+                        groups, /*local=*/true, stop));
   return worker;
 }
 
@@ -131,10 +110,11 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
       const v1::Member& server = leased->front();
       EnvWorker worker;
       worker.address = server.address();
+      worker.host = server.host();
       worker.remote_id = server.id();
       absl::StatusOr<std::unique_ptr<EnvStream>> stream =
           Open(options, worker.address, worker_id, incarnation, rows, groups,
-               /*local=*/false);
+               /*local=*/false, stop);
       if (stream.ok()) {
         worker.stream = *std::move(stream);
         return worker;

@@ -36,6 +36,7 @@ struct EnvWorker {
   std::unique_ptr<Subprocess> process;  // null: a server on another host
   std::unique_ptr<EnvStream> stream;
   std::string address;
+  std::string host;       // of a leased server
   std::string remote_id;  // of a leased server, to be released
 };
 
@@ -43,11 +44,11 @@ struct EnvWorker {
 // environments on it in `groups` groups. Blocks until it has shaken hands; its
 // reset batches are still to be received.
 // Errors: kUnavailable if the process ends first, with its exit and its log's
-// path; whatever the server refuses with.
+// path; kCancelled when `stop` is requested; whatever the server refuses with.
 absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t worker_id,
                                               uint64_t incarnation, int rows,
-                                              int groups);
+                                              int groups, std::stop_token stop);
 
 // The same on a server of another host, leased from options.coordinator. Blocks
 // until there is one that takes us. Errors: kCancelled when `stop` is

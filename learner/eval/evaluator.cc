@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   env->set_remote_workers(0);
   const int rows = env->num_envs();
   ASSIGN_OR_RETURN(std::unique_ptr<EnvPool> pool,
-                   EnvPool::Start(options, kEvaluationWorker, round));
+                   EnvPool::Start(options, kEvaluationWorker, round, stop));
   Random rng(SamplingSeed(options.seed, kEvaluationWorker, round));
   Greedy most_likely(policy);
   Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;

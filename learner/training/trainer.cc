@@ -1,5 +1,6 @@
 #include "learner/training/trainer.h"
 
+#include <csignal>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -57,10 +58,16 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   // Above every incarnation before, so that no episode is played twice.
   const uint64_t incarnation =
       progress.env_incarnation + (options.incarnation << 20) + 1;
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<EnvPool> pool,
+  absl::StatusOr<std::unique_ptr<EnvPool>> started =
       EnvPool::Start(workers, options.first_rank * config.env().num_workers(),
-                     incarnation));
+                     incarnation, signals.Stop());
+  if (absl::IsCancelled(started.status()) && signals.Stop().stop_requested()) {
+    // Nothing has happened yet that could be saved.
+    return signals.first_signal() == SIGINT ? RunOutcome::kInterrupted
+                                            : RunOutcome::kPreempted;
+  }
+  RETURN_IF_ERROR(started.status());
+  const std::unique_ptr<EnvPool> pool = *std::move(started);
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(pool->spec()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));

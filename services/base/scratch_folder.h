@@ -1,37 +1,43 @@
 #ifndef FLOTILLA_SERVICES_BASE_SCRATCH_FOLDER_H_
 #define FLOTILLA_SERVICES_BASE_SCRATCH_FOLDER_H_
 
-#include <stdlib.h>
-
-#include <filesystem>
 #include <string>
-#include <system_error>
+
+#include "absl/status/status.h"
 
 namespace flotilla {
 
-// A folder that only this user can enter, in TMPDIR (or /tmp), for as long as
-// this object lives. Short enough for unix sockets.
+// A folder that only this user can enter, TMPDIR/flotilla_PID_XXXXXX (or in
+// /tmp), for as long as this object lives. Unix sockets fit in it.
+//
+// It holds a lock, which ends with the process, however that ends: the first of
+// a process removes what others left that were killed.
 class ScratchFolder {
  public:
-  ScratchFolder() {
-    std::error_code ignored;
-    std::string pattern =
-        std::filesystem::temp_directory_path(ignored) / "flotilla-XXXXXX";
-    if (mkdtemp(pattern.data()) != nullptr) path_ = pattern;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
+  ScratchFolder();
+  ~ScratchFolder();
   ScratchFolder(const ScratchFolder&) = delete;
   ScratchFolder& operator=(const ScratchFolder&) = delete;
 
-  // "" if it could not be made.
+  // Why there is none, with the remedy. kFailedPrecondition if TMPDIR is no
+  // folder or too long for a socket; kUnavailable if nothing can be made in it.
+  const absl::Status& status() const { return status_; }
+
+  // "" if there is none.
   const std::string& path() const { return path_; }
 
  private:
+  absl::Status Make();
+
   std::string path_;
+  int lock_ = -1;
+  absl::Status status_;
 };
+
+// Removes the scratch folders in `parent` that are this user's and whose
+// processes are gone. One without a lock is let alone: its process may live
+// where we cannot see it.
+void RemoveAbandonedScratch(const std::string& parent);
 
 }  // namespace flotilla
 

@@ -56,7 +56,11 @@ absl::Status SpawnError(int error, const std::string& program) {
   if (error == EACCES || error == ENOEXEC || error == EPERM) {
     return absl::PermissionDeniedError(message);
   }
-  if (error == EAGAIN || error == ENOMEM || error == EMFILE) {
+  if (error == EAGAIN) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(message, "; ", ProcessLimitHint()));
+  }
+  if (error == ENOMEM || error == EMFILE) {
     return absl::ResourceExhaustedError(message);
   }
   return absl::InternalError(message);
@@ -262,13 +266,15 @@ std::optional<Subprocess::Exit> Subprocess::Wait(absl::Duration timeout) {
 }
 
 absl::Status Subprocess::AwaitFile(const std::string& path,
-                                   absl::Duration timeout) {
+                                   absl::Duration timeout,
+                                   std::stop_token stop) {
   const absl::Time deadline = absl::Now() + timeout;
   while (access(path.c_str(), F_OK) != 0) {
     if (const std::optional<Exit> ended = Wait(absl::Milliseconds(2))) {
       return absl::UnavailableError(
           absl::StrCat("could not start (", ended->ToString(), ")"));
     }
+    if (stop.stop_requested()) return absl::CancelledError("told to stop");
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "has not started after ", absl::FormatDuration(timeout)));
@@ -288,6 +294,12 @@ std::string Subprocess::Exit::ToString() const {
   const char* description = sigdescr_np(signal);
   return absl::StrCat("signal ", signal, " (",
                       description == nullptr ? "unknown" : description, ")");
+}
+
+std::string ProcessLimitHint() {
+  return "this user or container has all the processes and threads that it may "
+         "have: end some, or raise the limit (ulimit -u; pids.max of the "
+         "cgroup)";
 }
 
 std::string ProgramFolder() {

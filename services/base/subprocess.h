@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -53,8 +54,9 @@ class Subprocess {
 
   // Blocks until `path` exists: our servers make a file, or a socket, when they
   // serve. Errors: kUnavailable if the process has ended instead, with how;
-  // kDeadlineExceeded.
-  absl::Status AwaitFile(const std::string& path, absl::Duration timeout);
+  // kDeadlineExceeded; kCancelled when `stop` is requested.
+  absl::Status AwaitFile(const std::string& path, absl::Duration timeout,
+                         std::stop_token stop = {});
 
   // Sends `signal` to the process, or to its whole group. No-op once reaped.
   void Signal(int signal, bool whole_group = false);
@@ -64,6 +66,10 @@ class Subprocess {
   explicit Subprocess(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Why no process or thread can be started (EAGAIN, "Resource temporarily
+// unavailable"), and what helps.
+std::string ProcessLimitHint();
 
 // The folder of the running program, where its siblings are.
 std::string ProgramFolder();

@@ -100,7 +100,11 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
   status.set_waits_for(seat.last.waits_for());
   status.set_trouble(seat.last.trouble());
   for (const auto& [id, worker] : seat.env_workers) {
-    *status.add_env_worker() = worker;
+    v1::EnvServerStatus* added = status.add_env_worker();
+    *added = worker;
+    // Its own workers are where it is; a leased one says where that is.
+    if (added->host().empty()) added->set_host(seat.member.host());
+    added->set_assigned_rank(seat.rank);
   }
   status.set_restarts(learner_restarts_.at(seat.member.id()));
   return status;

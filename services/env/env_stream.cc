@@ -393,6 +393,8 @@ absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
   ASSIGN_OR_RETURN(auto channel, MakeChannel(address, options.credentials));
   auto stream =
       std::make_unique<GrpcEnvStream>(address, options, std::move(channel));
+  const std::stop_callback cancel(options.stop,
+                                  [raw = stream.get()] { raw->Cancel(); });
   RETURN_IF_ERROR(stream->Open(hello));
   return stream;
 }

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_ENV_ENV_STREAM_H_
 
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -63,6 +64,7 @@ struct EnvStreamOptions {
   absl::Duration reset_timeout = absl::Seconds(60);
   absl::Duration step_timeout = absl::Seconds(60);
   RpcCredentials credentials;
+  std::stop_token stop = {};  // of the opening alone
 };
 
 // Connects to the env server at `address` (host:port or unix:path), shakes
@@ -70,7 +72,7 @@ struct EnvStreamOptions {
 // set and the server agrees. `hello.protocol_version` is filled in.
 //
 // Errors: kUnavailable or kDeadlineExceeded within the connect timeout;
-// whatever the server refuses with.
+// kCancelled when `options.stop` is requested meanwhile; whatever the server refuses with.
 absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
     const std::string& address, v1::Hello hello,
     const EnvStreamOptions& options);

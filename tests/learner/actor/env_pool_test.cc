@@ -3,6 +3,8 @@
 #include <signal.h>
 
 #include <fstream>
+#include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -159,6 +161,7 @@ class Leases : public FakeCoordinatorClient {
   }
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(const std::string&,
                                                           int count) override {
+    on_lease();
     MutexLock lock(&mu_);
     std::vector<v1::Member> leased;
     while (count-- > 0 && !free_.empty()) {
@@ -172,6 +175,8 @@ class Leases : public FakeCoordinatorClient {
     released_.insert(released_.end(), ids.begin(), ids.end());
     return absl::OkStatus();
   }
+  std::function<void()> on_lease = [] {};  // before anybody asks
+
   std::vector<std::string> released() {
     MutexLock lock(&mu_);
     return released_;
@@ -242,6 +247,41 @@ TEST(EnvPoolTest, WithoutLocalWorkersItWaitsForAServerAndSaysWhatToStart) {
   EXPECT_EQ(pool.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(std::string(pool.status().message()),
               testing::HasSubstr("flotilla serve-envs --coordinator"));
+}
+
+TEST(EnvPoolTest, AStopIsHeardWhileTheFirstServerIsAwaited) {
+  TempDir folder;
+  Leases leases(folder.path());
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_remote_workers(1);
+  options.coordinator = &leases;
+  std::stop_source stop;
+  leases.on_lease = [&] { stop.request_stop(); };
+  const auto pool = EnvPool::Start(options, 0, 1, stop.get_token());
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(EnvPoolTest, AStopIsHeardWhileALocalWorkerStarts) {
+  EnvWorkerOptions options = CartPole(4, /*workers=*/2, /*groups=*/1);
+  std::stop_source stop;
+  stop.request_stop();
+  const auto pool = EnvPool::Start(options, 0, 1, stop.get_token());
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(EnvPoolTest, StatusHasEachWorkersRate) {
+  auto pool = Start(CartPole(4, /*workers=*/2, /*groups=*/1));
+  for (int slot : {0, 1}) pool->Receive(slot, {}).value();
+  EXPECT_EQ(pool->Describe()[0].steps_per_second(), 0);  // none yet
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (pool->Describe()[1].steps_per_second() == 0) {
+    ASSERT_LT(absl::Now(), deadline);
+    for (int slot : {0, 1}) {
+      Act(pool.get(), slot);
+      pool->Receive(slot, {}).value();
+    }
+  }
+  EXPECT_GT(pool->Describe()[0].steps_per_second(), 0);
 }
 
 }  // namespace

@@ -102,6 +102,8 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   EXPECT_EQ(learner.restarts(), 2);
   ASSERT_EQ(learner.env_worker_size(), 1);
   EXPECT_EQ(learner.env_worker(0).state(), "restarting");
+  EXPECT_EQ(learner.env_worker(0).host(), learner.host());
+  EXPECT_EQ(learner.env_worker(0).assigned_rank(), 1);
 
   ASSERT_EQ(status.env_server_size(), 1);
   const v1::EnvServerStatus& env = status.env_server(0);
