@@ -65,16 +65,48 @@ std::string PathHint(const std::string& path, const v1::RunConfig& config) {
   return DidYouMean(path, known);
 }
 
+// "1_000_000" without its underscores, which stand between digits; as it is
+// where they do not.
+std::string Ungrouped(const std::string& text) {
+  std::string digits;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') {
+      digits.push_back(text[i]);
+    } else if (i == 0 || !absl::ascii_isdigit(text[i - 1]) ||
+               i + 1 == text.size() || !absl::ascii_isdigit(text[i + 1])) {
+      return text;
+    }
+  }
+  return digits;
+}
+
+// "500000", "500_000", "500k", "0.5M", "5e5".
 absl::StatusOr<int64_t> ParseInteger(const std::string& text) {
+  std::string number = Ungrouped(text);
   int64_t integer = 0;
-  if (absl::SimpleAtoi(text, &integer)) return integer;
+  if (absl::SimpleAtoi(number, &integer)) return integer;
+  double unit = 1;
+  for (const auto& [letter, size] :
+       {std::pair('k', 1e3), std::pair('M', 1e6), std::pair('G', 1e9)}) {
+    if (number.empty() ||
+        absl::ascii_tolower(number.back()) != absl::ascii_tolower(letter)) {
+      continue;
+    }
+    number.pop_back();
+    unit = size;
+    break;
+  }
   double real = 0;
   constexpr double kExact = 9007199254740992.0;  // 2^53
-  if (absl::SimpleAtod(text, &real) && real == std::floor(real) &&
-      std::abs(real) <= kExact) {
-    return static_cast<int64_t>(real);
+  if (!number.empty() && !absl::ascii_isspace(number.back()) &&
+      absl::SimpleAtod(number, &real)) {
+    real *= unit;
+    if (real == std::floor(real) && std::abs(real) <= kExact) {
+      return static_cast<int64_t>(real);
+    }
   }
-  return Invalid(absl::StrCat("expected an integer, got \"", text, "\""));
+  return Invalid(absl::StrCat("expected an integer, got \"", text,
+                              "\" (500000, 500_000, 500k and 5e5 are one)"));
 }
 
 absl::StatusOr<int64_t> ParseIntegerIn(const std::string& text, int64_t low,
@@ -89,7 +121,7 @@ absl::StatusOr<int64_t> ParseIntegerIn(const std::string& text, int64_t low,
 
 absl::StatusOr<uint64_t> ParseUnsigned(const std::string& text) {
   uint64_t value = 0;
-  if (absl::SimpleAtoi(text, &value)) return value;
+  if (absl::SimpleAtoi(Ungrouped(text), &value)) return value;
   ASSIGN_OR_RETURN(const int64_t parsed, ParseInteger(text));
   if (parsed < 0) {
     return Invalid(

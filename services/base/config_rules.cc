@@ -1,9 +1,8 @@
 #include "services/base/config_rules.h"
 
-#include <google/protobuf/struct.pb.h>
-#include <google/protobuf/util/json_util.h>
-
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/base/config_ranges.h"
+#include "services/base/json.h"
 #include "services/base/nearest_name.h"
 
 namespace flotilla {
@@ -85,17 +85,20 @@ std::string AtariGuess(const std::string& env_id) {
   return absl::StrCat(kAtariPrefix, game, kAtariSuffix);
 }
 
+// JSON, or else a string: 8x8. But not what was meant to be JSON.
 void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
+  constexpr std::pair<const char*, const char*> kPythonWords[] = {
+      {"True", "true"}, {"False", "false"}, {"None", "null"}};
   for (const auto& [name, value] : options.gym_kwargs()) {
-    google::protobuf::Value parsed;
-    const bool json =
-        google::protobuf::util::JsonStringToMessage(value, &parsed).ok();
-    Check(json, absl::StrCat("env.options.gym_kwargs.", name),
-          absl::StrCat("is ", value,
-                       ", which is not JSON; a string needs "
-                       "quotes: \"\\\"",
-                       value, "\\\"\""),
+    const std::string path = absl::StrCat("env.options.gym_kwargs.", name);
+    const bool json = ParseJson(value).ok();
+    Check(json || value.find_first_of("[{\"") != 0, path,
+          absl::StrCat("is ", value, ", which begins as JSON does and is none"),
           problems);
+    for (const auto& [python, word] : kPythonWords) {
+      Check(value != python, path,
+            absl::StrCat("is ", value, "; JSON says ", word), problems);
+    }
   }
 }
 

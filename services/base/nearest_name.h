@@ -8,7 +8,8 @@ namespace flotilla {
 
 // The name in `known` that someone who typed `name` probably meant: few edits
 // away, or equal but for its case, or the only one that begins with or contains
-// it. "" if none is near.
+// it, or made of its words and others ("total_steps": total_env_steps, "lr":
+// learning_rate). "" if none is near.
 std::string NearestName(const std::string& name,
                         const std::vector<std::string>& known);
 

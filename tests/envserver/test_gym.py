@@ -172,7 +172,7 @@ def test_every_kind_of_space(server):
         ("gym:gym_envs:Unusual-v0", {}, CODE.INVALID_ARGUMENT, ["observation space", "Text(", '"words"', "want Box"]),
         (
             "gym:gym_envs:Unusual-v0",
-            {"gym_kwargs": {"which": '"action"'}},
+            {"gym_kwargs": {"which": "action"}},  # a string needs no quotes
             CODE.INVALID_ARGUMENT,
             ["action space", "Box(0, 3, (2,), int64)"],
         ),

@@ -22,10 +22,7 @@ def make(env_id, options):
     """A new environment. Refuses, saying what would help, what Gymnasium cannot make."""
     if not env_id.startswith(PREFIX):
         raise Refused("NOT_FOUND", f'there is no environment "{env_id}" here; this server makes gym:ID and gym:package:ID')
-    try:
-        kwargs = {name: json.loads(value) for name, value in options.gym_kwargs.items()}
-    except ValueError as error:
-        raise Refused("INVALID_ARGUMENT", f"env.options.gym_kwargs are not JSON: {error}") from None
+    kwargs = {name: _value(text) for name, text in options.gym_kwargs.items()}
     for part in ("atari", "sleep", "maze"):
         if options.HasField(part):
             raise Refused("INVALID_ARGUMENT", f"env.options.{part} is set, but {env_id} does not read it; remove it")
@@ -44,6 +41,14 @@ def make(env_id, options):
         if not kwargs:
             raise
         raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.gym_kwargs: {one_line(error)}") from None
+
+
+def _value(text):
+    """What a keyword argument's text means: JSON, or else the text itself."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def describe(env_id, env):

@@ -182,6 +182,48 @@ TEST_F(ConfigTest, AMapTakesOneEntry) {
   EXPECT_EQ(config.env().options().gym_kwargs().at("a"), "1");
 }
 
+TEST_F(ConfigTest, AGymArgumentIsJsonOrElseAString) {
+  const std::string file = "ppo {} env { id: \"gym:FrozenLake-v1\" }";
+  for (const char* value :
+       {"8x8", "x y", "\"8x8\"", "1e-3", "[1, 2]", "{\"a\": null}", "true"}) {
+    const v1::RunConfig config =
+        With(absl::StrCat("env.options.gym_kwargs.a=", value), file);
+    EXPECT_EQ(config.env().options().gym_kwargs().at("a"), value);
+    EXPECT_TRUE(Validate(config).ok()) << Validate(config);
+  }
+}
+
+TEST_F(ConfigTest, AnIntegerMayBeGroupedOrBrief) {
+  for (const char* million :
+       {"1000000", "1_000_000", "1M", "1m", "1000k", "0.001G", "1e6"}) {
+    EXPECT_EQ(With(absl::StrCat("total_env_steps=", million)).total_env_steps(),
+              1000000)
+        << million;
+  }
+  EXPECT_EQ(With("rollout.length=1k").rollout().length(), 1000);
+  EXPECT_EQ(With("seed=18_446_744_073_709_551_615").seed(),
+            std::numeric_limits<uint64_t>::max());
+  for (const char* bad : {"1 M", "M", "1_M", "_1", "1_", "1__0", "1.5", "1T",
+                          "1MM", "0.0001k", "1e300G"}) {
+    EXPECT_THAT(LoadError("ppo {}", {absl::StrCat("total_env_steps=", bad)}),
+                HasSubstr("500_000, 500k and 5e5"))
+        << bad;
+  }
+}
+
+TEST_F(ConfigTest, AHintUnderstandsAbbreviations) {
+  for (const auto& [typed, meant] : std::map<std::string, std::string>{
+           {"optimizer.lr", "optimizer.learning_rate"},
+           {"lr", "optimizer.learning_rate"},
+           {"total_steps", "total_env_steps"},
+           {"total_timesteps", "total_env_steps"},
+           {"steps", "total_env_steps"}}) {
+    EXPECT_THAT(LoadError("ppo {}", {typed + "=1"}),
+                HasSubstr("did you mean \"" + meant + "\"?"))
+        << typed;
+  }
+}
+
 TEST_F(ConfigTest, AnUnknownPathNamesTheNearest) {
   EXPECT_EQ(LoadError("ppo {}", {"ppo.epoch=8"}),
             "--set ppo.epoch=8: there is no field \"ppo.epoch\"; did you mean "
@@ -345,7 +387,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"env.options.maze.size=9", "it reads env.options.sleep",
                 kSleep},
         Refusal{"env.options.gym_kwargs.a=1", "does not read it", kAtari},
-        Refusal{"env.options.gym_kwargs.a=x y", "which is not JSON", kGym},
+        Refusal{"env.options.gym_kwargs.a=[1,2", "and is none", kGym},
+        Refusal{"env.options.gym_kwargs.a=False", "JSON says false", kGym},
         Refusal{"env.options.atari.frame_skip=0", "atari.frame_skip is 0",
                 kAtari},
         Refusal{"env.options.sleep.step_ms=-1", "sleep.step_ms is -1", kSleep},

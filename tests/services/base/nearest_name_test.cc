@@ -24,6 +24,15 @@ TEST(NearestNameTest, FindsTheOnlyNameThatContainsIt) {
   EXPECT_EQ(NearestName("nproc", kNames), "--nproc-per-node");
 }
 
+TEST(NearestNameTest, WordsSayMoreThanLetters) {
+  const std::vector<std::string> paths = {
+      "optimizer.type", "optimizer.learning_rate", "total_env_steps"};
+  EXPECT_EQ(NearestName("optimizer.lr", paths), "optimizer.learning_rate");
+  EXPECT_EQ(NearestName("total_steps", paths), "total_env_steps");
+  EXPECT_EQ(NearestName("optimizer.typ", paths), "optimizer.type");
+  EXPECT_EQ(NearestName("_", paths), "");
+}
+
 TEST(NearestNameTest, SaysNothingRatherThanGuess) {
   EXPECT_EQ(NearestName("zebra", kNames), "");
   EXPECT_EQ(NearestName("", kNames), "");
