@@ -66,7 +66,8 @@ absl::StatusOr<std::vector<ShippedConfig>> ShippedConfigs() {
   return absl::NotFoundError(
       absl::StrCat("there is no folder of shipped configurations (looked for ",
                    absl::StrJoin(looked, ", "),
-                   "); set FLOTILLA_CONFIG_DIR, or give a file"));
+                   "): was this program copied? Use it where it was built, set "
+                   "FLOTILLA_CONFIG_DIR, or give a file"));
 }
 
 absl::StatusOr<std::string> FindConfig(const std::string& config) {

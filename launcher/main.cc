@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,7 @@
 #include "launcher/commands/command.h"
 #include "services/base/lifeline.h"
 #include "services/base/nearest_name.h"
+#include "services/base/subprocess.h"
 #include "services/rpc/grpc_log.h"
 
 namespace flotilla {
@@ -101,5 +103,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s", flotilla::Help().c_str());
     return flotilla::kExitUsage;
   }
-  return flotilla::Dispatch(words[0], {words.begin() + 1, words.end()});
+  try {
+    return flotilla::Dispatch(words[0], {words.begin() + 1, words.end()});
+  } catch (const std::system_error& e) {  // std::thread throws
+    const bool limit = e.code() == std::errc::resource_unavailable_try_again;
+    std::fprintf(stderr, "flotilla %s: %s%s\n", words[0].c_str(), e.what(),
+                 limit ? ("; " + flotilla::ProcessLimitHint()).c_str() : "");
+    return flotilla::kExitFailed;
+  }
 }

@@ -18,7 +18,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
       absl::StrCat("there is no program ", path, "; build it: make build",
                    name == "flotilla-learner"
                        ? " (a build without LibTorch has no flotilla-learner)"
-                       : ""));
+                       : "",
+                   ", and use programs where they were built: they need each "
+                   "other in one folder"));
 }
 
 }  // namespace flotilla

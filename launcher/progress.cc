@@ -12,20 +12,32 @@
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
 #include "services/base/member_state.h"
+#include "services/base/printable.h"
 
 namespace flotilla {
 namespace {
 
 constexpr absl::Duration kRedraw = absl::Milliseconds(200);
 constexpr absl::Duration kPlainInterval = absl::Seconds(5);
-constexpr int kBarCells = 24;
-constexpr int kMostRanks = 16;  // lines of a block
+constexpr size_t kFewestCells = 8, kMostCells = 24;  // of a bar
+constexpr int kMostRanks = 16;                       // lines of a block
 
 double Fraction(const v1::Status& status, const ProgressFacts& facts) {
   if (facts.total_env_steps <= 0) return 0;
   return std::clamp(static_cast<double>(status.global_step()) /
                         static_cast<double>(facts.total_env_steps),
                     0.0, 1.0);
+}
+
+// Before the learners of a resumed run have said where they are, it is where it
+// was.
+v1::Status NotBefore(v1::Status status, const ProgressFacts& facts) {
+  status.set_global_step(std::max(status.global_step(), facts.first_step));
+  status.set_update(std::max(status.update(), facts.first_update));
+  for (v1::LearnerStatus& learner : *status.mutable_learner()) {
+    learner.set_update(std::max(learner.update(), facts.first_update));
+  }
+  return status;
 }
 
 // "3.2k steps/s  return 187.3  eval 475.0 ..." of what there is to say.
@@ -39,7 +51,8 @@ std::vector<std::string> Measurements(const v1::Status& status,
     parts.push_back(
         absl::StrCat("ETA ", BriefSeconds(static_cast<double>(left) / rate)));
   }
-  if (status.global_step() > 0) {
+  // 0 is what there is before the first episode has ended, too.
+  if (status.mean_return() != 0) {
     parts.push_back(absl::StrFormat("return %.1f", status.mean_return()));
   }
   if (status.evaluation().round() > 0) {
@@ -66,7 +79,7 @@ std::string Waiting(const v1::Status& status) {
   if (status.stop()) return "stopping";
   if (status.state() == v1::ACTIVE || status.state() == v1::CLOSED) return "";
   if (!status.waiting_for().empty()) {
-    return absl::StrCat("waiting: ", status.waiting_for());
+    return absl::StrCat("waiting: ", PrintableLine(status.waiting_for()));
   }
   return StateName(status.state());
 }
@@ -77,35 +90,67 @@ std::string PhaseName(const v1::LearnerStatus& learner) {
   return absl::AsciiStrToLower(v1::Phase_Name(learner.phase()));
 }
 
-std::string RankLine(const v1::LearnerStatus& learner) {
-  const std::string waits =
-      learner.waits_for().empty()
-          ? ""
-          : absl::StrCat("  waits for ", learner.waits_for());
-  return absl::StrFormat("  rank %-3d %-12s %-8s %-11s update %-6d %9s/s%s",
-                         learner.rank(), learner.host(), learner.device(),
-                         PhaseName(learner), learner.update(),
-                         Brief(learner.steps_per_second()), waits) +
-         (learner.trouble().empty()
-              ? ""
-              : absl::StrCat("\n      ", learner.trouble()));
+bool OnOneHost(const v1::Status& status) {
+  return std::all_of(status.learner().begin(), status.learner().end(),
+                     [&](const v1::LearnerStatus& learner) {
+                       return learner.host() == status.learner(0).host();
+                     });
+}
+
+// "  rank 0  cpu  stepping    update 61  2.6k/s  waits for environments"
+std::string RankLine(const v1::LearnerStatus& learner, bool with_host,
+                     const std::string& device) {
+  std::string line = absl::StrFormat("  rank %-3d", learner.rank());
+  if (with_host) {
+    absl::StrAppendFormat(&line, " %-10s", PrintableLine(learner.host()));
+  }
+  absl::StrAppendFormat(&line, " %s  %-10s  update %-6d", PrintableLine(device),
+                        PhaseName(learner), learner.update());
+  if (Is(learner, LearnerState::kLeft) || Is(learner, LearnerState::kDead)) {
+    return line;  // the rest is of when it was last heard of
+  }
+  if (learner.steps_per_second() > 0) {
+    absl::StrAppendFormat(&line, " %7s/s", Brief(learner.steps_per_second()));
+  }
+  if (!learner.waits_for().empty()) {
+    absl::StrAppend(&line, "  waits for ", PrintableLine(learner.waits_for()));
+  }
+  return line;
+}
+
+std::string FirstWord(const std::string& text) {
+  return text.substr(0, text.find(' '));
 }
 
 std::string Cut(const std::string& line, size_t width) {
   return line.size() <= width ? line : line.substr(0, width);
 }
 
-size_t TerminalWidth(std::FILE* out) {
-  winsize size = {};
-  if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
+// Appends `line`, broken between words where it is wider than `width`; what
+// goes on is indented. A word of that width alone stays whole: it is a path.
+void AppendWrapped(std::string line, size_t width, std::string* text) {
+  constexpr char kIndent[] = "      ";
+  constexpr size_t kIndented = sizeof(kIndent) - 1;
+  while (line.size() > width) {
+    size_t end = line.rfind(' ', width);
+    if (end == line.npos || line.find_first_not_of(' ') >= end) {
+      end = line.find(' ', width);
+      if (end == line.npos) break;
+    }
+    const size_t next = line.find_first_not_of(' ', end);
+    if (next == line.npos) break;
+    const size_t last = line.find_last_not_of(' ', end);
+    absl::StrAppend(text, line.substr(0, last + 1), "\n");
+    line = std::string(kIndented, ' ') + line.substr(next);
+  }
+  absl::StrAppend(text, line, "\n");
 }
 
 // `leased`: it is on its own, and a learner may have leased it.
 std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
-  std::string line =
-      absl::StrFormat("  %-24s %-12s %5d envs  %-10s", server.id(),
-                      server.host(), server.num_envs(), server.state());
+  std::string line = absl::StrFormat(
+      "  %-24s %-12s %5d envs  %-10s", PrintableLine(server.id()),
+      PrintableLine(server.host()), server.num_envs(), server.state());
   if (server.steps_per_second() > 0) {
     absl::StrAppend(&line, "  ", Brief(server.steps_per_second()), "/s");
   }
@@ -119,6 +164,12 @@ std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
 }
 
 }  // namespace
+
+size_t TerminalWidth(std::FILE* out) {
+  winsize size = {};
+  if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
 
 std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts) {
   std::vector<std::string> parts;
@@ -141,71 +192,88 @@ std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts) {
 std::vector<std::string> ProgressBlock(const v1::Status& status,
                                        const ProgressFacts& facts,
                                        size_t width) {
-  const int full =
-      static_cast<int>(std::lround(Fraction(status, facts) * kBarCells));
-  const std::string bar = absl::StrCat(
-      "[", std::string(static_cast<size_t>(full), '#'),
-      std::string(static_cast<size_t>(kBarCells - full), '-'), "]");
-  std::vector<std::string> head = {
-      absl::StrFormat("%s %s %3.0f%%", facts.name, bar,
-                      100 * Fraction(status, facts)),
-      absl::StrCat(Brief(static_cast<double>(status.global_step())), "/",
-                   Brief(static_cast<double>(facts.total_env_steps)))};
+  const std::string count =
+      absl::StrFormat(" %3.0f%%  %s/%s steps", 100 * Fraction(status, facts),
+                      Brief(static_cast<double>(status.global_step())),
+                      Brief(static_cast<double>(facts.total_env_steps)));
+  // What the name and the count leave of a line is the bar's.
+  const size_t taken = facts.name.size() + sizeof(" []") - 1 + count.size();
+  const size_t cells =
+      std::clamp(width > taken ? width - taken : 0, kFewestCells, kMostCells);
+  const size_t full = static_cast<size_t>(
+      std::lround(Fraction(status, facts) * static_cast<double>(cells)));
+  std::vector<std::string> block = {
+      absl::StrCat(facts.name, " [", std::string(full, '#'),
+                   std::string(cells - full, '-'), "]", count)};
+  std::vector<std::string> now;
   if (const std::string waiting = Waiting(status); !waiting.empty()) {
-    head.push_back(waiting);
+    now.push_back(waiting);
   }
   const std::vector<std::string> more = Measurements(status, facts);
-  head.insert(head.end(), more.begin(), more.end());
-  std::vector<std::string> block = {Cut(absl::StrJoin(head, "  "), width)};
+  now.insert(now.end(), more.begin(), more.end());
+  if (!now.empty()) block.push_back("  " + absl::StrJoin(now, "  "));
+  const bool with_host = !OnOneHost(status);
   for (int i = 0; i < status.learner_size() && i < kMostRanks; ++i) {
-    block.push_back(Cut(RankLine(status.learner(i)), width));
+    const v1::LearnerStatus& learner = status.learner(i);
+    block.push_back(RankLine(learner, with_host, FirstWord(learner.device())));
+    if (!learner.trouble().empty()) {
+      block.push_back("      " + PrintableLine(learner.trouble()));
+    }
   }
   if (status.learner_size() > kMostRanks) {
     block.push_back(
         absl::StrCat("  and ", status.learner_size() - kMostRanks, " more"));
   }
+  for (std::string& line : block) line = Cut(line, width);
   return block;
 }
 
-std::string StatusText(const v1::Status& status) {
-  std::string text = absl::StrFormat(
-      "run %s  %s  generation %d  world %d  up %s  version %s\n",
-      status.run_id().empty() ? "-" : status.run_id(),
-      StateName(status.state()), status.generation(), status.world_size(),
-      BriefSeconds(status.uptime_seconds()), status.version());
-  absl::StrAppend(&text, ProgressLine(status, {}), "\n");
+std::string StatusText(const v1::Status& status, size_t width) {
+  std::string text;
+  const auto add = [&](const std::string& line) {
+    AppendWrapped(line, width, &text);
+  };
+  add(absl::StrFormat("run %s  %s  generation %d  world %d  up %s  version %s",
+                      status.run_id().empty() ? "-" : status.run_id(),
+                      StateName(status.state()), status.generation(),
+                      status.world_size(),
+                      BriefSeconds(status.uptime_seconds()), status.version()));
+  add(ProgressLine(status, {}));
   if (status.stop()) {
-    absl::StrAppend(&text, "stopping: ", status.stop_reason(), "\n");
+    add(absl::StrCat("stopping: ", PrintableLine(status.stop_reason())));
   }
   if (!status.fence_reason().empty()) {
-    absl::StrAppend(&text, "the last generation ended: ", status.fence_reason(),
-                    "\n");
+    add(absl::StrCat("the last generation ended: ",
+                     PrintableLine(status.fence_reason())));
   }
   if (status.evaluation().round() > 0) {
     const v1::Evaluation& e = status.evaluation();
-    absl::StrAppendFormat(&text,
-                          "evaluation %d of update %d: mean return %.1f over "
-                          "%d episodes (%.1f to %.1f)%s\n",
-                          e.round(), e.update(), e.mean_return(), e.episodes(),
-                          e.min_return(), e.max_return(),
-                          e.stop() ? ", solved" : "");
+    add(absl::StrFormat(
+        "evaluation %d of update %d: mean return %.1f over "
+        "%d episodes (%.1f to %.1f)%s",
+        e.round(), e.update(), e.mean_return(), e.episodes(), e.min_return(),
+        e.max_return(), e.stop() ? ", solved" : ""));
   }
-  absl::StrAppend(&text, "learners: ", status.learner_size(), "\n");
+  add(absl::StrCat("learners: ", status.learner_size()));
   for (const v1::LearnerStatus& learner : status.learner()) {
-    absl::StrAppendFormat(
-        &text, "%s  heartbeat %.1fs ago  pid %d%s\n", RankLine(learner),
+    add(absl::StrFormat(
+        "%s  heartbeat %.1fs ago  pid %d%s",
+        RankLine(learner, /*with_host=*/true, learner.device()),
         learner.last_heartbeat_seconds(), learner.pid(),
         learner.restarts() == 0
             ? ""
-            : absl::StrCat("  ", learner.restarts(), " restarts"));
+            : absl::StrCat("  ", learner.restarts(), " restarts")));
+    if (!learner.trouble().empty()) {
+      add("      " + PrintableLine(learner.trouble()));
+    }
     for (const v1::EnvServerStatus& worker : learner.env_worker()) {
-      absl::StrAppend(&text, "  ", EnvServerLine(worker, false), "\n");
+      add("  " + EnvServerLine(worker, false));
     }
   }
   if (status.env_server_size() > 0) {
-    absl::StrAppend(&text, "env servers: ", status.env_server_size(), "\n");
+    add(absl::StrCat("env servers: ", status.env_server_size()));
     for (const v1::EnvServerStatus& server : status.env_server()) {
-      absl::StrAppend(&text, EnvServerLine(server, true), "\n");
+      add(EnvServerLine(server, true));
     }
   }
   return text;
@@ -230,7 +298,7 @@ ProgressPrinter::~ProgressPrinter() { std::fflush(out_); }
 void ProgressPrinter::Show(const std::optional<v1::Status>& status,
                            absl::Time now) {
   if (mode_ == ProgressMode::kNone || !status || now < next_) return;
-  latest_ = status;
+  latest_ = NotBefore(*status, facts_);
   if (mode_ == ProgressMode::kBar) {
     next_ = now + kRedraw;
     EraseBlock();
@@ -238,7 +306,7 @@ void ProgressPrinter::Show(const std::optional<v1::Status>& status,
     return;
   }
   next_ = now + kPlainInterval;
-  const std::string line = ProgressLine(*status, facts_);
+  const std::string line = ProgressLine(*latest_, facts_);
   if (line == last_line_) return;
   last_line_ = line;
   std::fprintf(out_, "%s\n", line.c_str());

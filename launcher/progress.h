@@ -15,19 +15,26 @@ namespace flotilla {
 struct ProgressFacts {
   std::string name;             // of the run
   int64_t total_env_steps = 0;  // 0: not known
+  int64_t first_step = 0;       // where a resumed run goes on
+  int64_t first_update = 0;
 };
 
 // One line, for logs:
 //   "43% 215,040 / 500,000 steps  update 105  3.2k steps/s  return 187.3 ..."
 std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts);
 
-// A bar and a line for each rank, none wider than `width`, for a terminal.
+// A bar, what is measured, and a line for each rank, none wider than `width`,
+// for a terminal.
 std::vector<std::string> ProgressBlock(const v1::Status& status,
                                        const ProgressFacts& facts,
                                        size_t width);
 
-// Everything, for `flotilla status`.
-std::string StatusText(const v1::Status& status);
+// Everything, for `flotilla status`. Lines that are wider than `width` go on
+// below, indented.
+std::string StatusText(const v1::Status& status, size_t width);
+
+// The columns of a terminal; 80 for anything else.
+size_t TerminalWidth(std::FILE* out);
 
 enum class ProgressMode { kBar, kPlain, kNone };
 

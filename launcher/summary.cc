@@ -64,7 +64,8 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
   if (summary.has_mean_return()) {
     lines.push_back(absl::StrFormat(
         "training return %.1f (%s)", summary.mean_return(),
-        summary.mean_return_episodes() < summary.episodes()
+        summary.has_mean_return_episodes() &&
+                summary.mean_return_episodes() < summary.episodes()
             ? absl::StrCat("last ", summary.mean_return_episodes(), " of ",
                            WithCommas(summary.episodes()), " episodes")
             : Count(summary.episodes(), "episode")));

@@ -16,6 +16,13 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr size_t kLogLines = 5;
+constexpr int kCannotLoad = 127;  // what the dynamic loader ends with
+
+bool IsOrderly(const Subprocess::Exit& exit) {
+  return exit.signal == 0 &&
+         (exit.code == kExitDone || exit.code == kExitPreempted ||
+          exit.code == kExitInterrupted);
+}
 
 }  // namespace
 
@@ -46,6 +53,7 @@ SupervisorResult Supervisor::Run() {
   for (auto& slot : slots_) Start(slot.get());
   while (!failed_) {
     if (options_.stop_now()) {
+      options_.notice("interrupted again: ending at once, saved or not");
       Fail(kExitInterrupted, "");
       break;
     }
@@ -57,7 +65,11 @@ SupervisorResult Supervisor::Run() {
       break;
     }
     for (auto& slot : slots_) {
-      if (slot->restart_at && absl::Now() >= *slot->restart_at) {
+      if (!slot->restart_at) continue;
+      if (SomeoneEnded()) {  // well: the run is over
+        slot->restart_at.reset();
+        slot->exit_code = kExitFailed;
+      } else if (absl::Now() >= *slot->restart_at) {
         Start(slot.get());
       }
     }
@@ -107,13 +119,15 @@ void Supervisor::Reap(Slot* slot) {
     return;
   }
   slot->process.reset();
-  const bool orderly = exit->signal == 0 && (exit->code == kExitDone ||
-                                             exit->code == kExitPreempted ||
-                                             exit->code == kExitInterrupted);
-  if (orderly) {
+  if (IsOrderly(*exit)) {
     slot->exit_code = exit->code;
   } else if (exit->signal == 0 && exit->code == kExitUsage) {
     Fail(kExitUsage, RootCause(""));
+  } else if (exit->signal == 0 && exit->code == kCannotLoad) {
+    Fail(kExitFailed, RootCause(absl::StrCat(
+                          options_.name(slot->index),
+                          " cannot start: a library is missing; `flotilla "
+                          "doctor` says what mends it")));
   } else if (exit->signal == 0 && exit->code == kExitHopeless) {
     Fail(kExitFailed, RootCause(""));
   } else {
@@ -127,20 +141,16 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
   if (forwarded_ != 0) {
     // A learner that had not started to listen yet had nothing to save either.
     slot->exit_code =
-        exit.signal == forwarded_
-            ? (forwarded_ == SIGINT ? kExitInterrupted : kExitPreempted)
-            : exit.code;
+        exit.signal == forwarded_ ? ExitCodeOf(forwarded_) : exit.code;
     if (exit.signal != forwarded_) {
       options_.notice(absl::StrCat(died, " while stopping"));
     }
     return;
   }
-  const bool others_done = std::any_of(
-      slots_.begin(), slots_.end(),
-      [](const auto& other) { return other->exit_code == kExitDone; });
-  if (others_done) {  // they waited for the result to be written
+  const bool others_done = SomeoneEnded();
+  if (others_done || options_.run_is_over()) {
     options_.notice(absl::StrCat(died, " after the run had ended"));
-    slot->exit_code = kExitFailed;
+    slot->exit_code = others_done ? kExitFailed : kExitDone;
     return;
   }
   const std::optional<absl::Duration> pause = slot->budget.Charge(absl::Now());
@@ -193,6 +203,16 @@ void Supervisor::EndStop() {
                     absl::FormatDuration(options_.save_and_stop),
                     " (runtime.save_and_stop_seconds) and was killed; the last "
                     "checkpoint stands"));
+}
+
+// Learners end well only once the result is written: there is nothing left to
+// restart one for. Some may have ended since they were last asked.
+bool Supervisor::SomeoneEnded() const {
+  return std::any_of(slots_.begin(), slots_.end(), [](const auto& slot) {
+    if (slot->process == nullptr) return slot->exit_code.has_value();
+    const auto ended = slot->process->Poll();
+    return ended && IsOrderly(*ended);
+  });
 }
 
 bool Supervisor::AllDone() const {

@@ -52,6 +52,10 @@ struct SupervisorOptions {
     return false;
   };
 
+  // Whether the run has ended well, whatever becomes of its learners now. Asked
+  // when one dies.
+  std::function<bool()> run_is_over = [] { return false; };
+
   // Run all the time, about 50 times a second: what else has to be watched.
   // An error ends the job.
   std::function<absl::Status()> tick = [] { return absl::OkStatus(); };
@@ -94,6 +98,7 @@ class Supervisor {
   void OnCrash(Slot* slot, const Subprocess::Exit& exit);
   void ForwardStop();
   void EndStop();
+  bool SomeoneEnded() const;
   bool AllDone() const;
   void Fail(int exit_code, const std::string& failure);
   std::string RootCause(const std::string& headline) const;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -20,10 +21,12 @@
 #include "launcher/supervisor.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
+#include "services/base/json.h"
 #include "services/base/member_state.h"
 #include "services/base/run_summary.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -59,15 +62,14 @@ class Job {
   Job(const TrainJob& job, const ShutdownSignals& signals)
       : job_(job),
         signals_(signals),
-        progress_(Mode(job),
-                  {.name = job.folder.name(),
-                   .total_env_steps = job.config.total_env_steps()},
-                  stdout) {}
+        progress_(Mode(job), FactsOf(job), stdout) {}
 
   int Run() {
     const absl::Status prepared = Prepare();
     if (!prepared.ok()) {
-      if (signals_.first_signal() != 0) return CodeOfSignal();
+      if (signals_.first_signal() != 0) {
+        return ExitCodeOf(signals_.first_signal());
+      }
       std::fprintf(stderr, "flotilla train: %s\n",
                    std::string(prepared.message()).c_str());
       return kExitFailed;
@@ -77,7 +79,8 @@ class Job {
     Supervisor supervisor(MakeSupervisorOptions());
     const SupervisorResult result = supervisor.Run();
     const auto last = calls_->GetStatus(absl::Seconds(1));
-    progress_.Finish(last.ok() ? std::optional(*last) : poller.Latest());
+    if (result.failure.empty()) summary_ = FreshSummary();
+    progress_.Finish(AsItEnded(last.ok() ? *last : poller.Latest()));
     Conclude(result);
     return result.exit_code;
   }
@@ -89,6 +92,22 @@ class Job {
       return ProgressMode::kNone;
     }
     return ChooseProgressMode(job.progress, stdout);
+  }
+
+  static ProgressFacts FactsOf(const TrainJob& job) {
+    ProgressFacts facts = {.name = job.folder.name(),
+                           .total_env_steps = job.config.total_env_steps()};
+    if (!job.resume) return facts;
+    const CheckpointFolder from(
+        *job.resume == "latest" ? job.folder.latest_checkpoint() : *job.resume);
+    // A learner that cannot read it says so.
+    auto progress = ParseFlatJson(WholeFile(from.progress()).value_or(""));
+    if (!progress.ok()) return facts;
+    if (!absl::SimpleAtoi((*progress)["global_step"], &facts.first_step) ||
+        !absl::SimpleAtoi((*progress)["update"], &facts.first_update)) {
+      facts.first_step = facts.first_update = 0;
+    }
+    return facts;
   }
 
   absl::Status Prepare() {
@@ -202,6 +221,12 @@ class Job {
     options.stop_signal = [this] { return signals_.first_signal(); };
     options.stop_now = [this] { return signals_.StopNow().stop_requested(); };
     options.given_up = [this](int i, pid_t pid) { return GivenUp(i, pid); };
+    options.run_is_over = [this] {
+      const auto summary = FreshSummary();
+      if (!summary || summary->status() == v1::RunSummary::FAILED) return false;
+      const auto status = calls_->GetStatus(absl::Seconds(1));
+      return status.ok() && status->state() == v1::CLOSED;
+    };
     options.tick = [this] {
       latest_ = poller_->Latest();
       progress_.Show(latest_, absl::Now());
@@ -292,11 +317,6 @@ class Job {
     return false;
   }
 
-  int CodeOfSignal() const {
-    return signals_.first_signal() == SIGINT ? kExitInterrupted
-                                             : kExitPreempted;
-  }
-
   void Conclude(const SupervisorResult& result) {
     if (job_.topology.has_peers()) {
       if (!result.failure.empty()) {
@@ -311,7 +331,11 @@ class Job {
       std::fprintf(stderr, "flotilla train: the run failed\n%s\n",
                    result.failure.c_str());
     }
-    if (job_.topology.hosts_coordinator) ShowSummary(result);
+    if (job_.topology.hosts_coordinator) {
+      ShowSummary();
+    } else {
+      SayGoodbye(result);
+    }
     SuggestResume(result);
     if (result.exit_code == kExitPreempted) Requeue();
   }
@@ -325,15 +349,52 @@ class Job {
   }
 
   // The learner of rank 0 wrote it, if this run got that far.
-  void ShowSummary(const SupervisorResult& result) {
+  std::optional<v1::RunSummary> FreshSummary() const {
     std::error_code absent;
     const auto written = fs::last_write_time(job_.folder.summary(), absent);
-    if (absent || written < started_ || !result.failure.empty()) return;
-    const auto summary = ReadRunSummary(job_.folder.summary());
-    if (!summary.ok()) return;
-    std::printf("%s  %s\n", DescribeSummary(*summary).c_str(),
+    if (absent || written < started_) return std::nullopt;
+    auto summary = ReadRunSummary(job_.folder.summary());
+    return summary.ok() ? std::optional(*std::move(summary)) : std::nullopt;
+  }
+
+  // The coordinator may not have heard of the last update: the result has.
+  std::optional<v1::Status> AsItEnded(std::optional<v1::Status> status) const {
+    if (!status || !summary_) return status;
+    status->set_global_step(summary_->global_steps());
+    status->set_update(summary_->updates());
+    if (summary_->has_mean_return()) {
+      status->set_mean_return(summary_->mean_return());
+    }
+    if (summary_->has_eval_mean_return() && status->has_evaluation()) {
+      status->mutable_evaluation()->set_mean_return(
+          summary_->eval_mean_return());
+    }
+    for (v1::LearnerStatus& learner : *status->mutable_learner()) {
+      learner.set_update(summary_->updates());
+    }
+    return status;
+  }
+
+  void ShowSummary() const {
+    if (!summary_) return;
+    std::printf("%s  %s\n", DescribeSummary(*summary_).c_str(),
                 job_.folder.path().c_str());
     std::fflush(stdout);
+  }
+
+  // Where the result is shown by another launcher.
+  void SayGoodbye(const SupervisorResult& result) {
+    if (!result.failure.empty()) return;
+    const Topology& topology = job_.topology;
+    const std::string learners =
+        topology.num_learners == 1
+            ? absl::StrCat("learner ", topology.first_rank)
+            : absl::StrCat("learners ", topology.first_rank, " to ",
+                           topology.first_rank + topology.num_learners - 1);
+    progress_.Say(absl::StrCat(
+        "node ", topology.node_rank, ": ", learners, " ended, ",
+        result.exit_code == kExitDone ? "the run is over" : "state saved",
+        summary_ ? "; its result is in " + job_.folder.summary() : ""));
   }
 
   void SuggestResume(const SupervisorResult& result) const {
@@ -377,6 +438,7 @@ class Job {
   StatusPoller* poller_ = nullptr;
   std::optional<v1::Status> latest_;             // at this tick
   std::map<std::string, std::string> troubles_;  // by learner, as told
+  std::optional<v1::RunSummary> summary_;        // once it has ended well
 };
 
 }  // namespace

@@ -1,8 +1,5 @@
-#include <stdlib.h>
-
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -13,6 +10,7 @@
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/run_folder.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
@@ -20,8 +18,6 @@
 
 namespace flotilla {
 namespace {
-
-namespace fs = std::filesystem;
 
 // The checkpoint that a run's folder, or a checkpoint's own, means.
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path) {
@@ -115,16 +111,11 @@ int RunEvaluate(const Arguments& arguments) {
   const auto checkpoint = FindCheckpoint(parsed.positional[0]);
   if (!checkpoint.ok()) return Report("evaluate", checkpoint.status());
 
-  std::string scratch = (fs::temp_directory_path() / "flotilla-XXXXXX");
-  if (mkdtemp(scratch.data()) == nullptr) {
-    return Report("evaluate", absl::UnavailableError(absl::StrCat(
-                                  "cannot make a folder ", scratch)));
-  }
+  const ScratchFolder scratch;
+  if (!scratch.status().ok()) return Report("evaluate", scratch.status());
   int code = Play(*checkpoint, episodes.value_or(DefaultEpisodes(*checkpoint)),
-                  scratch);
-  if (code == kExitDone) code = Show(scratch + "/result.json", json);
-  std::error_code ignored;
-  fs::remove_all(scratch, ignored);
+                  scratch.path());
+  if (code == kExitDone) code = Show(scratch.path() + "/result.json", json);
   return code;
 }
 

@@ -76,8 +76,11 @@ int RunServeEnvs(const Arguments& arguments) {
   CommandLine line(
       "flotilla serve-envs (--listen ADDR | --coordinator HOST:PORT) [flags]",
       "Serves environments to learners of other processes and hosts, until "
-      "Ctrl-C.");
-  line.Text("--listen", "ADDR", "HOST:PORT or unix:PATH; learners name it",
+      "Ctrl-C. Learners\nfind them through their run's coordinator; none can "
+      "be "
+      "told an address yet.");
+  line.Text("--listen", "ADDR",
+            "HOST:PORT or unix:PATH; alone: for clients of your own",
             &flags.listen);
   line.Text("--coordinator", "HOST:PORT",
             "offer them to this run, which assigns them", &flags.coordinator);
@@ -96,6 +99,12 @@ int RunServeEnvs(const Arguments& arguments) {
   }
   const auto servers = MakeServers(flags);
   if (!servers.ok()) return Report("serve-envs", servers.status());
+  if (!flags.coordinator) {
+    std::fprintf(stderr,
+                 "flotilla serve-envs: no learner finds these: learners lease "
+                 "servers through their\nrun's coordinator (--coordinator "
+                 "HOST:PORT). Clients of EnvService can play them.\n");
+  }
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("serve-envs", signals.status());
   ObeyParentOnly();

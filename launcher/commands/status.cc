@@ -31,7 +31,7 @@ void Print(const v1::Status& status, bool json, bool redraw) {
   } else {
     // Home, and the screen cleared.
     std::printf("%s%s", redraw ? "\x1b[H\x1b[J" : "",
-                StatusText(status).c_str());
+                StatusText(status, TerminalWidth(stdout)).c_str());
   }
   std::fflush(stdout);
 }

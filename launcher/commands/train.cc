@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "launcher/commands/command.h"
 #include "launcher/config_finder.h"
@@ -17,6 +18,7 @@
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
 #include "services/base/gpus.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credential_flags.h"
@@ -36,6 +38,9 @@ struct TrainFlags {
   std::optional<std::string> run_dir;
   std::optional<std::string> resume;
   std::vector<std::string> overrides;
+  // What was typed for an override that has a flag of its own: "--seed 5" for
+  // "--set seed=5".
+  std::vector<std::pair<std::string, std::string>> typed;
   bool dry_run = false;
   RpcCredentials credentials;
   std::string progress = "auto";
@@ -88,6 +93,20 @@ CommandLine MakeLine(TrainFlags* flags) {
   line.List("--set", "PATH=VALUE",
             "override a field: --set optimizer.learning_rate=1e-3",
             &flags->overrides);
+  const auto shortcut = [&](const std::string& name, const std::string& value,
+                            const std::string& path) {
+    line.Each(name, value, "short for --set " + path + "=" + value,
+              [=](const std::string& text) {
+                flags->overrides.push_back(absl::StrCat(path, "=", text));
+                flags->typed.push_back(
+                    {absl::StrCat("--set ", flags->overrides.back()),
+                     absl::StrCat(name, " ", text)});
+              });
+  };
+  shortcut("--seed", "N", "seed");
+  shortcut("--steps", "N", "total_env_steps");
+  shortcut("--env", "ID", "env.id");
+  shortcut("--lr", "RATE", "optimizer.learning_rate");
   line.Switch("--dry-run",
               "print configuration, topology and sizes; start nothing",
               &flags->dry_run);
@@ -217,8 +236,15 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
   if (!flags.backend.empty()) {
     overrides.push_back("distributed.backend=" + flags.backend);
   }
-  ASSIGN_OR_RETURN(v1::RunConfig config,
-                   LoadValidRunConfig(place.config_path, overrides));
+  absl::StatusOr<v1::RunConfig> loaded =
+      LoadValidRunConfig(place.config_path, overrides);
+  if (!loaded.ok()) {
+    return absl::Status(
+        loaded.status().code(),
+        absl::StrReplaceAll(std::string(loaded.status().message()),
+                            flags.typed));
+  }
+  const v1::RunConfig config = *std::move(loaded);
   std::string before_path = RunFolder(place.run_dir).config();
   if (place.resume && *place.resume != "latest") {
     before_path = CheckpointFolder(*place.resume).config();
@@ -245,10 +271,12 @@ absl::Status CheckReachable(const TrainFlags& flags, const Topology& topology) {
       "--tls-ca, or --token-file, or --insecure on a network you trust"));
 }
 
-absl::Status CheckEnvironment(const v1::RunConfig& config) {
-  const auto spec =
-      AskEnvServer(config.env().id(), config.env().options(), kEnvTimeout);
+absl::Status CheckEnvironment(const v1::RunConfig& config,
+                              std::stop_token stop) {
+  const auto spec = AskEnvServer(config.env().id(), config.env().options(),
+                                 kEnvTimeout, stop);
   if (spec.ok()) return absl::OkStatus();
+  if (stop.stop_requested()) return absl::CancelledError("told to stop");
   const std::string message = absl::StrCat("env.id is \"", config.env().id(),
                                            "\": ", spec.status().message());
   // What the server refuses is wrong in the configuration; the rest is not.
@@ -266,7 +294,8 @@ absl::Status CheckPrograms(const Topology& topology) {
   return FindProgram("flotilla-coordinator").status();
 }
 
-absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags) {
+absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
+                                 std::stop_token stop) {
   TrainJob job;
   const int gpus = static_cast<int>(SurveyGpus().gpus.size());
   ASSIGN_OR_RETURN(job.topology,
@@ -289,7 +318,8 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags) {
     return job;
   }
   RETURN_IF_ERROR(CheckPrograms(job.topology));
-  RETURN_IF_ERROR(CheckEnvironment(job.config));
+  RETURN_IF_ERROR(ScratchFolder().status());
+  RETURN_IF_ERROR(CheckEnvironment(job.config, stop));
   return job;
 }
 
@@ -318,7 +348,11 @@ int RunTrain(const Arguments& arguments) {
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("train", signals.status());
   SurviveTheTerminal();
-  const auto job = MakeJob(flags);
+  const auto job = MakeJob(flags, (*signals)->Stop());
+  if (absl::IsCancelled(job.status())) {
+    std::fprintf(stderr, "flotilla train: told to stop before the run began\n");
+    return ExitCodeOf((*signals)->first_signal());
+  }
   if (!job.ok()) return Report("train", job.status());
   if (flags.dry_run) return kExitDone;
   if (const absl::Status made = job->folder.Make(); !made.ok()) {

@@ -130,8 +130,15 @@ void CommandLine::Number(const std::string& name, const std::string& value_name,
 
 void CommandLine::List(const std::string& name, const std::string& value_name,
                        const std::string& help, std::vector<std::string>* out) {
-  const auto set = [out](const std::string& value) {
-    out->push_back(value);
+  Each(name, value_name, help,
+       [out](const std::string& value) { out->push_back(value); });
+}
+
+void CommandLine::Each(const std::string& name, const std::string& value_name,
+                       const std::string& help,
+                       std::function<void(const std::string&)> take) {
+  const auto set = [take = std::move(take)](const std::string& value) {
+    take(value);
     return absl::OkStatus();
   };
   flags_.push_back({name, value_name, help, set, "", nullptr, {}});

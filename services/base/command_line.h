@@ -51,6 +51,11 @@ class CommandLine {
   void List(const std::string& name, const std::string& value_name,
             const std::string& help, std::vector<std::string>* out);
 
+  // The same, for what is done with each value.
+  void Each(const std::string& name, const std::string& value_name,
+            const std::string& help,
+            std::function<void(const std::string&)> take);
+
   // `--name`, which means `bare`, or `--name value`; the next argument is the
   // value only if `is_value` says so.
   void OptionalText(const std::string& name, const std::string& value_name,

@@ -1,6 +1,8 @@
 #ifndef FLOTILLA_SERVICES_BASE_EXIT_CODES_H_
 #define FLOTILLA_SERVICES_BASE_EXIT_CODES_H_
 
+#include <csignal>
+
 namespace flotilla {
 
 // How our programs end: what scripts rely on, and what a launcher makes of its
@@ -13,6 +15,11 @@ enum ExitCode {
   kExitPreempted = 75,    // SIGTERM or SIGUSR1; saved
   kExitInterrupted = 130  // SIGINT; saved
 };
+
+// Of a process that was told to stop, by which signal.
+inline ExitCode ExitCodeOf(int signal) {
+  return signal == SIGINT ? kExitInterrupted : kExitPreempted;
+}
 
 }  // namespace flotilla
 

@@ -64,6 +64,7 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
 
   std::string config() const { return path_ + "/config.textproto"; }
+  std::string progress() const { return path_ + "/progress.json"; }
   // Whether the weights are there, which no other folder has.
   bool Exists() const;
 

@@ -67,7 +67,8 @@ class FakeLearner {
     if (rank() == "0") {
       std::ofstream(folder() + "/summary.json")
           << R"({"status": "solved", "env_id": "CartPole-v1",)"
-          << R"( "algorithm": "ppo", "global_steps": 1000, "world_size": 2})";
+          << R"( "algorithm": "ppo", "global_steps": 250000, "updates": 61,)"
+          << R"( "world_size": 2})";
     }
     return 0;
   }

@@ -216,6 +216,33 @@ TEST_F(LauncherTest, PlainProgressComesAsLines) {
   EXPECT_EQ(End(std::move(program)).code, 130);
 }
 
+TEST_F(LauncherTest, TheLastLineAndTheResultNameTheSameUpdate) {
+  const Ended ended = End(Train("finish", {"--progress", "plain"}));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output,
+              ContainsRegex("50%  250,000 / 500,000 steps  .*update 61\n"
+                            "(.*\n)*  250,000 steps, 61 updates"));
+}
+
+TEST_F(LauncherTest, TheProgressOfAResumedRunBeginsWhereItWas) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  fs::create_directories(run() + "/checkpoints/step_5");
+  fs::create_symlink("step_5", run() + "/checkpoints/latest");
+  WriteFile(run() + "/checkpoints/step_5/weights.safetensors", "");
+  WriteFile(run() + "/checkpoints/step_5/progress.json",
+            "{\"global_step\": 400000, \"update\": 98}");
+  fs::remove(output_path());
+  auto program = Start("train", {"train", "--standalone", "--resume", run(),
+                                 "--progress", "plain"});
+  EXPECT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), " steps  ");
+  })) << output();
+  EXPECT_THAT(output(), AllOf(HasSubstr(" 80%  400,000 / 500,000 steps"),
+                              HasSubstr("update 98")));
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+}
+
 TEST_F(LauncherTest, StatusAndStopFindTheRunByItsFolder) {
   auto program = Train("train");
   ASSERT_TRUE(AwaitEvents("worker", 1));
@@ -364,8 +391,25 @@ TEST_F(LauncherTest, ASecondCtrlCEndsAtOnceAndLeavesNobody) {
   }));
   EXPECT_FALSE(program->Poll().has_value());
   program->Signal(SIGINT);
-  EXPECT_EQ(End(std::move(program)).code, 130);
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.output, HasSubstr("interrupted again: ending at once"));
   ExpectAllGone(pids);
+}
+
+TEST_F(LauncherTest, CtrlCIsHeardWhileTheEnvServerIsAwaited) {
+  const std::string server = temp_ / "bin/flotilla-envserver";
+  fs::remove(server);
+  WriteFile(server,
+            "#!/bin/sh\necho > " + (temp_ / "waits") + "\nexec sleep 1000\n");
+  fs::permissions(server, fs::perms::owner_all);
+  auto program = Train("finish");
+  ASSERT_TRUE(Eventually([&] { return fs::exists(temp_ / "waits"); }));
+  program->Signal(SIGINT);
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_THAT(ended.output, HasSubstr("told to stop before the run began"));
+  EXPECT_FALSE(fs::exists(run()));
 }
 
 TEST_F(LauncherTest, WhoeverDoesNotSaveInTimeIsKilled) {
@@ -459,6 +503,8 @@ TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {
   EXPECT_EQ(CountEvents("start 0 incarnation 0"), 1);
   for (auto& node : nodes) node->Signal(SIGTERM);
   for (auto& node : nodes) EXPECT_EQ(End(std::move(node)).code, 75);
+  EXPECT_THAT(output(),
+              HasSubstr("node 1: learners 2 to 3 ended, state saved"));
 }
 
 TEST_F(LauncherTest, ARankFromTheEnvironmentIsOneLearner) {
@@ -498,6 +544,29 @@ TEST_F(LauncherTest, ADryRunStartsNothing) {
                     HasSubstr("run folder         " + run())));
 }
 
+TEST_F(LauncherTest, SomeFieldsHaveFlagsOfTheirOwn) {
+  const Ended ended =
+      End(Train("finish", {"--seed", "77", "--steps=1M", "--env", "Maze",
+                           "--lr", "1e-3", "--set", "seed=78", "--dry-run"}));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(
+      ended.output,
+      AllOf(HasSubstr("seed: 78\n"),  // the last one counts
+            HasSubstr("total_env_steps: 1000000\n"),
+            HasSubstr("id: \"Maze\"\n"), HasSubstr("learning_rate: 0.001\n")));
+}
+
+TEST_F(LauncherTest, ATemporaryFolderThatIsTooLongIsNamed) {
+  const std::string folder = temp_ / std::string(100, 'x');
+  fs::create_directories(folder);
+  more_env_ = {{"TMPDIR", folder}};
+  const Ended ended = End(Train("finish"));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("flotilla train: TMPDIR is "),
+                                  HasSubstr("TMPDIR=/tmp")));
+  EXPECT_FALSE(fs::exists(run()));
+}
+
 struct Mistake {
   std::vector<std::string> arguments;
   std::string expected;
@@ -511,6 +580,11 @@ TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
       {{"train", "cartpole"}, "there is no configuration \"cartpole\""},
       {{"train", "cartpole_ppo", "--nprocs", "2"}, "--nproc-per-node"},
       {{"train", "cartpole_ppo", "--set", "ppo.epoch=1"}, "ppo.epochs"},
+      {{"train", "cartpole_ppo", "--set", "optimizer.lr=1"},
+       "optimizer.learning_rate"},
+      {{"train", "cartpole_ppo", "--seed", "x"},
+       "--seed x: expected an integer"},
+      {{"train", "cartpole_ppo", "--sead", "1"}, "did you mean --seed?"},
       {{"train", "cartpole_ppo", "--set", "env.id=Cartpole-v1"},
        "did you mean \"CartPole-v1\"?"},
       {{"train", "pong_ppo", "--standalone", "--set", "env.id=ALE/Nogame-v5"},
@@ -598,6 +672,7 @@ TEST_F(LauncherTest, ServeEnvsServesUntilItIsStopped) {
   EXPECT_TRUE(Eventually([&] {
     return fs::exists(temp_ / "socket") && fs::exists(temp_ / "socket.1");
   })) << output();
+  EXPECT_THAT(output(), HasSubstr("no learner finds these"));
   program->Signal(SIGINT);
   EXPECT_EQ(End(std::move(program)).code, 0);
 }

@@ -51,6 +51,7 @@ class SupervisorTest : public testing::Test {
     options.stop_now = [&] { return stop_now_.load(); };
     options.notice = [&](const std::string& line) { notices_.push_back(line); };
     if (given_up_) options.given_up = given_up_;
+    options.run_is_over = [&] { return run_is_over_; };
     options.tick = [&] {
       if (on_tick_) on_tick_();
       return tick_status_;
@@ -78,6 +79,7 @@ class SupervisorTest : public testing::Test {
   std::atomic<bool> stop_now_ = false;
   std::function<void()> on_tick_;
   std::function<bool(int, pid_t)> given_up_;
+  bool run_is_over_ = false;
   absl::Status tick_status_;
   std::vector<std::string> notices_;
 };
@@ -162,6 +164,16 @@ TEST_F(SupervisorTest, AHopelessFailureIsNotTriedAgain) {
   EXPECT_EQ(result.restarts, 0);
 }
 
+TEST_F(SupervisorTest, ALearnerThatCannotBeLoadedIsNotTriedAgain) {
+  const SupervisorResult result =
+      Run(1, "echo 'libtorch.so: cannot open shared object file'; exit 127");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.restarts, 0);
+  EXPECT_THAT(result.failure,
+              AllOf(HasSubstr("a library is missing; `flotilla doctor`"),
+                    HasSubstr("libtorch.so")));
+}
+
 TEST_F(SupervisorTest, InterruptIsForwardedToAllAndGives130) {
   StopAfter(2, SIGINT);
   const SupervisorResult result = Run(2, kSave);
@@ -239,6 +251,7 @@ TEST_F(SupervisorTest, ASecondInterruptEndsAtOnce) {
           "trap '' INT TERM; echo $$ >> $FOLDER/events; "
           "while :; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 130);
+  EXPECT_THAT(notices_, Contains(HasSubstr("interrupted again")));
   EXPECT_LT(absl::Now() - start, absl::Seconds(15));
   for (const std::string& pid : Events()) {
     EXPECT_NE(kill(atoi(pid.c_str()), 0), 0) << "left behind: " << pid;
@@ -262,6 +275,50 @@ TEST_F(SupervisorTest, ACrashAfterTheRunHasEndedChangesNothing) {
   EXPECT_EQ(result.failure, "");
   EXPECT_EQ(result.restarts, 0);
   EXPECT_THAT(notices_, Contains(HasSubstr("after the run had ended")));
+}
+
+bool HasEnded(const std::string& pid) {  // or waits to be reaped
+  const std::string stat = ReadFile("/proc/" + pid + "/stat");
+  return stat.empty() || absl::StrContains(stat, ") Z ");
+}
+
+// Learner 0 is asked first, and ends between that and learner 1's turn.
+TEST_F(SupervisorTest, ACrashRightAfterTheOthersEndedChangesNothing) {
+  max_restarts_ = 0;
+  given_up_ = [this](int index, pid_t) {
+    if (index != 0 || Events().size() < 2) return false;
+    WriteFile(temp_ / "go", "");
+    for (const std::string& pid : Events()) {
+      while (!HasEnded(pid)) absl::SleepFor(absl::Milliseconds(1));
+    }
+    return false;
+  };
+  const SupervisorResult result =
+      Run(2,
+          "echo $$ >> $FOLDER/events; "
+          "until [ -e $FOLDER/go ]; do sleep 0.01; done; "
+          "[ $I = 0 ] && exit 0; kill -11 $$");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.failure, "");
+  EXPECT_THAT(notices_, Contains(HasSubstr("after the run had ended")));
+}
+
+TEST_F(SupervisorTest, ACrashOfTheLastOneAfterTheResultChangesNothing) {
+  max_restarts_ = 0;
+  run_is_over_ = true;
+  const SupervisorResult result = Run(1, "kill -11 $$");
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.failure, "");
+}
+
+TEST_F(SupervisorTest, NobodyIsStartedAgainOnceTheOthersEnded) {
+  // The others end while it waits 2 s for its third life.
+  const SupervisorResult result =
+      Run(2,
+          "[ $I = 1 ] && echo $N >> $FOLDER/events && kill -11 $$; "
+          "until grep -q 3 $FOLDER/events; do sleep 0.01; done; exit 75");
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(Events(), ElementsAre("1", "2", "3"));
 }
 
 TEST_F(SupervisorTest, WhoIsGivenUpIsKilledAndReplaced) {
