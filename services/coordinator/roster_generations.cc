@@ -154,25 +154,6 @@ absl::Status Roster::CheckGeneration(uint64_t generation) const {
   return CheckCurrent(generation);
 }
 
-absl::Status Roster::CheckInGeneration(uint64_t generation,
-                                       const std::string& id,
-                                       const std::string& key) const {
-  MutexLock lock(&mu_);
-  RETURN_IF_ERROR(CheckCurrent(generation));
-  const Seat* seat = Find(id);
-  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
-  if (seat != nullptr && seat->rank >= 0) return absl::OkStatus();
-  if (adopted_) {
-    return absl::UnavailableError(absl::StrCat(
-        "this coordinator does not know \"", id, "\" as one of generation ",
-        generation, " yet: it has just started"));
-  }
-  return absl::PermissionDeniedError(absl::StrCat(
-      "\"", id, "\" is not in generation ", generation,
-      ": its values are its members' (metadata flotilla-member and "
-      "flotilla-secret say who calls)"));
-}
-
 absl::Status Roster::CheckCurrent(uint64_t generation) const {
   if (generation == 0) {
     return absl::InvalidArgumentError(
