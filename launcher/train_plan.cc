@@ -74,7 +74,11 @@ TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology) {
     plan.gradient_steps = epochs * minibatches;
   }
   const int64_t global = plan.batch * plan.world_size;
-  plan.updates = (config.total_env_steps() + global - 1) / global;
+  plan.updates = config.has_total_updates()
+                     ? config.total_updates()
+                     : (config.total_env_steps() + global - 1) / global;
+  plan.steps = config.has_total_updates() ? plan.updates * global
+                                          : config.total_env_steps();
   return plan;
 }
 
@@ -101,8 +105,8 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
       both("minibatch", plan.minibatch),
       Row("gradient steps", absl::StrCat(plan.gradient_steps), "", "an update"),
       Row("updates", "", WithCommas(plan.updates),
-          absl::StrCat("for ", WithCommas(config.total_env_steps()), " steps",
-                       config.total_env_steps() % global == 0
+          absl::StrCat("for ", WithCommas(plan.steps), " steps",
+                       plan.steps % global == 0
                            ? ""
                            : absl::StrCat(": ", WithCommas(plan.updates - 1),
                                           " and one that passes them"))),

@@ -18,6 +18,7 @@ struct TrainPlan {
   int64_t minibatch = 0;       // per learner and gradient step
   int64_t gradient_steps = 0;  // per update
   int64_t updates = 0;         // of the run
+  int64_t steps = 0;           // of the run; with total_updates, as planned
   int64_t envs_per_worker = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "learner/nn/q_policy.h"
 #include "learner/replay/replay_buffer.h"
 #include "services/base/random.h"
+#include "services/base/run_length.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -76,12 +77,9 @@ bool Dqn::MayContribute(int world_size) const {
 absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
                                                 const UpdateContext& context) {
   const v1::DqnConfig& dqn = config_.dqn();
-  const double learning_rate =
-      config_.optimizer().learning_rate() *
-      ScheduleFactor(config_.optimizer(), context.global_step,
-                     config_.total_env_steps());
-  const double done = std::min(1.0, static_cast<double>(context.global_step) /
-                                        config_.total_env_steps());
+  const double done = ShareDone(config_, context.update, context.global_step);
+  const double learning_rate = config_.optimizer().learning_rate() *
+                               ScheduleFactor(config_.optimizer(), done);
   const double beta = dqn.priority_beta() + done * (1 - dqn.priority_beta());
   replay_.Add(rollout);
 

@@ -8,6 +8,7 @@
 #include "learner/algo/schedule.h"
 #include "learner/nn/mlp_shape_of.h"
 #include "services/base/random.h"
+#include "services/base/run_length.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -86,8 +87,9 @@ PpoBatch PolicyGradient::NextBatch(int m, Minibatches* minibatches,
 
 absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
     const Rollout& rollout, const UpdateContext& context) {
-  const double factor = ScheduleFactor(config_.optimizer(), context.global_step,
-                                       config_.total_env_steps());
+  const double factor =
+      ScheduleFactor(config_.optimizer(),
+                     ShareDone(config_, context.update, context.global_step));
   const double learning_rate = config_.optimizer().learning_rate() * factor;
   const double clip_factor = loss_.anneal_clip() ? factor : 1.0;
   ASSIGN_OR_RETURN(Estimates estimates, Estimate(rollout, context));

@@ -8,6 +8,7 @@
 #include "learner/algo/segment_priorities.h"
 #include "learner/kernels/vtrace.h"
 #include "learner/nn/action_scorer.h"
+#include "services/base/run_length.h"
 
 namespace flotilla {
 namespace {
@@ -49,9 +50,7 @@ class SegmentPpo : public PolicyGradient {
 
 absl::StatusOr<SegmentPpo::Estimates> SegmentPpo::Estimate(
     const Rollout& r, const UpdateContext& context) {
-  done_ = std::clamp(
-      static_cast<double>(context.global_step) / config_.total_env_steps(), 0.0,
-      1.0);
+  done_ = ShareDone(config_, context.update, context.global_step);
   terminated_ = Terminated(r);
   log_prob_ = r.log_prob.clone();
   scored_ = torch::empty({0}, torch::kInt64);

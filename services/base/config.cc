@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "services/base/config_rules.h"
 #include "services/base/config_text.h"
+#include "services/base/either_field.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 
@@ -51,6 +52,7 @@ absl::Status LoadText(const std::string& path,
                       TextFormat::ParseInfoTree* locations) {
   ASSIGN_OR_RETURN(const std::string text, ReadConfigFile(path));
   RETURN_IF_ERROR(ParseConfigText(text, path, config, locations));
+  MakeWay(overrides, config);
   for (const std::string& override_text : overrides) {
     RETURN_IF_ERROR(ApplyOverride(override_text, config));
   }
@@ -119,6 +121,7 @@ void WriteDefaults(const std::string& env_id, Message* message) {
     }
     // Without a declared default, unset has a meaning of its own.
     if (present || !field->has_default_value()) continue;
+    if (IsReplaced(*message, field)) continue;
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
         reflection->SetInt32(message, field, field->default_value_int32());

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/base/config_ranges.h"
+#include "services/base/either_field.h"
 #include "services/base/json.h"
 #include "services/base/nearest_name.h"
 
@@ -364,7 +365,7 @@ std::string EnvIdProblem(const std::string& env_id) {
 }
 
 std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
-  Problems problems;
+  Problems problems = FindBothSet(config);
   FindOutOfRange(config, &problems);
   CheckEnv(config.env(), &problems);
   CheckModel(config.model(), &problems);
