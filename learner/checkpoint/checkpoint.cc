@@ -130,12 +130,29 @@ class Reader {
   std::map<std::string, std::string> sums_;  // by file name
 };
 
+// The first of `tensors` that holds a NaN or an infinity, in words; "" if none.
+// Nothing learns from those any more, and they spread.
+std::string NotFinite(const TensorMap& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_floating_point()) continue;
+    const int64_t bad =
+        tensor.numel() - torch::isfinite(tensor).sum().item<int64_t>();
+    if (bad == 0) continue;
+    return absl::StrCat("tensor \"", name, "\" has ", bad, " of ",
+                        tensor.numel(),
+                        " numbers that are not finite (NaN or infinite)");
+  }
+  return "";
+}
+
 absl::StatusOr<TensorMap> ReadTensors(Reader* reader, const std::string& name) {
   ASSIGN_OR_RETURN(auto file, reader->Read(name));
   auto tensors = ReadSafetensors(std::move(file));
   if (!tensors.ok()) {
     return reader->Damaged(name, std::string(tensors.status().message()));
   }
+  const std::string ruined = NotFinite(*tensors);
+  if (!ruined.empty()) return reader->Damaged(name, ruined);
   return tensors;
 }
 
@@ -218,8 +235,13 @@ absl::Status CheckpointStore::Save(const CheckpointData& data) {
     return absl::InvalidArgumentError(
         "a checkpoint's progress needs a global_step that is a number");
   }
+  for (const TensorMap* tensors : {&data.weights, &data.state}) {
+    const std::string ruined = NotFinite(*tensors);
+    if (!ruined.empty()) return absl::InternalError(ruined);
+  }
+  // Not its parents: a run's folder that was removed stays so.
   std::error_code error;
-  fs::create_directories(folder_, error);
+  fs::create_directory(folder_, error);
   if (error) {
     errno = error.value();
     return FileError(absl::StrCat("cannot make ", folder_));

@@ -35,7 +35,7 @@ struct CheckpointData {
 // Reads the checkpoint in folder `path`, which may be a link such as `latest`.
 // Tensors are in host memory, the same bits that were saved.
 // Errors: kNotFound; kDataLoss, naming the file, if anything in it is not what
-// was written.
+// was written, and the tensor, if one overlaps another or is not finite.
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path);
 
 // As above, for a run of `config`.
@@ -55,7 +55,7 @@ std::string ParametersSha256(const std::vector<torch::Tensor>& tensors);
 // Not thread-safe; one process writes at a time.
 class CheckpointStore {
  public:
-  // In `folder`, made when needed. Keeps the newest `keep` (at least 1), and
+  // In `folder`, made when needed, its parent not. Keeps the newest `keep` (at least 1), and
   // always those that `latest` and `best` name.
   CheckpointStore(std::string folder, int keep);
 
@@ -63,7 +63,8 @@ class CheckpointStore {
   // at it unless this store has saved a later step. Blocks until it is on the
   // disk. Removes old checkpoints and what crashed saves left behind.
   // Errors: kResourceExhausted, naming path and cause, if the disk is full;
-  // kInvalidArgument without a global_step or for a tensor of an exotic dtype.
+  // kInvalidArgument without a global_step or for a tensor of an exotic dtype;
+  // kInternal, naming it, for a tensor that holds a NaN or an infinity.
   absl::Status Save(const CheckpointData& data);
 
   // Points `best` at the checkpoint of `global_step`. Errors: kNotFound.

@@ -1,8 +1,10 @@
 #include "learner/checkpoint/safetensors.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,11 +82,17 @@ std::optional<std::vector<int64_t>> Integers(const nlohmann::json& fields,
   return numbers;
 }
 
+// A tensor, and which bytes of the data are its own.
+struct Placed {
+  torch::Tensor tensor;
+  int64_t begin = 0, end = 0;
+};
+
 // The tensor that `fields` describe, in the data that begins at `data_begin`.
-absl::StatusOr<torch::Tensor> View(const std::string& name,
-                                   const nlohmann::json& fields,
-                                   const std::shared_ptr<std::string>& file,
-                                   size_t data_begin) {
+absl::StatusOr<Placed> View(const std::string& name,
+                            const nlohmann::json& fields,
+                            const std::shared_ptr<std::string>& file,
+                            size_t data_begin) {
   const auto word = fields.find("dtype");
   const auto shape = Integers(fields, "shape");
   const auto offsets = Integers(fields, "data_offsets");
@@ -116,10 +124,40 @@ absl::StatusOr<torch::Tensor> View(const std::string& name,
     // A neighbour of another size put it there; Torch wants it aligned.
     torch::Tensor copy = torch::empty(*shape, *dtype);
     std::memcpy(copy.data_ptr(), data, bytes);
-    return copy;
+    return Placed{copy, begin, end};
   }
-  return torch::from_blob(
-      data, *shape, [file](void*) {}, *dtype);
+  return Placed{torch::from_blob(
+                    data, *shape, [file](void*) {}, *dtype),
+                begin, end};
+}
+
+// Whether every one of `size` bytes is one tensor's: the format has neither
+// overlaps nor holes. Two tensors in one place would train as one.
+absl::Status CheckPlaces(const std::map<std::string, Placed>& tensors,
+                         int64_t size) {
+  std::vector<std::pair<std::string, const Placed*>> by_place;
+  for (const auto& [name, placed] : tensors) {
+    by_place.push_back({name, &placed});
+  }
+  std::sort(by_place.begin(), by_place.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.second->begin, a.second->end) <
+           std::tie(b.second->begin, b.second->end);
+  });
+  int64_t end = 0;
+  std::string before = "the header";
+  for (const auto& [name, placed] : by_place) {
+    if (placed->begin < end) {
+      return Corrupt(absl::StrCat("tensor \"", name, "\" begins at byte ",
+                                  placed->begin, ", inside ", before,
+                                  ", which ends at ", end));
+    }
+    if (placed->begin > end) break;
+    end = placed->end;
+    before = absl::StrCat("tensor \"", name, "\"");
+  }
+  if (end == size) return absl::OkStatus();
+  return Corrupt(absl::StrCat("the bytes after ", end, " of ", size,
+                              ", behind ", before, ", are no tensor's"));
 }
 
 }  // namespace
@@ -149,12 +187,15 @@ absl::StatusOr<TensorMap> ReadSafetensors(std::shared_ptr<std::string> file) {
   const auto header = nlohmann::json::parse(begin, begin + length, nullptr,
                                             /*allow_exceptions=*/false);
   if (!header.is_object()) return Corrupt("the header is no JSON object");
-  TensorMap tensors;
+  std::map<std::string, Placed> placed;
   for (const auto& [name, description] : header.items()) {
     if (name == "__metadata__") continue;
-    ASSIGN_OR_RETURN(tensors[name],
+    ASSIGN_OR_RETURN(placed[name],
                      View(name, description, file, kLengthBytes + length));
   }
+  RETURN_IF_ERROR(CheckPlaces(placed, file->size() - kLengthBytes - length));
+  TensorMap tensors;
+  for (const auto& [name, place] : placed) tensors[name] = place.tensor;
   return tensors;
 }
 

@@ -30,7 +30,8 @@ using ByteSink = std::function<absl::Status(const void* data, size_t size)>;
 absl::Status WriteSafetensors(const TensorMap& tensors, const ByteSink& sink);
 
 // The tensors in `file`, a whole file's bytes, in host memory; they share it.
-// Errors: kDataLoss, saying what is wrong, if it is not in the format.
+// Errors: kDataLoss, saying what is wrong, if it is not in the format: tensors
+// that overlap or leave bytes between them are not.
 absl::StatusOr<TensorMap> ReadSafetensors(std::shared_ptr<std::string> file);
 
 }  // namespace flotilla

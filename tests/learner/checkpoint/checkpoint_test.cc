@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -15,9 +16,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "services/base/config.h"
+#include "services/base/sha256.h"
 #include "tests/testing/python.h"
 #include "tests/testing/temp_dir.h"
 
@@ -196,6 +199,68 @@ TEST(CheckpointTest, EveryDamagedByteIsNoticedAndItsFileNamed) {
   ASSERT_TRUE(store.Save(MakeData(10)).ok());
   fs::remove(dir / "step_000000000010/SHA256SUMS");
   EXPECT_TRUE(absl::IsDataLoss(LoadCheckpoint(dir / "latest").status()));
+}
+
+// Writes `tensors` into file `name` of a checkpoint, and its new sum.
+void Rewrite(const std::string& checkpoint, const std::string& name,
+             const TensorMap& tensors) {
+  std::string file;
+  ASSERT_TRUE(WriteSafetensors(tensors, [&](const void* data, size_t size) {
+                file.append(static_cast<const char*>(data), size);
+                return absl::OkStatus();
+              }).ok());
+  const std::string path = absl::StrCat(checkpoint, "/", name);
+  const std::string before = Sha256Hex(ReadFile(path));
+  WriteFile(path, file);
+  WriteFile(checkpoint + "/SHA256SUMS",
+            absl::StrReplaceAll(ReadFile(checkpoint + "/SHA256SUMS"),
+                                {{before, Sha256Hex(file)}}));
+}
+
+TEST(CheckpointTest, WhatIsNotFiniteIsRefusedEvenWhereTheSumsFit) {
+  for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    TempDir dir;
+    const std::string folder = dir / "checkpoints";
+    CheckpointStore store(folder, 3);
+    ASSERT_TRUE(store.Save(MakeData(10)).ok());
+    const std::string latest = fs::canonical(folder + "/latest");
+    CheckpointData data = MakeData(10);
+    Rewrite(latest, "state.safetensors", data.state);
+    ASSERT_TRUE(LoadCheckpoint(latest).ok()) << LoadCheckpoint(latest).status();
+    data.state["moment1"][7] = bad;
+    Rewrite(latest, "state.safetensors", data.state);
+    const absl::Status status = LoadCheckpoint(latest).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_TRUE(Mentions(status, latest + "/state.safetensors")) << status;
+    EXPECT_TRUE(Mentions(status, "tensor \"moment1\" has 1 of 100 numbers"))
+        << status;
+  }
+}
+
+TEST(CheckpointTest, WhatIsNotFiniteIsNotSavedAndThePreviousStands) {
+  TempDir dir;
+  const std::string folder = dir / "checkpoints";
+  CheckpointStore store(folder, 3);
+  ASSERT_TRUE(store.Save(MakeData(10)).ok());
+  CheckpointData weights = MakeData(20), state = MakeData(20);
+  weights.weights["actor.0.weight"][3] = std::nan("");
+  state.state["moment1"][3] = HUGE_VAL;
+  for (const auto& [data, name] :
+       {std::pair(weights, "actor.0.weight"), std::pair(state, "moment1")}) {
+    const absl::Status status = store.Save(data);
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+    EXPECT_TRUE(Mentions(status, name)) << status;
+  }
+  EXPECT_EQ(Names(folder),
+            (std::set<std::string>{"latest", "step_000000000010"}));
+  ExpectIsOfStep(LoadCheckpoint(folder + "/latest"), 10);
+}
+
+TEST(CheckpointTest, ARunsFolderThatIsGoneIsNotMadeAgain) {
+  TempDir dir;
+  CheckpointStore store(dir / "run/checkpoints", 3);
+  EXPECT_TRUE(absl::IsNotFound(store.Save(MakeData(10))));
+  EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
 TEST(CheckpointTest, AnotherEnvironmentOrAlgorithmIsRefusedNamingBoth) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/python.h"
 #include "tests/testing/temp_dir.h"
 
@@ -134,6 +135,36 @@ TEST(SafetensorsTest, RefusesWhatIsNotInTheFormat) {
     const auto read = Read(file);
     EXPECT_TRUE(absl::IsDataLoss(read.status()))
         << read.status() << " for " << file.substr(0, 100);
+  }
+}
+
+TEST(SafetensorsTest, TensorsThatOverlapOrLeaveHolesAreRefusedByName) {
+  const auto two = [](const std::string& a, const std::string& b) {
+    return WithHeader(
+        absl::StrCat(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":)", a,
+                     R"(},"b":{"dtype":"U8","shape":[4],"data_offsets":)", b,
+                     "}}"),
+        "12345678");
+  };
+  EXPECT_TRUE(Read(two("[0,4]", "[4,8]")).ok());
+  EXPECT_TRUE(Read(two("[4,8]", "[0,4]")).ok());  // in any order
+  const std::pair<std::string, std::string> bad[] = {
+      {two("[0,4]", "[0,4]"), "tensor \"b\" begins at byte 0, inside tensor"},
+      {two("[4,8]", "[2,6]"), "tensor \"b\" begins at byte 2"},
+      {two("[0,4]", "[3,7]"),
+       "tensor \"b\" begins at byte 3, inside tensor "
+       "\"a\", which ends at 4"},
+      {WithHeader(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})",
+                  "12345678"),
+       "the bytes after 4 of 8, behind tensor \"a\", are no tensor's"},
+      {WithHeader(R"({"a":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+                  "12345678"),
+       "the bytes after 0 of 8, behind the header"}};
+  for (const auto& [file, expected] : bad) {
+    const absl::Status status = Read(file).status();
+    EXPECT_TRUE(absl::IsDataLoss(status)) << expected;
+    EXPECT_NE(status.message().find(expected), absl::string_view::npos)
+        << status;
   }
 }
 
