@@ -242,6 +242,9 @@ std::string StatusText(const v1::Status& status, size_t width) {
   if (status.stop()) {
     add(absl::StrCat("stopping: ", PrintableLine(status.stop_reason())));
   }
+  if (!status.started_over().empty()) {
+    absl::StrAppend(&text, status.started_over(), "\n");
+  }
   if (!status.fence_reason().empty()) {
     add(absl::StrCat("the last generation ended: ",
                      PrintableLine(status.fence_reason())));

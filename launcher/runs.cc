@@ -2,9 +2,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <google/protobuf/util/message_differencer.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -12,13 +12,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "services/base/config.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
 
 namespace fs = std::filesystem;
-using google::protobuf::util::MessageDifferencer;
 
 constexpr char kRuns[] = "runs";
 
@@ -34,36 +33,75 @@ std::string HostName() {
   return name;
 }
 
+// Whether the caller is the only one who holds `fd` now; true, too, where the
+// file system knows no locks for it (NFS: for folders).
+bool LockIsOurs(int fd) {
+  return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
+bool IsAt(int fd, const std::string& path) {
+  struct stat ours = {}, there = {};
+  return fstat(fd, &ours) == 0 && stat(path.c_str(), &there) == 0 &&
+         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+}
+
+absl::Status InUse(const RunFolder& folder) {
+  const std::string who = FirstLine(folder.lock());
+  return absl::FailedPreconditionError(
+      absl::StrCat("the run's folder ", folder.path(), " is in use by ",
+                   who.empty() ? "another launcher" : who,
+                   "; wait for it, stop it (flotilla stop --run-dir ",
+                   folder.path(), "), or choose another --run-dir"));
+}
+
 }  // namespace
 
 absl::StatusOr<RunLock> RunLock::Take(const RunFolder& folder) {
-  const std::string path = folder.lock();
+  RunLock lock(folder);
+  lock.folder_fd_ =
+      open(folder.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock.folder_fd_ < 0) {
+    return Cannot("open", folder.path(), strerrordesc_np(errno));
+  }
+  if (!LockIsOurs(lock.folder_fd_)) return InUse(folder);
+  if (absl::Status taken = lock.TakeFile(); !taken.ok()) return taken;
+  return lock;
+}
+
+absl::Status RunLock::TakeFile() {
+  const std::string path = folder_.lock();
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd < 0) return Cannot("open", path, strerrordesc_np(errno));
-  RunLock lock(fd);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    char holder[256] = "";
-    const ssize_t size = read(fd, holder, sizeof(holder) - 1);
-    std::string who(holder, size > 0 ? static_cast<size_t>(size) : 0);
-    while (!who.empty() && who.back() == '\n') who.pop_back();
-    return absl::FailedPreconditionError(
-        absl::StrCat("the run's folder ", folder.path(), " is in use by ",
-                     who.empty() ? "another launcher" : who,
-                     "; wait for it, stop it (flotilla stop --run-dir ",
-                     folder.path(), "), or choose another --run-dir"));
-  }
+  if (file_fd_ >= 0) close(file_fd_);
+  file_fd_ = fd;
+  if (!LockIsOurs(fd)) return InUse(folder_);
   const std::string self =
       absl::StrCat("pid ", getpid(), " on ", HostName(), "\n");
   if (ftruncate(fd, 0) != 0 || pwrite(fd, self.data(), self.size(), 0) < 0) {
     return Cannot("write", path, strerrordesc_np(errno));
   }
-  return lock;
+  return absl::OkStatus();
 }
 
-RunLock::RunLock(RunLock&& other) : fd_(std::exchange(other.fd_, -1)) {}
+absl::Status RunLock::Keep() {
+  if (!IsAt(folder_fd_, folder_.path())) {
+    return absl::NotFoundError(absl::StrCat(
+        "the run's folder ", folder_.path(),
+        " was removed or renamed while the run was going on, and nothing of it "
+        "can be saved there any more: the run ends. If it was renamed, go on "
+        "with --resume --run-dir NEW_NAME from its newest checkpoint"));
+  }
+  return IsAt(file_fd_, folder_.lock()) ? absl::OkStatus() : TakeFile();
+}
+
+RunLock::RunLock(RunLock&& other)
+    : folder_(other.folder_),
+      folder_fd_(std::exchange(other.folder_fd_, -1)),
+      file_fd_(std::exchange(other.file_fd_, -1)) {}
 
 RunLock::~RunLock() {
-  if (fd_ >= 0) close(fd_);
+  if (file_fd_ >= 0) close(file_fd_);
+  if (folder_fd_ >= 0) close(folder_fd_);
 }
 
 std::string NewRunPath(const std::string& config_name, absl::Time now) {
@@ -95,30 +133,6 @@ std::string NewestRunPath(const std::string& config_name) {
     newest = folder.path();
   }
   return newest;
-}
-
-absl::Status CheckResumable(const v1::RunConfig& before,
-                            const v1::RunConfig& after) {
-  const auto differs = [](const std::string& what, const std::string& was,
-                          const std::string& is) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot resume: ", what, " was ", was, " and would be ",
-                     is, "; leave it as it was, or start another run"));
-  };
-  if (before.env().id() != after.env().id()) {
-    return differs("env.id", before.env().id(), after.env().id());
-  }
-  if (before.algorithm_case() != after.algorithm_case()) {
-    return differs("the algorithm", AlgorithmName(before),
-                   AlgorithmName(after));
-  }
-  const v1::RunConfig a = Resolved(before), b = Resolved(after);
-  if (!MessageDifferencer::Equals(a.model(), b.model())) {
-    return differs("model",
-                   absl::StrCat("{ ", a.model().ShortDebugString(), " }"),
-                   absl::StrCat("{ ", b.model().ShortDebugString(), " }"));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace flotilla

@@ -6,25 +6,36 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "flotilla/v1/config.pb.h"
 #include "services/base/run_folder.h"
 
 namespace flotilla {
 
 // The one launcher that may write to a run's folder. Released with the process,
 // however it ends.
+//
+// Held on the folder itself, so that removing RUN/.lock lets nobody in; and on
+// that file, which says who holds it and counts alone where folders have no
+// locks (NFS).
 class RunLock {
  public:
   // Errors: kFailedPrecondition, naming who holds it.
   static absl::StatusOr<RunLock> Take(const RunFolder& folder);
+
+  // Makes the file again if it was removed. Errors: kNotFound if the folder is
+  // not where it was; kFailedPrecondition if somebody else has the file now.
+  absl::Status Keep();
 
   RunLock(RunLock&& other);
   RunLock(const RunLock&) = delete;
   ~RunLock();
 
  private:
-  explicit RunLock(int fd) : fd_(fd) {}
-  int fd_;
+  explicit RunLock(RunFolder folder) : folder_(std::move(folder)) {}
+  absl::Status TakeFile();
+
+  const RunFolder folder_;
+  int folder_fd_ = -1;
+  int file_fd_ = -1;
 };
 
 // A folder for a new run, "runs/cartpole_ppo-20260131-235959", that does not
@@ -34,11 +45,6 @@ std::string NewRunPath(const std::string& config_name, absl::Time now);
 // The newest folder "runs/<config_name>-*" that holds a run, or "" if none. An
 // empty name: of any configuration.
 std::string NewestRunPath(const std::string& config_name);
-
-// Whether a run of `before` can go on as `after`: the same environment,
-// algorithm and model. Errors: kInvalidArgument naming what differs.
-absl::Status CheckResumable(const v1::RunConfig& before,
-                            const v1::RunConfig& after);
 
 }  // namespace flotilla
 

@@ -9,6 +9,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
+#include "services/base/config.h"
+#include "services/base/version.h"
 
 namespace flotilla {
 namespace {
@@ -82,6 +84,9 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
   if (const std::string equal = DescribeParameters(summary); !equal.empty()) {
     lines.push_back(equal);
   }
+  if (!summary.started_over().empty()) {
+    lines.push_back(summary.started_over());
+  }
   if (!summary.error().empty()) {
     lines.push_back(absl::StrCat("error: ", summary.error()));
   }
@@ -92,6 +97,32 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
     absl::StrAppend(&text, "  ", line, "\n");
   }
   return text;
+}
+
+v1::RunSummary SummarizeFailure(const v1::RunConfig& config,
+                                const std::optional<v1::RunSummary>& written,
+                                const std::optional<v1::Status>& last,
+                                const std::string& failure) {
+  v1::RunSummary summary = written.value_or(v1::RunSummary());
+  if (!written) {
+    summary.set_env_id(config.env().id());
+    summary.set_algorithm(AlgorithmName(config));
+    summary.set_seed(config.seed());
+    summary.set_version(Version());
+  }
+  if (!written && last) {
+    summary.set_world_size(last->world_size());
+    summary.set_global_steps(last->global_step());
+    summary.set_updates(last->update());
+    summary.mutable_restarts()->set_learner(last->learner_restarts());
+    summary.mutable_restarts()->set_env_worker(last->env_worker_restarts());
+    if (!last->started_over().empty()) {
+      summary.set_started_over(last->started_over());
+    }
+  }
+  summary.set_status(v1::RunSummary::FAILED);
+  if (!summary.has_error()) summary.set_error(failure);
+  return summary;
 }
 
 }  // namespace flotilla

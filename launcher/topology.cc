@@ -159,10 +159,13 @@ absl::Status SetNodeCounts(const TopologyFlags& flags, Topology* topology) {
 
 absl::Status SetLearners(const TopologyFlags& flags, int gpus,
                          Topology* topology) {
-  const std::string text = flags.nproc_per_node.value_or("auto");
+  const bool resumed = !flags.nproc_per_node && flags.resumed_learners;
+  const std::string text = resumed ? absl::StrCat(*flags.resumed_learners)
+                                   : flags.nproc_per_node.value_or("auto");
   std::string source = flags.nproc_per_node
                            ? absl::StrCat("--nproc-per-node ", text)
-                           : "default";
+                       : resumed ? "as the run had"
+                                 : "default";
   int count = 0;
   if (text == "auto") {
     count = std::max(1, gpus);

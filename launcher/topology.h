@@ -22,6 +22,9 @@ struct TopologyFlags {
   std::optional<int> master_port = {};
   std::optional<std::string> rdzv_endpoint = {};  // HOST[:PORT]
   bool standalone = false;
+  // Learners per node of the run that is resumed: what nproc_per_node is where
+  // it is not given.
+  std::optional<int> resumed_learners = {};
 };
 
 using Environment = std::map<std::string, std::string>;

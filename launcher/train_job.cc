@@ -10,15 +10,18 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/coordinator_process.h"
 #include "launcher/find_coordinator.h"
 #include "launcher/programs.h"
 #include "launcher/progress.h"
+#include "launcher/resume.h"
 #include "launcher/status_poller.h"
 #include "launcher/summary.h"
 #include "launcher/supervisor.h"
+#include "launcher/train_plan.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
@@ -80,7 +83,9 @@ class Job {
     const SupervisorResult result = supervisor.Run();
     const auto last = calls_->GetStatus(absl::Seconds(1));
     if (result.failure.empty()) summary_ = FreshSummary();
-    progress_.Finish(AsItEnded(last.ok() ? *last : poller.Latest()));
+    latest_ = last.ok() ? std::optional(*last) : poller.Latest();
+    TellTroubles();
+    progress_.Finish(AsItEnded(latest_));
     Conclude(result);
     return result.exit_code;
   }
@@ -95,8 +100,9 @@ class Job {
   }
 
   static ProgressFacts FactsOf(const TrainJob& job) {
-    ProgressFacts facts = {.name = job.folder.name(),
-                           .total_env_steps = job.config.total_env_steps()};
+    ProgressFacts facts = {
+        .name = job.folder.name(),
+        .total_env_steps = MakePlan(job.config, job.topology).steps};
     if (!job.resume) return facts;
     const CheckpointFolder from(
         *job.resume == "latest" ? job.folder.latest_checkpoint() : *job.resume);
@@ -118,7 +124,9 @@ class Job {
       RETURN_IF_ERROR(ReadOrDrawSecret(job_.folder.secret(id)).status());
     }
     progress_.Say(absl::StrCat("run folder: ", job_.folder.path()));
+    for (const std::string& line : job_.notices) progress_.Say(line);
     if (job_.topology.hosts_coordinator) {
+      RETURN_IF_ERROR(WriteRunTopology(job_.folder, job_.topology));
       RETURN_IF_ERROR(HostCoordinator());
     } else {
       RETURN_IF_ERROR(AwaitCoordinator());
@@ -231,15 +239,27 @@ class Job {
       latest_ = poller_->Latest();
       progress_.Show(latest_, absl::Now());
       TellTroubles();
+      RETURN_IF_ERROR(KeepFolder());
       return coordinator_ == nullptr ? absl::OkStatus() : coordinator_->Check();
     };
     options.notice = [this](const std::string& line) { progress_.Say(line); };
     return options;
   }
 
+  // Once a second: it asks a file system that may be far away.
+  absl::Status KeepFolder() {
+    if (job_.lock == nullptr || absl::Now() < keep_at_) return absl::OkStatus();
+    keep_at_ = absl::Now() + absl::Seconds(1);
+    return job_.lock->Keep();
+  }
+
   // Each once.
   void TellTroubles() {
     if (!latest_) return;
+    if (!latest_->started_over().empty() && !told_started_over_) {
+      told_started_over_ = true;
+      progress_.Say(latest_->started_over());
+    }
     for (const v1::LearnerStatus& learner : latest_->learner()) {
       std::string& told = troubles_[learner.id()];
       if (told == learner.trouble()) continue;
@@ -328,8 +348,14 @@ class Job {
       if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
     }
     if (!result.failure.empty()) {
+      const absl::Status kept =
+          job_.lock == nullptr ? absl::OkStatus() : job_.lock->Keep();
       std::fprintf(stderr, "flotilla train: the run failed\n%s\n",
-                   result.failure.c_str());
+                   kept.ok() ? result.failure.c_str()
+                             : std::string(kept.message()).c_str());
+      if (kept.ok() && job_.topology.hosts_coordinator) {
+        WriteFailure(result.failure);
+      }
     }
     if (job_.topology.hosts_coordinator) {
       ShowSummary();
@@ -348,7 +374,7 @@ class Job {
     }
   }
 
-  // The learner of rank 0 wrote it, if this run got that far.
+  // What rank 0 wrote, if this run got that far.
   std::optional<v1::RunSummary> FreshSummary() const {
     std::error_code absent;
     const auto written = fs::last_write_time(job_.folder.summary(), absent);
@@ -375,6 +401,17 @@ class Job {
     return status;
   }
 
+  void WriteFailure(const std::string& failure) {
+    const absl::Status written = WriteRunSummary(
+        job_.folder.summary(),
+        SummarizeFailure(job_.config, FreshSummary(), latest_,
+                         absl::StrReplaceAll(failure, {{"\n", "; "}})));
+    if (!written.ok()) {
+      std::fprintf(stderr, "flotilla train: %s\n",
+                   std::string(written.message()).c_str());
+    }
+  }
+
   void ShowSummary() const {
     if (!summary_) return;
     std::printf("%s  %s\n", DescribeSummary(*summary_).c_str(),
@@ -398,14 +435,12 @@ class Job {
   }
 
   void SuggestResume(const SupervisorResult& result) const {
-    if (result.exit_code == kExitDone || !job_.folder.HasCheckpoint()) return;
-    const Topology& topology = job_.topology;
-    const std::string learners =
-        topology.one_rank || topology.num_learners == 1
-            ? ""
-            : absl::StrCat(" --nproc-per-node ", topology.num_learners);
-    std::fprintf(stderr, "go on with: flotilla train --resume --run-dir %s%s\n",
-                 job_.folder.path().c_str(), learners.c_str());
+    if (result.exit_code == kExitDone || !fs::exists(job_.folder.config()) ||
+        !job_.folder.HasCheckpoint()) {
+      return;
+    }
+    std::fprintf(stderr, "go on with: flotilla train --resume --run-dir %s\n",
+                 job_.folder.path().c_str());
   }
 
   // Slurm's preemption signal: back into the queue, once, after the save.
@@ -439,6 +474,8 @@ class Job {
   std::optional<v1::Status> latest_;             // at this tick
   std::map<std::string, std::string> troubles_;  // by learner, as told
   std::optional<v1::RunSummary> summary_;        // once it has ended well
+  bool told_started_over_ = false;
+  absl::Time keep_at_ = absl::InfinitePast();
 };
 
 }  // namespace

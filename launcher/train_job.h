@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "flotilla/v1/config.pb.h"
+#include "launcher/runs.h"
 #include "launcher/topology.h"
 #include "services/base/run_folder.h"
 #include "services/base/shutdown.h"
@@ -19,6 +20,9 @@ struct TrainJob {
   RunFolder folder{""};
   Topology topology;
   std::optional<std::string> resume;  // "latest" or a checkpoint
+  std::vector<std::string> notices;   // for people, once it starts
+  std::string nothing_left;  // why a resumed run is over already; "": it is not
+  RunLock* lock = nullptr;   // borrowed; null: another launcher holds it
   int max_restarts = 3;
   RpcCredentials credentials;
   std::string progress = "auto";

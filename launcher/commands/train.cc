@@ -1,6 +1,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,7 @@
 #include "launcher/config_finder.h"
 #include "launcher/env_check.h"
 #include "launcher/programs.h"
+#include "launcher/resume.h"
 #include "launcher/runs.h"
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
@@ -124,6 +126,12 @@ struct Place {
   std::string run_dir;
   std::string config_path;
   std::optional<std::string> resume;  // "latest" or a checkpoint's path
+  std::string source_run;  // the folder of the run that is resumed; "": none
+
+  std::string checkpoint() const {
+    return *resume == "latest" ? RunFolder(run_dir).latest_checkpoint()
+                               : *resume;
+  }
 };
 
 // A run folder named after the job, where several launchers have to agree.
@@ -223,6 +231,12 @@ absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
         " holds a run already; go on with it (--resume), or choose another "
         "--run-dir"));
   }
+  if (flags.resume) {
+    place.source_run =
+        *flags.resume == "latest"
+            ? place.run_dir
+            : fs::path(*flags.resume).parent_path().parent_path().string();
+  }
   // The same command line starts a job and, requeued, goes on with it.
   if (place.resume == "latest" && !folder.HasCheckpoint()) place.resume.reset();
   return place;
@@ -230,8 +244,24 @@ absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
 
 // ---- Checks before anything starts
 
+// What differs from the run that is resumed, and whose word counts.
+void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
+                 const TrainFlags& flags, std::vector<std::string>* notices) {
+  for (const FieldChange& change : FindChanges(before, after)) {
+    const bool flagged =
+        std::any_of(flags.overrides.begin(), flags.overrides.end(),
+                    [&](const std::string& text) {
+                      return absl::StartsWith(text, change.path + "=");
+                    });
+    notices->push_back(absl::StrCat(
+        "resume: ", change.path, " was ", change.was, " and is ", change.is,
+        " (", flagged || !flags.config ? "the flag" : *flags.config, " wins)"));
+  }
+}
+
 absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
-                                         const Place& place) {
+                                         const Place& place,
+                                         std::vector<std::string>* notices) {
   std::vector<std::string> overrides = flags.overrides;
   if (!flags.backend.empty()) {
     overrides.push_back("distributed.backend=" + flags.backend);
@@ -254,6 +284,7 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
     ASSIGN_OR_RETURN(const v1::RunConfig before,
                      LoadRunConfig(before_path, {}));
     RETURN_IF_ERROR(CheckResumable(before, config));
+    TellChanges(before, config, flags, notices);
   }
   return Resolved(config);
 }
@@ -294,6 +325,24 @@ absl::Status CheckPrograms(const Topology& topology) {
   return FindProgram("flotilla-coordinator").status();
 }
 
+// The topology that the flags ask for, or, where they do not, the one that the
+// resumed run had.
+absl::Status SettleTopology(const TrainFlags& flags, const Place& place,
+                            int gpus, TrainJob* job) {
+  if (place.source_run.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const auto before,
+                   ReadRunTopology(RunFolder(place.source_run)));
+  if (!before) return absl::OkStatus();
+  TopologyFlags topology = flags.topology;
+  RETURN_IF_ERROR(KeepTopology(*before, job->topology, &topology));
+  ASSIGN_OR_RETURN(job->topology,
+                   DetectTopology(topology, CurrentEnvironment(), gpus));
+  const std::string change =
+      DescribeTopologyChange(*before, job->topology, job->config);
+  if (!change.empty()) job->notices.push_back("resume: " + change);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                                  std::stop_token stop) {
   TrainJob job;
@@ -301,7 +350,8 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   ASSIGN_OR_RETURN(job.topology,
                    DetectTopology(flags.topology, CurrentEnvironment(), gpus));
   ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
-  ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place));
+  ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place, &job.notices));
+  RETURN_IF_ERROR(SettleTopology(flags, place, gpus, &job));
   RETURN_IF_ERROR(CheckDevices(job.config, job.topology, gpus));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
@@ -309,14 +359,21 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   job.max_restarts = flags.max_restarts.value_or(3);
   job.credentials = flags.credentials;
   job.progress = flags.progress;
+  if (place.resume && place.source_run == place.run_dir) {
+    job.nothing_left = NothingLeft(job.folder, place.checkpoint(), job.config);
+  }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
                 place.config_path.c_str(), FormatResolved(job.config).c_str(),
                 DescribePlan(job.config, job.topology, gpus).c_str(),
                 "run folder", place.run_dir.c_str(), "resume from",
                 job.resume.value_or("nothing: a new run").c_str());
+    for (const std::string& line : job.notices) {
+      std::printf("%s\n", line.c_str());
+    }
     return job;
   }
+  if (!job.nothing_left.empty()) return job;
   RETURN_IF_ERROR(CheckPrograms(job.topology));
   RETURN_IF_ERROR(ScratchFolder().status());
   RETURN_IF_ERROR(CheckEnvironment(job.config, stop));
@@ -348,19 +405,25 @@ int RunTrain(const Arguments& arguments) {
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("train", signals.status());
   SurviveTheTerminal();
-  const auto job = MakeJob(flags, (*signals)->Stop());
+  auto job = MakeJob(flags, (*signals)->Stop());
   if (absl::IsCancelled(job.status())) {
     std::fprintf(stderr, "flotilla train: told to stop before the run began\n");
     return ExitCodeOf((*signals)->first_signal());
   }
   if (!job.ok()) return Report("train", job.status());
+  if (!job->nothing_left.empty()) {
+    std::printf("%s\n  %s\n", job->nothing_left.c_str(),
+                job->folder.path().c_str());
+    return kExitDone;
+  }
   if (flags.dry_run) return kExitDone;
   if (const absl::Status made = job->folder.Make(); !made.ok()) {
     return Report("train", made);
   }
   if (!job->topology.hosts_coordinator) return RunTrainJob(*job, **signals);
-  const auto lock = RunLock::Take(job->folder);
+  auto lock = RunLock::Take(job->folder);
   if (!lock.ok()) return Report("train", lock.status());
+  job->lock = &*lock;
   return RunTrainJob(*job, **signals);
 }
 

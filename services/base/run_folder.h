@@ -26,6 +26,7 @@ class RunFolder {
   std::string token() const { return path_ + "/token"; }
   // The secret of a learner's slot, which all its incarnations have.
   std::string secret(const std::string& member_id) const;
+  std::string topology() const { return path_ + "/topology.textproto"; }
   std::string lock() const { return path_ + "/.lock"; }
 
   std::string checkpoints() const { return path_ + "/checkpoints"; }

@@ -303,6 +303,24 @@ TEST_F(LauncherTest, ACrashLoopEndsWithTheRootCause) {
   EXPECT_THAT(ended.output, AllOf(HasSubstr("the run failed"),
                                   HasSubstr("learner 0: the sky fell"),
                                   HasSubstr(run() + "/logs/rank_0.log")));
+  EXPECT_THAT(ReadFile(run() + "/summary.json"),
+              AllOf(HasSubstr("\"status\": \"failed\""),
+                    HasSubstr("learner 0: the sky fell")));
+}
+
+TEST_F(LauncherTest, AFolderThatIsRenamedEndsTheRunAndOffersNoWayBack) {
+  fs::create_directories(run() + "/checkpoints/step_5");
+  fs::create_symlink("step_5", run() + "/checkpoints/latest");
+  auto program = Train("train", {"--resume"});
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  const std::vector<pid_t> pids = Processes(program->pid());
+  fs::rename(run(), temp_ / "elsewhere");
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, AllOf(HasSubstr("was removed or renamed"),
+                                  Not(HasSubstr("go on with:"))));
+  EXPECT_FALSE(fs::exists(run()));
+  ExpectAllGone(pids);
 }
 
 TEST_F(LauncherTest, WhenAllDiedTheNewestCheckpointIsTheStart) {
@@ -462,6 +480,25 @@ TEST_F(LauncherTest, ResumeGoesOnFromTheNewestCheckpoint) {
   EXPECT_EQ(
       Run("finish", {"train", "--standalone", "--resume", checkpoint}).code, 0);
   EXPECT_EQ(CountEvents("start 0 incarnation 0 resume " + checkpoint), 1);
+}
+
+TEST_F(LauncherTest, AResumedRunHasAsManyLearnersAsItHad) {
+  EXPECT_EQ(End(Train("finish", {"--nproc-per-node", "2"})).code, 0);
+  const Ended kept =
+      Run("finish", {"train", "--standalone", "--resume", run()});
+  EXPECT_EQ(kept.code, 0) << kept.output;
+  EXPECT_EQ(CountEvents("start 1"), 2);
+  EXPECT_THAT(kept.output, Not(HasSubstr("resume: ")));
+  const Ended told = Run("finish", {"train", "--standalone", "--resume", run(),
+                                    "--nproc-per-node", "1"});
+  EXPECT_EQ(told.code, 0) << told.output;
+  EXPECT_EQ(CountEvents("start 1"), 2);
+  EXPECT_THAT(told.output,
+              HasSubstr("resume: the run had 2 learners and goes on with 1 "
+                        "learner: an update is of 2,048 steps, not 4,096"));
+  // Told so once, it is the run's own topology from then on.
+  Run("finish", {"train", "--standalone", "--resume", run()});
+  EXPECT_EQ(CountEvents("start 1"), 2);
 }
 
 TEST_F(LauncherTest, ResumingWithAnotherModelIsRefused) {

@@ -1,7 +1,5 @@
 #include "launcher/runs.h"
 
-#include <google/protobuf/text_format.h>
-
 #include <filesystem>
 
 #include "absl/time/clock.h"
@@ -77,6 +75,36 @@ TEST(RunLockTest, OneLauncherHoldsAFolder) {
   EXPECT_TRUE(RunLock::Take(folder).ok());  // released
 }
 
+TEST(RunLockTest, RemovingTheFileLetsNobodyInAndKeepMakesItAgain) {
+  const TempDir temp;
+  const RunFolder folder(temp.path());
+  auto first = RunLock::Take(folder);
+  ASSERT_TRUE(first.ok()) << first.status();
+  fs::remove(folder.lock());
+  const auto second = RunLock::Take(folder);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Message(second.status()), HasSubstr("in use by another"));
+  EXPECT_FALSE(fs::exists(folder.lock()));  // it left nothing
+  EXPECT_TRUE(first->Keep().ok());
+  EXPECT_THAT(ReadFile(folder.lock()), HasSubstr("pid "));
+  EXPECT_THAT(Message(RunLock::Take(folder).status()),
+              HasSubstr("in use by pid "));
+}
+
+TEST(RunLockTest, AFolderThatIsRemovedOrRenamedIsNoticed) {
+  const TempDir temp;
+  const RunFolder folder(temp / "run");
+  ASSERT_TRUE(folder.Make().ok());
+  auto lock = RunLock::Take(folder);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_TRUE(lock->Keep().ok());
+  fs::rename(folder.path(), temp / "elsewhere");
+  EXPECT_EQ(lock->Keep().code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(folder.Make().ok());  // another one in its place
+  EXPECT_EQ(lock->Keep().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Message(lock->Keep()), HasSubstr("removed or renamed"));
+}
+
 class RunPathTest : public testing::Test {
  protected:
   RunPathTest() : before_(fs::current_path()) {
@@ -113,31 +141,6 @@ TEST_F(RunPathTest, TheNewestRunIsOfThatConfiguration) {
   EXPECT_EQ(NewestRunPath("a"), "runs/a-2");
   EXPECT_EQ(NewestRunPath(""), "runs/b-1");
   EXPECT_EQ(NewestRunPath("c"), "");
-}
-
-v1::RunConfig Parse(const std::string& text) {
-  v1::RunConfig config;
-  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
-  return config;
-}
-
-TEST(CheckResumableTest, LearningRateAndLengthMayChange) {
-  EXPECT_TRUE(CheckResumable(Parse("ppo {}"),
-                             Parse("ppo { epochs: 9 } total_env_steps: 7 "
-                                   "optimizer { learning_rate: 1 }"))
-                  .ok());
-}
-
-TEST(CheckResumableTest, EnvironmentAlgorithmAndModelMayNot) {
-  const v1::RunConfig before = Parse("ppo {}");
-  EXPECT_THAT(Message(CheckResumable(before, Parse("dqn {}"))),
-              HasSubstr("the algorithm was ppo and would be dqn"));
-  EXPECT_THAT(
-      Message(CheckResumable(before, Parse("ppo {} env { id: \"Maze\" }"))),
-      HasSubstr("env.id was CartPole-v1 and would be Maze"));
-  EXPECT_THAT(
-      Message(CheckResumable(before, Parse("ppo {} model { hidden: 8 }"))),
-      HasSubstr("hidden: 8"));
 }
 
 }  // namespace

@@ -66,5 +66,61 @@ TEST(SummaryTest, LeavesOutWhatThereIsNot) {
             "stopped: ppo on Maze\n  0 updates\n  error: why\n");
 }
 
+v1::RunConfig Config() {
+  v1::RunConfig config;
+  config.mutable_ppo();
+  config.set_seed(7);
+  return config;
+}
+
+TEST(SummarizeFailureTest, SaysWhatTheCoordinatorKnewLast) {
+  v1::Status last;
+  last.set_world_size(2);
+  last.set_update(428);
+  last.set_global_step(876544);
+  last.set_learner_restarts(3);
+  last.set_started_over("no checkpoint");
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), std::nullopt, last, "learner 1 died");
+  EXPECT_EQ(summary.status(), v1::RunSummary::FAILED);
+  EXPECT_EQ(summary.error(), "learner 1 died");
+  EXPECT_EQ(summary.updates(), 428);
+  EXPECT_EQ(summary.global_steps(), 876544);
+  EXPECT_EQ(summary.seed(), 7);
+  EXPECT_EQ(DescribeSummary(summary),
+            "failed: ppo on CartPole-v1\n"
+            "  876,544 steps, 428 updates, world of 2\n"
+            "  restarts: 3 learners, 0 env workers\n"
+            "  no checkpoint\n"
+            "  error: learner 1 died\n");
+}
+
+TEST(SummarizeFailureTest, WithoutACoordinatorNothingIsCounted) {
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), std::nullopt, std::nullopt, "why");
+  EXPECT_EQ(summary.status(), v1::RunSummary::FAILED);
+  EXPECT_EQ(summary.algorithm(), "ppo");
+  EXPECT_FALSE(summary.has_updates());
+}
+
+TEST(SummarizeFailureTest, WhatRankZeroWroteStands) {
+  v1::RunSummary written;
+  written.set_status(v1::RunSummary::FAILED);
+  written.set_updates(430);
+  written.set_error("update 430: the loss is not finite");
+  v1::Status last;
+  last.set_update(428);
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), written, last, "learner 0: ...");
+  EXPECT_EQ(summary.updates(), 430);
+  EXPECT_EQ(summary.error(), "update 430: the loss is not finite");
+  // It had saved all when another learner failed.
+  written.set_status(v1::RunSummary::COMPLETED);
+  written.clear_error();
+  const v1::RunSummary late = SummarizeFailure(Config(), written, last, "why");
+  EXPECT_EQ(late.status(), v1::RunSummary::FAILED);
+  EXPECT_EQ(late.error(), "why");
+}
+
 }  // namespace
 }  // namespace flotilla

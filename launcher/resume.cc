@@ -1,0 +1,235 @@
+#include "launcher/resume.h"
+
+#include <google/protobuf/io/tokenizer.h>
+#include <google/protobuf/text_format.h>
+
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "launcher/numbers.h"
+#include "launcher/train_plan.h"
+#include "services/base/atomic_file.h"
+#include "services/base/config.h"
+#include "services/base/either_field.h"
+#include "services/base/json.h"
+#include "services/base/run_length.h"
+#include "services/base/run_summary.h"
+#include "services/base/text_file.h"
+
+namespace flotilla {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::TextFormat;
+
+// Says nothing: the caller does.
+class Quiet final : public google::protobuf::io::ErrorCollector {
+  void AddError(int, int, const std::string&) override {}
+};
+
+std::string Learners(int min, int max) {
+  if (min != max) return absl::StrCat(min, " to ", max, " learners");
+  return absl::StrCat(min, min == 1 ? " learner" : " learners");
+}
+
+std::string ValueOf(const Message& message, const FieldDescriptor* field) {
+  const auto* reflection = message.GetReflection();
+  TextFormat::Printer printer;
+  printer.SetSingleLineMode(true);
+  if (field->is_repeated()) {
+    std::vector<std::string> values(reflection->FieldSize(message, field));
+    for (size_t i = 0; i < values.size(); ++i) {
+      printer.PrintFieldValueToString(message, field, static_cast<int>(i),
+                                      &values[i]);
+      absl::StripTrailingAsciiWhitespace(&values[i]);
+    }
+    return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
+  }
+  const bool has = reflection->HasField(message, field);
+  if (!has && (!field->has_default_value() || IsReplaced(message, field))) {
+    return "unset";
+  }
+  std::string value;
+  printer.PrintFieldValueToString(message, field, -1, &value);
+  return value;
+}
+
+void AddChanges(const std::string& prefix, const Message& before,
+                const Message& after, std::vector<FieldChange>* changes) {
+  for (int i = 0; i < before.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = before.GetDescriptor()->field(i);
+    const std::string path = prefix + field->name();
+    if (field->message_type() != nullptr && !field->is_repeated()) {
+      const auto* reflection = before.GetReflection();
+      if (!reflection->HasField(before, field) &&
+          !reflection->HasField(after, field)) {
+        continue;
+      }
+      AddChanges(path + ".", reflection->GetMessage(before, field),
+                 reflection->GetMessage(after, field), changes);
+      continue;
+    }
+    const std::string was = ValueOf(before, field);
+    const std::string is = ValueOf(after, field);
+    if (was != is) changes->push_back({path, was, is});
+  }
+}
+
+// A counter of the checkpoint in `folder`; -1 if it has none.
+int64_t CounterOf(const std::map<std::string, std::string>& progress,
+                  const std::string& name) {
+  const auto found = progress.find(name);
+  int64_t value = -1;
+  if (found == progress.end() || !absl::SimpleAtoi(found->second, &value)) {
+    return -1;
+  }
+  return value;
+}
+
+}  // namespace
+
+absl::Status WriteRunTopology(const RunFolder& folder,
+                              const Topology& topology) {
+  v1::RunTopology note;
+  note.set_learners_per_node(topology.local_world_size);
+  note.set_min_learners(topology.min_world_size);
+  note.set_max_learners(topology.max_world_size);
+  std::string text;
+  TextFormat::PrintToString(note, &text);
+  return WriteFileAtomically(folder.topology(), text);
+}
+
+absl::StatusOr<std::optional<v1::RunTopology>> ReadRunTopology(
+    const RunFolder& folder) {
+  const std::optional<std::string> text = WholeFile(folder.topology());
+  if (!text) return std::nullopt;
+  Quiet quiet;
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&quiet);
+  v1::RunTopology note;
+  if (!parser.ParseFromString(*text, &note) || note.learners_per_node() < 1 ||
+      note.min_learners() < 1 || note.max_learners() < note.min_learners() ||
+      note.max_learners() < note.learners_per_node()) {
+    return absl::DataLossError(absl::StrCat(
+        folder.topology(),
+        " does not say how many learners the run had (learners_per_node, "
+        "min_learners, max_learners); delete it and give --nproc-per-node"));
+  }
+  return note;
+}
+
+absl::Status KeepTopology(const v1::RunTopology& before, const Topology& found,
+                          TopologyFlags* flags) {
+  if (found.one_rank || flags->nproc_per_node) return absl::OkStatus();
+  const auto nodes_of = [&](int learners) {
+    return (learners + before.learners_per_node() - 1) /
+           before.learners_per_node();
+  };
+  const int min_nodes = nodes_of(before.min_learners());
+  const int max_nodes = nodes_of(before.max_learners());
+  if (max_nodes > 1 && !flags->nnodes && !flags->standalone) {
+    const std::string nodes = min_nodes == max_nodes
+                                  ? absl::StrCat(max_nodes)
+                                  : absl::StrCat(min_nodes, ":", max_nodes);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--resume: the run had ",
+        Learners(before.min_learners(), before.max_learners()), " on ",
+        absl::StrReplaceAll(nodes, {{":", " to "}}), " nodes; give --nnodes ",
+        nodes,
+        " --node-rank R --coordinator HOST:PORT on each, or --nnodes 1 "
+        "to go on with this node alone"));
+  }
+  flags->resumed_learners = before.learners_per_node();
+  return absl::OkStatus();
+}
+
+std::string DescribeTopologyChange(const v1::RunTopology& before,
+                                   const Topology& after,
+                                   const v1::RunConfig& config) {
+  if (before.min_learners() == after.min_world_size &&
+      before.max_learners() == after.max_world_size) {
+    return "";
+  }
+  Topology was = after;
+  was.min_world_size = before.min_learners();
+  const TrainPlan old_plan = MakePlan(config, was);
+  const TrainPlan plan = MakePlan(config, after);
+  return absl::StrCat(
+      "the run had ", Learners(before.min_learners(), before.max_learners()),
+      " and goes on with ",
+      Learners(after.min_world_size, after.max_world_size),
+      ": an update is of ", WithCommas(plan.batch * plan.world_size),
+      " steps, not ", WithCommas(old_plan.batch * old_plan.world_size));
+}
+
+std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
+                                     const v1::RunConfig& after) {
+  std::vector<FieldChange> changes;
+  AddChanges("", Resolved(before), Resolved(after), &changes);
+  return changes;
+}
+
+absl::Status CheckResumable(const v1::RunConfig& before,
+                            const v1::RunConfig& after) {
+  std::vector<std::string> lines;
+  if (before.algorithm_case() != after.algorithm_case()) {
+    lines.push_back(absl::StrCat("the algorithm was ", AlgorithmName(before),
+                                 " and would be ", AlgorithmName(after)));
+  }
+  for (const FieldChange& change : FindChanges(before, after)) {
+    if (change.path != "env.id" && !absl::StartsWith(change.path, "model.")) {
+      continue;
+    }
+    lines.push_back(absl::StrCat(change.path, " was ", change.was,
+                                 " and would be ", change.is));
+  }
+  if (lines.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot resume: ", absl::StrJoin(lines, "; "),
+                   ". Leave it as it was, or start another run"));
+}
+
+std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,
+                        const v1::RunConfig& config) {
+  const auto summary = ReadRunSummary(folder.summary());
+  const auto text = WholeFile(CheckpointFolder(checkpoint).progress());
+  if (!summary.ok() || !text) return "";
+  const auto progress = ParseFlatJson(*text);
+  if (!progress.ok()) return "";
+  const int64_t update = CounterOf(*progress, "update");
+  const int64_t steps = CounterOf(*progress, "global_step");
+  // Of another checkpoint, or of before the run went on.
+  if (update < 0 || summary->updates() != update) return "";
+  const bool solved = summary->status() == v1::RunSummary::SOLVED;
+  if (!solved && summary->status() != v1::RunSummary::COMPLETED) return "";
+  if (ShareDone(config, update, steps) >= 1) {
+    const std::string length =
+        config.has_total_updates()
+            ? absl::StrCat("total_updates is ", config.total_updates())
+            : absl::StrCat("total_env_steps is ", config.total_env_steps());
+    return absl::StrCat("the run was ", solved ? "solved" : "completed",
+                        " at update ", WithCommas(update), ", after ",
+                        WithCommas(steps), " steps, and ", length,
+                        ": nothing is left to do. A larger one goes further");
+  }
+  const double stop_return = config.evaluation().stop_return();
+  const double reached = summary->eval_mean_return();
+  if (solved && config.evaluation().has_stop_return() &&
+      reached >= stop_return) {
+    return absl::StrFormat(
+        "the run was solved at update %s by an evaluation of %g, and "
+        "evaluation.stop_return is %g: nothing is left to do. A larger one "
+        "goes further",
+        WithCommas(update), reached, stop_return);
+  }
+  return "";
+}
+
+}  // namespace flotilla

@@ -1,0 +1,64 @@
+#ifndef FLOTILLA_LAUNCHER_RESUME_H_
+#define FLOTILLA_LAUNCHER_RESUME_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/run_topology.pb.h"
+#include "launcher/topology.h"
+#include "services/base/run_folder.h"
+
+namespace flotilla {
+
+// Going on with a run: what it was, what differs now, and whether anything is
+// left to do.
+
+// Notes how many learners the run in `folder` has. Errors: of the write.
+absl::Status WriteRunTopology(const RunFolder& folder,
+                              const Topology& topology);
+
+// What was noted; nullopt if nothing was.
+// Errors: kDataLoss, naming the file, if it is no such note.
+absl::StatusOr<std::optional<v1::RunTopology>> ReadRunTopology(
+    const RunFolder& folder);
+
+// Makes `flags` say of the learners what the command line leaves open and the
+// run, as it was, does not. `found` is the topology without that.
+// Errors: kInvalidArgument, with the flags to give, if the run had several
+// nodes and nothing says how many there are now.
+absl::Status KeepTopology(const v1::RunTopology& before, const Topology& found,
+                          TopologyFlags* flags);
+
+// "" if the run goes on with as many learners as it had, or a line that says
+// how many it had, how many it has, and what that makes of an update.
+std::string DescribeTopologyChange(const v1::RunTopology& before,
+                                   const Topology& after,
+                                   const v1::RunConfig& config);
+
+// Every field in which two configurations differ, defaults included, in the
+// order of config.proto.
+struct FieldChange {
+  std::string path;  // "ppo.epochs"
+  std::string was, is;
+};
+std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
+                                     const v1::RunConfig& after);
+
+// Whether a run of `before` can go on as `after`: the same environment,
+// algorithm and model. Errors: kInvalidArgument naming all that differs of
+// these.
+absl::Status CheckResumable(const v1::RunConfig& before,
+                            const v1::RunConfig& after);
+
+// Why the run in `folder`, resumed from `checkpoint` (a folder), has nothing
+// left to do as `config` has it, and what would go further; "" if it has.
+std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,
+                        const v1::RunConfig& config);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LAUNCHER_RESUME_H_
