@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "learner/checkpoint/save_schedule.h"
+#include "services/base/run_length.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -54,7 +56,7 @@ class DigestCheck {
 }  // namespace
 
 bool NothingIsLeft(const v1::RunConfig& config, const Progress& progress) {
-  return progress.global_step >= config.total_env_steps();
+  return ShareDone(config, progress.update, progress.global_step) >= 1;
 }
 
 Iteration::Iteration(const LoopParts& parts, RunClock* clock,
@@ -70,7 +72,7 @@ Iteration::Iteration(const LoopParts& parts, RunClock* clock,
       stragglers_(parts.config, parts.coordinator) {}
 
 absl::StatusOr<Iteration::Result> Iteration::Run(
-    const v1::Assignment& assignment, Collective* collective,
+    const v1::Assignment& assignment, Collective* collective, bool asks_to_save,
     Progress* progress) {
   phases_->Enter(v1::STEPPING, progress->update, "environments");
   parts_.algorithm->BeforeCollecting(progress->global_step);
@@ -98,6 +100,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
 
   Agreement agreement(assignment.rank(), assignment.world_size());
   const StopVotes votes(LookForSigns(assignment, number), &agreement);
+  const auto save = agreement.AddVote("save", asks_to_save);
   const EnvCounts counts = parts_.env_counts();
   const auto env_steps = agreement.AddSum("env_steps", experience.env_steps);
   const auto episodes =
@@ -122,6 +125,8 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   if (digests) RETURN_IF_ERROR(digests->Result(agreement, number));
 
   // From here on nothing fails.
+  const double done_before =
+      ShareDone(parts_.config, progress->update, progress->global_step);
   progress->update = number;
   progress->global_step += static_cast<int64_t>(agreement[env_steps]);
   progress->episodes += static_cast<int64_t>(agreement[episodes]);
@@ -136,6 +141,10 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   metrics_->Take(agreement);
 
   Result result;
+  result.save = IsSaveDue(
+      parts_.config.checkpoint(), progress->update, done_before,
+      ShareDone(parts_.config, progress->update, progress->global_step),
+      agreement[save]);
   result.outcome = votes.Result(agreement);
   if (!result.outcome && NothingIsLeft(parts_.config, *progress)) {
     result.outcome = RunOutcome::kCompleted;

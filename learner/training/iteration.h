@@ -35,6 +35,7 @@ class Iteration {
   struct Result {
     std::vector<Metric> line;           // its metrics, if they are due
     std::optional<RunOutcome> outcome;  // why all ranks stop, if they do
+    bool save = false;                  // a checkpoint is due
   };
 
   // All but `parts` is borrowed. `play`: what rank 0 does while verdicts are
@@ -45,11 +46,13 @@ class Iteration {
 
   // Makes one update in the generation of `assignment`. All of it commits, into
   // `progress`, or none; weights are then undefined, and to be restored.
+  // `asks_to_save`: this rank's clock wants a checkpoint.
   // Errors: those of the rollouts, the collective, the agreement and the
   // verdicts; kInternal, naming update and rank, if the loss is not finite, or
   // if ranks have different parameters (distributed.digest_every_updates).
   absl::StatusOr<Result> Run(const v1::Assignment& assignment,
-                             Collective* collective, Progress* progress);
+                             Collective* collective, bool asks_to_save,
+                             Progress* progress);
 
   // What this rank has seen that ends the run at update `update`.
   StopSigns LookForSigns(const v1::Assignment& assignment,

@@ -1,5 +1,6 @@
 #include "learner/training/leader.h"
 
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -7,6 +8,15 @@
 #include "services/base/status_macros.h"
 
 namespace flotilla {
+namespace {
+
+double Now() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Leader>> Leader::Open(
     const LeaderOptions& options, const LoopParts& parts,
@@ -25,7 +35,13 @@ Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
     : parts_(parts),
       recorder_(std::move(recorder)),
       evaluations_(parts, options.make_evaluator(), recorder_.get()),
-      usage_(parts.device) {}
+      usage_(parts.device),
+      save_clock_(parts.config.checkpoint(), Now()) {}
+
+bool Leader::AsksToSave() const {
+  // One that is still being written is not waited for.
+  return !recorder_->saving() && save_clock_.Asks(Now());
+}
 
 void Leader::Record(const std::vector<Metric>& line, const Progress& progress) {
   if (line.empty()) return;
@@ -47,10 +63,11 @@ absl::Status Leader::PlayDue(const Verdicts& verdicts, Progress* progress) {
   return evaluations_.Play(verdicts.due(), verdicts.decided(), progress);
 }
 
-void Leader::MaybeSave(const Progress& progress) {
-  const int64_t every = parts_.config.checkpoint().every_updates();
-  if (every == 0 || progress.update % every != 0) return;
+void Leader::Save(const Progress& progress) {
+  const double now = Now();
+  save_clock_.Began(now, copy_seconds_ + recorder_->save_seconds());
   recorder_->Save(SnapshotNow(progress), /*best=*/false);
+  copy_seconds_ = Now() - now;
 }
 
 Snapshot Leader::SnapshotNow(const Progress& progress) const {
@@ -81,6 +98,14 @@ absl::Status Leader::EvaluateTheRest(const Verdicts& verdicts,
   evaluations_.Begin(progress);
   evaluations_.Await(progress, parts_.stop);
   return absl::OkStatus();
+}
+
+void Leader::Fail(const absl::Status& error, const Progress& progress,
+                  v1::RunSummary summary) {
+  summary.set_status(v1::RunSummary::FAILED);
+  summary.set_error(std::string(error.message()));
+  // Its launcher writes one where there is none.
+  recorder_->WriteSummary(progress, std::move(summary)).IgnoreError();
 }
 
 absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "flotilla/v1/summary.pb.h"
+#include "learner/checkpoint/save_schedule.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/evaluation_rounds.h"
 #include "learner/training/loop_parts.h"
@@ -47,13 +48,15 @@ class Leader {
   absl::Status Evaluate(bool is_due, const Verdicts& verdicts,
                         Progress* progress);
 
+  // Whether the clock wants a checkpoint after the update that comes.
+  bool AsksToSave() const;
+
   // Evaluates on, where ranks wait for verdicts. Never blocks.
   // Errors: those of EvaluationRounds::Play.
   absl::Status PlayDue(const Verdicts& verdicts, Progress* progress);
 
-  // Saves if that is due. Blocks only for a checkpoint that is still being
-  // written.
-  void MaybeSave(const Progress& progress);
+  // Begins a checkpoint. Blocks only for one that is still being written.
+  void Save(const Progress& progress);
 
   // Saves, evaluates what is left and what was learnt last, and writes the
   // summary: `summary` with what rank 0 alone knows. Blocks for all of it, but
@@ -64,6 +67,13 @@ class Leader {
                         const Verdicts& verdicts,
                         const std::function<void(v1::Phase)>& enter,
                         Progress* progress);
+
+  // Writes a summary that says so, of a run that cannot go on for `error`.
+  void Fail(const absl::Status& error, const Progress& progress,
+            v1::RunSummary summary);
+
+  // That the run began anew; see Recorder.
+  const std::string& started_over() const { return recorder_->started_over(); }
 
   // What goes wrong while training goes on, in words; "" if nothing.
   std::string trouble() const { return recorder_->trouble(); }
@@ -79,6 +89,8 @@ class Leader {
   const std::unique_ptr<Recorder> recorder_;
   EvaluationRounds evaluations_;
   SystemUsage usage_;
+  SaveClock save_clock_;
+  double copy_seconds_ = 0;  // of the last checkpoint, while training waited
 };
 
 }  // namespace flotilla

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "glog/logging.h"
+#include "learner/checkpoint/save_schedule.h"
 #include "services/base/config.h"
 #include "services/base/jsonl_sink.h"
 #include "services/base/run_summary.h"
@@ -45,17 +47,31 @@ int64_t NewestUpdate(const std::string& path) {
 Recorder::Recorder(const v1::RunConfig& config, const std::string& run_folder)
     : config_(config),
       folder_(run_folder),
-      checkpoints_(folder_.checkpoints(), config.checkpoint().keep()) {}
+      checkpoints_(folder_.checkpoints(), NumKept(config.checkpoint())) {}
 
 absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     const v1::RunConfig& config, const std::string& run_folder,
     const std::optional<Progress>& resumed_at) {
   std::unique_ptr<Recorder> recorder(new Recorder(config, run_folder));
   const std::string metrics = recorder->folder_.metrics();
+  ASSIGN_OR_RETURN(
+      const LinesSetAside aside,
+      SetAsideLinesAfter(metrics, resumed_at ? resumed_at->update : -1));
   std::optional<int64_t> resume_step;
-  if (resumed_at.has_value()) {
-    resume_step = resumed_at->global_step;
-    RETURN_IF_ERROR(SetAsideLinesAfter(metrics, resumed_at->update).status());
+  if (resumed_at.has_value()) resume_step = resumed_at->global_step;
+  std::error_code absent;
+  if (!resumed_at.has_value() && aside.lines > 0) {
+    resume_step = -1;
+    recorder->started_over_ = absl::StrCat(
+        "the run started over at step 0: it was lost at update ",
+        aside.last_update,
+        " or later, with no checkpoint to go back to; what it had recorded is "
+        "in ",
+        std::filesystem::path(aside.path).filename().string());
+    LOG(WARNING) << recorder->started_over_;
+  } else if (std::filesystem::exists(BeforeStartingOver(metrics), absent)) {
+    recorder->started_over_ =
+        "the run started over at step 0 before it went on from a checkpoint";
   }
   if (resumed_at.has_value()) recorder->written_ = NewestUpdate(metrics);
   ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(metrics));
@@ -95,9 +111,10 @@ bool Recorder::saving() {
 
 void Recorder::Save(Snapshot snapshot, bool best) {
   FinishSaving().IgnoreError();  // logged when it failed
+  const auto began = std::chrono::steady_clock::now();
   saving_ = std::async(
       std::launch::async,
-      [this, best, snapshot = std::move(snapshot)]() -> absl::Status {
+      [this, best, began, snapshot = std::move(snapshot)]() -> absl::Status {
         absl::Status saved = checkpoints_.Save(ToCheckpoint(snapshot, config_));
         if (saved.ok() && best) {
           saved = checkpoints_.MarkBest(snapshot.progress.global_step);
@@ -111,8 +128,16 @@ void Recorder::Save(Snapshot snapshot, bool best) {
         LOG_IF(ERROR, !saved.ok()) << trouble;
         MutexLock lock(&mu_);
         trouble_ = trouble;
+        save_seconds_ = std::chrono::duration<double>(
+                            std::chrono::steady_clock::now() - began)
+                            .count();
         return saved;
       });
+}
+
+double Recorder::save_seconds() const {
+  MutexLock lock(&mu_);
+  return save_seconds_;
 }
 
 std::string Recorder::trouble() const {
@@ -136,6 +161,7 @@ absl::Status Recorder::WriteSummary(const Progress& progress,
   summary.set_episodes(progress.episodes);
   summary.set_wall_seconds(progress.wall_seconds);
   summary.mutable_restarts()->set_env_worker(progress.env_restarts);
+  if (!started_over_.empty()) summary.set_started_over(started_over_);
   return WriteRunSummary(folder_.summary(), summary);
 }
 

@@ -27,7 +27,8 @@ namespace flotilla {
 // Not thread-safe: the trainer of rank 0 owns it.
 class Recorder {
  public:
-  // Errors: those of the files it opens.
+  // What the folder holds of after `resumed_at` is set aside; of a run that
+  // begins (nullopt) that is all. Errors: those of the files it opens.
   static absl::StatusOr<std::unique_ptr<Recorder>> Open(
       const v1::RunConfig& config, const std::string& run_folder,
       const std::optional<Progress>& resumed_at);
@@ -50,6 +51,13 @@ class Recorder {
   // failure is logged, with its path and cause, and the run goes on.
   void Save(Snapshot snapshot, bool best);
 
+  // How long the last one took to write; 0: there was none yet.
+  double save_seconds() const;
+
+  // That the run began anew at step 0 though it had got further, in words; ""
+  // if it did not. Constant.
+  const std::string& started_over() const { return started_over_; }
+
   // Why the newest checkpoint was not written; "" if it was.
   std::string trouble() const;
 
@@ -66,10 +74,12 @@ class Recorder {
   const v1::RunConfig config_;
   const RunFolder folder_;
   CheckpointStore checkpoints_;
+  std::string started_over_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   int64_t written_ = 0;  // the newest update that has its line
   mutable Mutex mu_;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
+  double save_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::future<absl::Status> saving_;  // last: it uses the others
 };
 

@@ -67,7 +67,12 @@ absl::StatusOr<RunOutcome> TrainingLoop::Run() {
       return outcome;
     }
     LeaveGeneration(ended);
-    if (!EndsGeneration(ended)) return ended;
+    if (!EndsGeneration(ended)) {
+      if (leads() && leader_ != nullptr) {
+        leader_->Fail(ended, progress_, Summarize());
+      }
+      return ended;
+    }
   }
 }
 
@@ -136,12 +141,13 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
     if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
     ASSIGN_OR_RETURN(
         Iteration::Result result,
-        iteration_.Run(assignment_, collective_.get(), &progress_));
+        iteration_.Run(assignment_, collective_.get(),
+                       leads() && leader_->AsksToSave(), &progress_));
     newest_line_ = std::move(result.line);
     if (leads()) leader_->Record(newest_line_, progress_);
     RETURN_IF_ERROR(Evaluate(EvaluationIsDue(parts_.config.evaluation(),
                                              progress_, metrics_.window())));
-    if (leads()) leader_->MaybeSave(progress_);
+    if (leads() && result.save) leader_->Save(progress_);
     if (result.outcome.has_value()) return *result.outcome;
   }
 }
@@ -223,13 +229,11 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
   return absl::OkStatus();
 }
 
-// Rank 0's.
-absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
+// What a result has in common, however the run ended.
+v1::RunSummary TrainingLoop::Summarize() const {
   v1::RunSummary summary;
-  summary.mutable_parameters_sha256()->Assign(parameters_sha256_.begin(),
-                                              parameters_sha256_.end());
   summary.set_world_size(assignment_.world_size());
-  const RunMetrics::Window& window = metrics_.window();
+  const RunMetrics::Window window = metrics_.window();
   if (window.episodes > 0) {
     summary.set_mean_return(window.mean_return);
     summary.set_mean_return_episodes(window.episodes);
@@ -242,6 +246,14 @@ absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
     restarts += member.restarts();
   }
   summary.mutable_restarts()->set_learner(restarts);
+  return summary;
+}
+
+// Rank 0's.
+absl::Status TrainingLoop::Conclude(RunOutcome outcome) {
+  v1::RunSummary summary = Summarize();
+  summary.mutable_parameters_sha256()->Assign(parameters_sha256_.begin(),
+                                              parameters_sha256_.end());
   return leader_->Conclude(
       outcome, std::move(summary), verdicts_,
       [this](v1::Phase phase) { Enter(phase, ""); }, &progress_);
@@ -252,7 +264,10 @@ void TrainingLoop::Enter(v1::Phase phase, const std::string& waits_for) {
 }
 
 void TrainingLoop::Describe(v1::Heartbeat* beat) const {
-  if (leader_ != nullptr) beat->set_trouble(leader_->trouble());
+  if (leader_ != nullptr) {
+    beat->set_trouble(leader_->trouble());
+    beat->set_started_over(leader_->started_over());
+  }
   beat->set_env_steps(progress_.global_step);
   beat->set_episodes(progress_.episodes);
   beat->set_mean_return(metrics_.window().mean_return);

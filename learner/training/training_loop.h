@@ -55,6 +55,7 @@ class TrainingLoop {
   void LeaveGeneration(const absl::Status& why);
   absl::Status AwaitAllRanks(RunOutcome outcome);
   absl::Status ExchangeDigests();
+  v1::RunSummary Summarize() const;
   absl::Status Conclude(RunOutcome outcome);
   void Enter(v1::Phase phase, const std::string& waits_for);
   void Describe(v1::Heartbeat* beat) const;

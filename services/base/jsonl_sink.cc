@@ -1,5 +1,6 @@
 #include "services/base/jsonl_sink.h"
 
+#include <algorithm>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -58,12 +59,16 @@ void JsonlSink::Write(int64_t global_step, int64_t update, double wall_seconds,
   file_->Append(line);
 }
 
-absl::StatusOr<int64_t> SetAsideLinesAfter(const std::string& path,
-                                           int64_t update) {
+std::string BeforeStartingOver(const std::string& path) {
+  return path + ".before_starting_over";
+}
+
+absl::StatusOr<LinesSetAside> SetAsideLinesAfter(const std::string& path,
+                                                 int64_t update) {
+  LinesSetAside aside;
   std::ifstream in(path, std::ios::binary);
-  if (!in) return 0;
+  if (!in) return aside;
   std::string kept, moved;
-  int64_t lines_moved = 0;
   for (std::string line; std::getline(in, line);) {
     const bool has_end = !in.eof();
     int64_t line_update = 0;
@@ -71,16 +76,19 @@ absl::StatusOr<int64_t> SetAsideLinesAfter(const std::string& path,
       absl::StrAppend(&kept, line, "\n");
     } else {
       absl::StrAppend(&moved, line, "\n");
-      ++lines_moved;
+      ++aside.lines;
+      aside.last_update = std::max(aside.last_update, line_update);
     }
   }
   in.close();
-  if (lines_moved == 0) return 0;
+  if (aside.lines == 0) return aside;
+  aside.path =
+      UnusedName(update < 0 ? BeforeStartingOver(path)
+                            : absl::StrCat(path, ".after_update_", update));
   // The copy comes first: a crash between the two loses nothing.
-  RETURN_IF_ERROR(WriteFileAtomically(
-      UnusedName(absl::StrCat(path, ".after_update_", update)), moved));
+  RETURN_IF_ERROR(WriteFileAtomically(aside.path, moved));
   RETURN_IF_ERROR(WriteFileAtomically(path, kept));
-  return lines_moved;
+  return aside;
 }
 
 }  // namespace flotilla

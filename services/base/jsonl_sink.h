@@ -41,12 +41,22 @@ class JsonlSink : public MetricsSink {
   const std::unique_ptr<AppendFile> file_ ABSL_PT_GUARDED_BY(mu_);
 };
 
+struct LinesSetAside {
+  int64_t lines = 0;        // that moved
+  int64_t last_update = 0;  // of these
+  std::string path;         // where they are now; "" if none moved
+};
+
 // For a run that goes on from a checkpoint of `update`: moves the lines of
 // `path` that came after it, and a last line that a crash cut off, to a new
-// file beside it, PATH.after_update_N. Returns how many lines moved; 0 if there
-// is no such file. Call it while no sink has `path` open.
-absl::StatusOr<int64_t> SetAsideLinesAfter(const std::string& path,
-                                           int64_t update);
+// file beside it: PATH.after_update_N, or, where `update` is -1 and the run
+// starts over, PATH.before_starting_over. Nothing moves if there is no such
+// file. Call it while no sink has `path` open.
+absl::StatusOr<LinesSetAside> SetAsideLinesAfter(const std::string& path,
+                                                 int64_t update);
+
+// What the first of the latter is called.
+std::string BeforeStartingOver(const std::string& path);
 
 }  // namespace flotilla
 

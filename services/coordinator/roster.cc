@@ -236,6 +236,7 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   seat->last.DiscardUnknownFields();
   seat->last.set_waits_for(Shortened(heartbeat.waits_for()));
   seat->last.set_trouble(Shortened(heartbeat.trouble()));
+  seat->last.set_started_over(Shortened(heartbeat.started_over()));
   Weigh(seat);
   if (said_ > kMaxReportedBytes) {  // numbers only
     seat->env_workers.clear();

@@ -58,6 +58,9 @@ void Roster::AddLearners(absl::Time now, v1::Status* status) const {
                                    last.steps_per_second());
     }
     if (seat.rank == 0) status->set_mean_return(last.mean_return());
+    if (!last.started_over().empty()) {
+      status->set_started_over(last.started_over());
+    }
     status->set_config_digest(seat.member.config_digest());
   }
   status->set_env_worker_restarts(env_restarts);

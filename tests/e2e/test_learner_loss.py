@@ -1,11 +1,13 @@
 """kill -9 of learners and of the launcher."""
 
 import os
+import shutil
 import signal
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harness import summary, training_lines
+from harness import read_jsonl, summary, training_lines
 
 UPDATE = 2 * 64 * 32
 
@@ -58,6 +60,10 @@ def test_a_learner_that_keeps_dying_fails_the_run_by_name(sandbox):
     os.kill(status.learner[0].pid, signal.SIGKILL)
     assert job.wait() == 1
     assert "learner 0 died" in job.output() and "--max-restarts is 0" in job.output()
+    result = summary(job.run_dir)
+    assert result["status"] == "failed" and "learner 0 died" in result["error"]
+    assert result["updates"] >= 3 and result["global_steps"] == result["updates"] * 64 * 32
+    assert result["env_id"] == "CartPole-v1" and result["world_size"] == 1
 
 
 def test_a_learner_that_hangs_ends_itself_and_says_where(sandbox):
@@ -71,16 +77,56 @@ def test_a_learner_that_hangs_ends_itself_and_says_where(sandbox):
     assert "runtime.progress_timeout_seconds" in job.output()
 
 
-def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox):
+@pytest.mark.parametrize("cadence", ["every_updates=10", "every_seconds=0.1"])
+def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox, cadence):
+    updates = 1000 if "updates" in cadence else 3000
     job = sandbox.train(
-        sandbox.config("cartpole_fast"), "--set", "total_env_steps=2048000", "--set", "checkpoint.every_updates=10",
+        sandbox.config("cartpole_fast"), "--set", f"total_env_steps={updates * 2048}", "--set", f"checkpoint.{cadence}",
     )  # fmt: skip
-    status = job.await_update(25)
+    latest = job.run_dir / "checkpoints" / "latest"
+    job.poll(latest.exists, "a checkpoint")
+    status = job.await_more_updates()
     os.kill(status.learner[0].pid, signal.SIGKILL)
     result = job.succeeds()
-    assert result["status"] == "completed" and result["updates"] == 1000
+    assert result["status"] == "completed" and result["updates"] == updates
     assert result["restarts"]["learner"] == 1
-    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, 1001))
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, updates + 1))
+    assert "started_over" not in result and "started over" not in job.output()
+
+
+def test_with_nothing_to_go_back_to_the_run_starts_over_visibly(sandbox):
+    updates = 1500
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--set", f"total_env_steps={updates * 2048}", "--set", "checkpoint.every_seconds=0",
+    )  # fmt: skip
+    status = job.await_update(100)
+    assert status.started_over == "" and not (job.run_dir / "checkpoints").exists()
+    os.kill(status.learner[0].pid, signal.SIGKILL)
+    again = job.await_status(lambda s: s.started_over, "that it started over")
+    aside = job.run_dir / "metrics.jsonl.before_starting_over"
+    lost = read_jsonl(aside)[-1]["update"]
+    assert lost >= 100 and again.update < updates
+    for told in (again.started_over, job.output(), job.succeeds()["started_over"], job.output()):
+        assert "started over at step 0" in told and "update" in told and aside.name in told
+    # Each curve is one curve.
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, updates + 1))
+    assert [line["update"] for line in read_jsonl(aside)] == list(range(1, lost + 1))
+    events = EventAccumulator(str(job.run_dir / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    assert [s.step for s in events.Scalars("charts/SPS")] == [2048 * u for u in range(1, updates + 1)]
+
+
+def test_a_folder_that_is_removed_ends_the_run_and_offers_no_way_back(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--set", "total_env_steps=1000000000", "--set", "checkpoint.every_updates=20",
+    )  # fmt: skip
+    job.await_update(30)
+    gone = sandbox.folder / "gone"
+    job.run_dir.rename(gone)  # at once, so that nothing is made in it meanwhile
+    shutil.rmtree(gone)
+    assert job.wait() == 1
+    assert f"the run's folder {job.run_dir} was removed or renamed" in job.output()
+    assert "go on with:" not in job.output()
+    assert not job.run_dir.exists()
 
 
 def test_nothing_outlives_a_killed_launcher(sandbox):

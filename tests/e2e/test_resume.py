@@ -63,11 +63,13 @@ def test_other_state_is_noticed(preempted):
 
 
 def test_counters_go_on_where_they_were(preempted):
+    """With as many learners as the run had, though nobody names them again."""
     job, before = preempted
     updates = before["updates"] + 30
-    result = job.sandbox.train(
-        "--resume", "--nproc-per-node", 2, "--set", f"total_env_steps={updates * UPDATE}", run_dir="preempted",
-    ).succeeds()  # fmt: skip
+    again = job.sandbox.train("--resume", "--set", f"total_env_steps={updates * UPDATE}", run_dir="preempted")
+    result = again.succeeds()
+    assert f"total_env_steps was 1000000000 and is {updates * UPDATE} (the flag wins)" in again.output()
+    assert result["world_size"] == 2 and "the run had" not in again.output()
     assert result["status"] in ("completed", "solved") and result["updates"] == updates
     assert result["episodes"] > before["episodes"] and result["wall_seconds"] > before["wall_seconds"]
     lines = training_lines(job.run_dir)
@@ -90,7 +92,7 @@ def test_lines_after_the_checkpoint_are_not_written_twice(sandbox):
     latest = progress(job.run_dir / "checkpoints" / "latest")["update"]
     assert latest >= 20 and latest % 10 == 0
     total = int(latest) + 40
-    result = sandbox.train("--resume", "--nproc-per-node", 2, "--set", f"total_env_steps={total * UPDATE}").succeeds()
+    result = sandbox.train("--resume", "--set", f"total_env_steps={total * UPDATE}").succeeds()
     assert result["updates"] == total
     assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, total + 1))
     lines = read_jsonl(job.run_dir / "metrics.jsonl")
@@ -101,21 +103,79 @@ def test_another_number_of_learners_goes_on_with_the_same_state(preempted):
     job, _ = preempted
     before = summary(job.run_dir)
     alone = job.sandbox.train(
-        "cartpole_ppo", "--resume", job.run_dir / "checkpoints" / "latest",
+        "cartpole_ppo", "--resume", job.run_dir / "checkpoints" / "latest", "--nproc-per-node", 1,
         "--set", f"total_env_steps={before['global_steps'] + 1}", run_dir="alone",
     )  # fmt: skip
     result = alone.succeeds()
+    assert "the run had 2 learners and goes on with 1 learner: an update is of 512 steps, not 1,024" in alone.output()
     assert result["world_size"] == 1 and result["global_steps"] == before["global_steps"] + UPDATE // 2
     assert result["updates"] == before["updates"] + 1
 
 
-def test_a_finished_run_has_nothing_to_go_on_with(sandbox):
-    words = (sandbox.config("cartpole_fast"), "--set", "total_env_steps=8192")
-    first = sandbox.train(*words).succeeds()
-    second = sandbox.train("--resume").succeeds()
-    assert second["status"] == "completed"
-    assert second["updates"] == first["updates"] == 4
-    assert second["parameters_sha256"] == first["parameters_sha256"]
+def everything(folder):
+    """Each file's time and content."""
+    return {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.mark.parametrize("solved", [False, True])
+def test_a_finished_run_has_nothing_left_to_do_and_is_left_alone(sandbox, solved):
+    if solved:
+        job = sandbox.train("cartpole_fast", "--set", "evaluation.stop_return=9", "--set", "total_env_steps=4096000",
+                            "--set", "evaluation.min_training_return=0")  # fmt: skip
+    else:
+        job = sandbox.train(sandbox.config("cartpole_fast"), "--set", "total_env_steps=8192")
+    assert job.succeeds()["status"] == ("solved" if solved else "completed")
+    before = everything(job.run_dir)
+    again = sandbox.run("train", "--resume", "--run-dir", job.run_dir)
+    assert again.returncode == 0, again.stderr
+    assert "nothing is left to do" in again.stdout
+    assert everything(job.run_dir) == before
+    # Asked for more, it goes on.
+    more = ("evaluation.stop_return=20",) if solved else ("total_env_steps=12288",)
+    result = sandbox.train("--resume", "--set", *more).succeeds()
+    assert result["updates"] > json.loads(before[job.run_dir / "summary.json"][1])["updates"]
+
+
+def test_a_configuration_given_on_resume_names_what_differs_and_wins(sandbox):
+    job = sandbox.train(sandbox.config("cartpole_fast"), "--set", "total_env_steps=8192")
+    job.succeeds()
+    other = sandbox.folder / "other.textproto"
+    text = (job.run_dir / "config.textproto").read_text()
+    assert "max_grad_norm: 0.5" in text and "total_env_steps: 8192" in text
+    other.write_text(text.replace("max_grad_norm: 0.5", "max_grad_norm: 0.25").replace("steps: 8192", "steps: 12288"))
+    words = ("train", other, "--resume", "--run-dir", job.run_dir, "--set", "checkpoint.keep=7")
+    plan = sandbox.run(*words, "--dry-run").stdout
+    told = [line for line in plan.splitlines() if line.startswith("resume: ")]
+    assert told == [
+        f"resume: total_env_steps was 8192 and is 12288 ({other} wins)",
+        f"resume: optimizer.max_grad_norm was 0.5 and is 0.25 ({other} wins)",
+        "resume: checkpoint.keep was 3 and is 7 (the flag wins)",
+    ]
+    resumed = sandbox.run(*words)
+    assert resumed.returncode == 0 and all(line in resumed.stdout for line in told), resumed.stderr
+    assert "max_grad_norm: 0.25" in (job.run_dir / "config.textproto").read_text()
+    assert summary(job.run_dir)["updates"] == 6
+    # The model cannot change; each of its fields that would is named.
+    refused = sandbox.run("train", "--resume", "--run-dir", job.run_dir, "--set", "model.hidden=[8]", "--set", "model.activation=relu")
+    assert refused.returncode == 2
+    assert "model.hidden was [" in refused.stderr and "model.activation was TANH and would be RELU" in refused.stderr
+
+
+def test_updates_end_a_run_and_drive_its_schedule_and_its_checkpoints(sandbox):
+    words = ("--set", "total_updates=8", "--set", "checkpoint.count=4", "--nproc-per-node", 2)
+    job = sandbox.train(sandbox.config("cartpole_ppo"), *words)
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["updates"] == 8
+    rates = [line["charts/learning_rate"] for line in training_lines(job.run_dir)]
+    assert rates == pytest.approx([2.5e-4 * (1 - u / 8) for u in range(8)])
+    folders = sorted(p for p in (job.run_dir / "checkpoints").iterdir() if p.name.startswith("step_"))
+    assert [progress(p)["update"] for p in folders] == [2, 4, 6, 8]
+    # As many updates again.
+    more = sandbox.train("--resume", "--set", "total_updates=12").succeeds()
+    assert more["updates"] == 12 and more["world_size"] == 2
+    # Either, not both.
+    both = sandbox.run("train", "cartpole_ppo", "--set", "total_updates=8", "--set", "total_env_steps=9", "--dry-run")
+    assert both.returncode == 2 and "total_updates is set, and so is total_env_steps" in both.stderr
 
 
 def test_a_damaged_checkpoint_is_refused_by_name(sandbox):

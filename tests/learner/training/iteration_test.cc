@@ -1,5 +1,7 @@
 #include "learner/training/iteration.h"
 
+#include <google/protobuf/text_format.h>
+
 #include <csignal>
 
 #include "gmock/gmock.h"
@@ -39,8 +41,9 @@ struct Rank {
                       [] { return absl::OkStatus(); });
     clock.Set(0);
   }
-  absl::StatusOr<Iteration::Result> Run() {
-    return iteration->Run(assignment, collective.get(), &progress);
+  absl::StatusOr<Iteration::Result> Run(bool asks_to_save = false) {
+    return iteration->Run(assignment, collective.get(), asks_to_save,
+                          &progress);
   }
 
   FakeLearner learner;
@@ -198,6 +201,50 @@ TEST(IterationTest, TheRunIsCompleteWhenItsStepsAreTaken) {
     EXPECT_EQ(rank.Run()->outcome, std::nullopt);
     EXPECT_EQ(rank.Run()->outcome, RunOutcome::kCompleted);
   });
+}
+
+TEST(IterationTest, UpdatesEndTheRunWhereTheyAreCounted) {
+  RunRanks(1, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    v1::RunConfig config = FakeConfig();
+    config.set_total_env_steps(1);  // has no say
+    config.set_total_updates(2);
+    Rank rank(assignment, coordinator, config);
+    EXPECT_EQ(rank.Run()->outcome, std::nullopt);
+    EXPECT_EQ(rank.Run()->outcome, RunOutcome::kCompleted);
+  });
+}
+
+TEST(IterationTest, AllRanksKnowOfASaveThatOneClockAskedFor) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    EXPECT_FALSE(rank.Run()->save);
+    EXPECT_TRUE(rank.Run(/*asks_to_save=*/assignment.rank() == 0)->save);
+    EXPECT_FALSE(rank.Run()->save);
+  });
+}
+
+TEST(IterationTest, SavesAreDueByUpdatesOrSpreadOverTheRun) {
+  const auto due = [](const std::string& checkpoint) {
+    std::vector<int64_t> updates;
+    RunRanks(1, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      v1::RunConfig config = FakeConfig();
+      config.set_total_env_steps(9 * kFakeSteps);
+      config.clear_checkpoint();
+      EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+          checkpoint, config.mutable_checkpoint()));
+      Rank rank(assignment, coordinator, config);
+      for (int update = 1; update <= 9; ++update) {
+        if (rank.Run()->save) updates.push_back(update);
+      }
+    });
+    return updates;
+  };
+  EXPECT_THAT(due("every_updates: 4"), ElementsAre(4, 8));
+  EXPECT_THAT(due("count: 3"), ElementsAre(3, 6));
+  EXPECT_THAT(due(""), ElementsAre());
 }
 
 TEST(IterationTest, MetricsAreDueEverySoManyUpdates) {

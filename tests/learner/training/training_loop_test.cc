@@ -18,6 +18,7 @@
 namespace flotilla {
 namespace {
 
+using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -224,6 +225,53 @@ TEST_F(TrainingLoopTest, AFailureThatIsNoLossEndsTheRank) {
     EXPECT_THAT(std::string(end.outcome.status().message()),
                 HasSubstr("update 1, rank"));
   }
+}
+
+TEST_F(TrainingLoopTest, AFailedRunSaysSoInItsSummary) {
+  Train(Config(),
+        [&](int, FakeLearner* learner, FakeCoordinatorClient*, TrainingLoop*) {
+          learner->algorithm.fails_at = 2;
+          learner->algorithm.failure = absl::InternalError("the loss is nan");
+        });
+  EXPECT_THAT(Summary(), AllOf(HasSubstr("\"status\": \"failed\""),
+                               HasSubstr("update 2, rank 0: the loss is nan"),
+                               HasSubstr("\"updates\": 2")));
+}
+
+TEST_F(TrainingLoopTest, ACheckpointIsSavedWhenTheClockSaysSo) {
+  v1::RunConfig config = Config(1000000);
+  config.mutable_checkpoint()->set_every_seconds(0.01);
+  const std::string latest = folder_->path() + "/checkpoints/latest";
+  std::atomic<bool> seen = false;
+  Train(config, [&](int rank, FakeLearner* learner,
+                    FakeCoordinatorClient* coordinator, TrainingLoop*) {
+    if (rank != 0) return;
+    learner->rollouts.on_next = [&, coordinator](int64_t update) {
+      std::error_code absent;
+      seen = seen || std::filesystem::exists(latest, absent);
+      if (seen || update > 200000) coordinator->StopRun("seen").IgnoreError();
+    };
+  });
+  EXPECT_TRUE(seen);
+}
+
+TEST_F(TrainingLoopTest, ARunThatBeginsAnewSetsAsideWhatItHadRecorded) {
+  std::ofstream(folder_->path() + "/metrics.jsonl")
+      << "{\"global_step\":1,\"update\":428,\"wall_seconds\":0}\n";
+  std::string told;
+  Train(Config(), [&](int rank, FakeLearner* learner,
+                      FakeCoordinatorClient* coordinator, TrainingLoop*) {
+    if (rank != 0) return;
+    learner->rollouts.on_next = [&, coordinator](int64_t) {
+      told = coordinator->last_report().started_over();
+    };
+  });
+  EXPECT_THAT(told, HasSubstr("started over at step 0: it was lost at update "
+                              "428"));
+  EXPECT_THAT(Summary(), HasSubstr(told));
+  EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(ReadAll(folder_->path() + "/metrics.jsonl.before_starting_over"),
+              HasSubstr("\"update\":428"));
 }
 
 // A generation of one keeps no snapshot: what it learns must not be undone by

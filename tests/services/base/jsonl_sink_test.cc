@@ -126,7 +126,9 @@ TEST(SetAsideLinesAfterTest, MovesLaterLinesToAFileBesideIt) {
   }
   const auto moved = SetAsideLinesAfter(path, 2);
   ASSERT_TRUE(moved.ok()) << moved.status();
-  EXPECT_EQ(*moved, 2);
+  EXPECT_EQ(moved->lines, 2);
+  EXPECT_EQ(moved->last_update, 4);
+  EXPECT_EQ(moved->path, path + ".after_update_2");
   EXPECT_EQ(ReadFile(path),
             "{\"global_step\":10,\"update\":1,\"wall_seconds\":0.0}\n"
             "{\"global_step\":20,\"update\":2,\"wall_seconds\":0.0}\n");
@@ -152,17 +154,31 @@ TEST(SetAsideLinesAfterTest, MovesALineThatACrashCutOff) {
   WriteFile(path, "{\"update\":1}\n{\"update\":1,\"charts/SP");
   const auto moved = SetAsideLinesAfter(path, 5);
   ASSERT_TRUE(moved.ok()) << moved.status();
-  EXPECT_EQ(*moved, 1);
+  EXPECT_EQ(moved->lines, 1);
   EXPECT_EQ(ReadFile(path), "{\"update\":1}\n");
 }
 
 TEST(SetAsideLinesAfterTest, LeavesAFileWithNothingToMoveAlone) {
   TempDir dir;
   const std::string path = dir / "metrics.jsonl";
-  EXPECT_EQ(*SetAsideLinesAfter(path, 5), 0);
+  EXPECT_EQ(SetAsideLinesAfter(path, 5)->lines, 0);
   WriteFile(path, "{\"update\":5}\n");
-  EXPECT_EQ(*SetAsideLinesAfter(path, 5), 0);
+  EXPECT_EQ(SetAsideLinesAfter(path, 5)->lines, 0);
   EXPECT_EQ(ReadFile(path), "{\"update\":5}\n");
+}
+
+TEST(SetAsideLinesAfterTest, ARunThatStartsOverKeepsNone) {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  const std::string lines = "{\"update\":0}\n{\"update\":428}\n";
+  WriteFile(path, lines);
+  const auto moved = SetAsideLinesAfter(path, -1);
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(moved->lines, 2);
+  EXPECT_EQ(moved->last_update, 428);
+  EXPECT_EQ(moved->path, BeforeStartingOver(path));
+  EXPECT_EQ(ReadFile(path), "");
+  EXPECT_EQ(ReadFile(BeforeStartingOver(path)), lines);
 }
 
 }  // namespace

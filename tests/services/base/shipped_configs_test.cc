@@ -25,6 +25,8 @@ TEST(ShippedConfigsTest, EveryOneIsValid) {
        std::filesystem::directory_iterator(ConfigFolder())) {
     const auto config = LoadValidRunConfig(entry.path(), {});
     EXPECT_TRUE(config.ok()) << config.status();
+    // Nobody has to ask for checkpoints.
+    EXPECT_EQ(Resolved(*config).checkpoint().every_seconds(), 60);
     ++count;
   }
   EXPECT_GE(count, 6);

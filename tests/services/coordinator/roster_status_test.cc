@@ -47,7 +47,9 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   beat.set_steps_per_second(100);
   beat.set_mean_return(17.5);
   beat.set_env_worker_restarts(1);
+  beat.set_started_over("no checkpoint");
   ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  beat.clear_started_over();  // rank 0 knows
   beat.set_member_id("learner/0/1");
   beat.set_phase(v1::STEPPING);
   beat.set_phase_seconds(11.3);
@@ -81,6 +83,7 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   EXPECT_EQ(status.min_learners(), 2);
   EXPECT_EQ(status.max_learners(), 2);
   EXPECT_EQ(status.mean_return(), 17.5);
+  EXPECT_EQ(status.started_over(), "no checkpoint");
   EXPECT_EQ(status.config_digest(), "abc");
   EXPECT_EQ(status.waiting_for(),
             "rank 1 (learner/0/1) in STEPPING for 12.3 s, waiting for env "

@@ -162,7 +162,9 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
   }
   beat.set_waits_for(std::string(1 << 20, 'x'));
   beat.set_trouble(std::string(1 << 20, 'x'));
+  beat.set_started_over(std::string(1 << 20, 'x'));
   ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).started_over().size(), 1024);
   const v1::LearnerStatus learner = roster_->GetStatus(clock_.Now()).learner(0);
   EXPECT_LE(learner.env_worker_size(), 10'000);
   EXPECT_EQ(learner.waits_for().size(), 1024);
