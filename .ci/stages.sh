@@ -4,9 +4,11 @@
 #
 #   plan NAME...                   the stages, in their order, all of them required
 #   stage NAME SECONDS COMMAND...  runs one
+#   try NAME SECONDS COMMAND...    runs what is not required: the last line says how
+#                                  it ended, and that it was not
 #   finish                         after the last one
 
-planned=() passed=() finished='' current='' child=''
+planned=() passed=() tried=() finished='' current='' child=''
 
 plan() { planned=("$@"); }
 
@@ -38,6 +40,23 @@ stage() {
   current=
 }
 
+try() {
+  local name=$1 limit=$2 start=$SECONDS code=0 how
+  shift 2
+  echo "=== $name (not required)"
+  timeout --kill-after=30 "$limit" "$@" &
+  child=$!
+  wait "$child" || code=$?
+  child=
+  case $code in
+    0) how=passed ;;
+    124 | 137) how='was cut off' ;;
+    *) how="failed (exit $code)" ;;
+  esac
+  tried+=("$name $how after $((SECONDS - start)) s")
+  echo "=== ${tried[-1]} (not required)"
+}
+
 finish() {
   ((${#passed[@]} == ${#planned[@]})) || fail "not every stage ran"
   finished=1
@@ -53,7 +72,8 @@ last_line() {
   local code=$? left
   [[ -z $child ]] || kill "$child" 2>/dev/null
   if [[ -n $finished && $code -eq 0 ]]; then
-    echo "=== passed in $SECONDS s: $(join "${passed[@]}")"
+    echo "=== passed in $SECONDS s: $(join "${passed[@]}")$(
+      ((${#tried[@]} == 0)) || echo "; not required: $(join "${tried[@]}")")"
     return
   fi
   left=("${planned[@]:${#passed[@]}}")

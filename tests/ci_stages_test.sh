@@ -49,6 +49,9 @@ S
 check 'a command between stages fails' 1 '^=== FAILED: .*; passed: one [0-9]+ s; not run: two$' <<'S'
 plan one two; stage one 60 true; false; stage two 60 true; finish
 S
+check 'what is not required fails' 0 '^=== passed in [0-9]+ s: one [0-9]+ s; not required: two failed \(exit 3\) after [0-9]+ s, three was cut off after [0-9]+ s$' <<'S'
+plan one; stage one 60 true; try two 60 bash -c 'exit 3'; try three 0.1 sleep 60; finish
+S
 check 'interrupted' 1 '^=== FAILED: one was interrupted; passed: nothing; not run: two$' <<'S'
 plan one two; stage one 60 bash -c "kill -TERM $$; sleep 30"; stage two 60 true; finish
 S
