@@ -176,7 +176,7 @@ TEST_F(RosterTest, ManyFatHeartbeatsLeaveWordsOutAndRoomForMembers) {
       worker->set_id(absl::StrCat(j));
       worker->set_host(std::string(1000, 'x'));
     }
-    ASSERT_OK(roster_->Beat(beat, clock_.Now()));
+    ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   }
   const v1::Status status = roster_->GetStatus(clock_.Now());
   EXPECT_LT(status.ByteSizeLong(), kMessage);
