@@ -98,7 +98,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     int64_t mine = 0;
     if (may_contribute &&
         replay_.Sample(dqn.batch_size(), beta, &rng, &batch)) {
-      step_.BeforeLastBackward(context.collective);
+      step_.BeforeLastBackward(context.collective, dqn.batch_size());
       sums = ComputeTdGradient(net_, target_, batch, dqn);
       mine = dqn.batch_size();
     } else {

@@ -16,28 +16,46 @@ GradientStep::GradientStep(const FlatParameters& net,
                            const v1::DistributedConfig& distributed)
     : net_(net),
       config_(config),
+      by_ranks_(distributed.gradient_mean() == v1::BY_RANKS),
+      type_(distributed.gradient_type()),
       buckets_(distributed.gradients() == v1::BUCKETS
                    ? std::make_unique<GradientBuckets>(
-                         net, distributed.bucket_bytes())
+                         net.leaf, net.gradients,
+                         GradientBuckets::Options{
+                             .bucket_bytes = distributed.bucket_bytes(),
+                             .type = type_,
+                             .has_gradient = nullptr})
                    : nullptr),
       moment1_(torch::zeros_like(net.parameters)),
       moment2_(torch::zeros_like(net.parameters)),
       step_(torch::zeros({1}, torch::kInt64)) {}
 
-void GradientStep::BeforeLastBackward(Collective* collective) {
-  if (buckets_ != nullptr && collective->world_size() > 1) {
-    buckets_->Begin(collective);
+void GradientStep::BeforeLastBackward(Collective* collective, double samples) {
+  if (buckets_ != nullptr && collective->has_group()) {
+    buckets_->Begin(collective, Scale(samples));
   }
 }
 
+double GradientStep::Scale(double samples) const {
+  return by_ranks_ && samples > 0 ? 1 / samples : 1;
+}
+
 // The gradients and the tail behind them, over all ranks.
-absl::Status GradientStep::Sum(Collective* collective) {
-  torch::Tensor left = net_.gradient_message;
+absl::Status GradientStep::Sum(Collective* collective, double samples) {
+  const double scale = Scale(samples);
+  const torch::Tensor tail =
+      net_.gradient_message.narrow(0, net_.size(), FlatParameters::kTail);
   if (buckets_ != nullptr) {
-    RETURN_IF_ERROR(buckets_->Finish(collective));
-    left = left.narrow(0, net_.size(), FlatParameters::kTail);
+    RETURN_IF_ERROR(buckets_->Finish(collective, scale));
+    return collective->AllReduceSum(tail);
   }
-  return collective->AllReduceSum(left);
+  torch::Tensor gradients = net_.gradients;
+  if (scale != 1) gradients.mul_(scale);
+  if (type_ == v1::GRADIENT_FLOAT32) {
+    return collective->AllReduceSum(net_.gradient_message);
+  }
+  RETURN_IF_ERROR(AllReduceGradients(gradients, type_, collective));
+  return collective->AllReduceSum(tail);
 }
 
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
@@ -47,33 +65,36 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   torch::NoGradGuard no_grad;
   const int64_t P = net_.size();
   Result result{.samples = samples, .extra = extra};
-  if (collective->world_size() > 1) {
-    const torch::Tensor& message = net_.gradient_message;
+  double divisor = samples;
+  if (collective->has_group()) {
     const torch::Tensor tail =
-        torch::tensor({static_cast<float>(samples), static_cast<float>(extra)});
-    message.narrow(0, P, FlatParameters::kTail).copy_(tail);
+        net_.gradient_message.narrow(0, P, FlatParameters::kTail);
+    tail.copy_(
+        torch::tensor({static_cast<float>(samples), static_cast<float>(extra),
+                       samples > 0 ? 1.0f : 0.0f}));
     const auto begin = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(Sum(collective));
+    RETURN_IF_ERROR(Sum(collective, samples));
     result.sync_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();
-    result.sync_bytes = static_cast<int64_t>(message.nbytes());
-    const torch::Tensor summed =
-        message.narrow(0, P, FlatParameters::kTail).to(torch::kCPU);
+    result.sync_bytes =
+        GradientBytes(P, type_) + static_cast<int64_t>(tail.nbytes());
+    const torch::Tensor summed = tail.to(torch::kCPU);
     result.samples = summed.data_ptr<float>()[0];
     result.extra = summed.data_ptr<float>()[1];
+    divisor = by_ranks_ ? summed.data_ptr<float>()[2] : result.samples;
   }
   if (result.samples == 0) return result;
 
   const bool kernels =
       net_.parameters.device().is_cpu() && config_.type() != v1::MUON;
-  result.grad_norm = kernels ? StepWithKernels(result.samples, learning_rate)
-                             : StepWithTorch(result.samples, learning_rate);
+  result.grad_norm = kernels ? StepWithKernels(divisor, learning_rate)
+                             : StepWithTorch(divisor, learning_rate);
   if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
   return result;
 }
 
-double GradientStep::StepWithKernels(double samples, double learning_rate) {
+double GradientStep::StepWithKernels(double divisor, double learning_rate) {
   const bool rmsprop = config_.type() == v1::RMSPROP;
   AdamOptions options;
   options.learning_rate = learning_rate;
@@ -81,7 +102,7 @@ double GradientStep::StepWithKernels(double samples, double learning_rate) {
   options.beta2 = config_.beta2();
   options.epsilon = config_.epsilon();
   options.max_grad_norm = config_.max_grad_norm();
-  options.gradient_scale = 1.0 / samples;
+  options.gradient_scale = 1.0 / divisor;
   options.correct_bias = !rmsprop;
   AdamState state;
   state.size = net_.size();
@@ -98,9 +119,9 @@ double GradientStep::StepWithKernels(double samples, double learning_rate) {
              : std::numeric_limits<double>::infinity();
 }
 
-double GradientStep::StepWithTorch(double samples, double learning_rate) {
+double GradientStep::StepWithTorch(double divisor, double learning_rate) {
   torch::Tensor gradient = net_.gradients;
-  gradient.div_(samples);
+  gradient.div_(divisor);
   const double norm = gradient.norm().item<double>();
   if (!std::isfinite(norm)) return norm;
   if (config_.max_grad_norm() > 0) {

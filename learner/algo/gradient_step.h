@@ -7,14 +7,16 @@
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
-#include "learner/algo/gradient_buckets.h"
 #include "learner/collective/collective.h"
+#include "learner/collective/gradient_buckets.h"
 #include "learner/nn/flat_parameters.h"
 
 namespace flotilla {
 
-// The one place where a gradient becomes a change of weights: all-reduce,
-// divide by the samples of all ranks, clip by the global norm, and
+// The one place where a gradient becomes a change of weights: all-reduce, take
+// the mean that distributed.gradient_mean names (over the samples of all ranks,
+// or over the means of those ranks that have samples), clip by the global norm,
+// and
 //
 //   ADAM     Kingma & Ba 2015, torch.optim.Adam's arithmetic
 //   RMSPROP  IMPALA's, torch.optim.RMSprop's arithmetic: alpha is beta2
@@ -31,14 +33,16 @@ class GradientStep {
     int64_t sync_bytes = 0;   // that this rank gave to it
   };
 
-  // All-reduces take the form that `distributed` names: gradients in one flat
-  // message, or in buckets (gradient_buckets.h).
+  // All-reduces take the form and type that `distributed` names: gradients in one
+  // flat message, or in buckets (gradient_buckets.h). Weights and the optimizer's
+  // buffers are float32, whatever travels.
   GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config,
                const v1::DistributedConfig& distributed = {});
 
   // With buckets, lets them overlap the backward pass that follows, which must
-  // be the last before Apply with the same collective. May be left out.
-  void BeforeLastBackward(Collective* collective);
+  // be the last before Apply with the same collective and samples. May be left
+  // out.
+  void BeforeLastBackward(Collective* collective, double samples);
 
   // Takes the network's gradients, which hold the sum over this rank's
   // `samples` of their losses' gradients, and steps. `extra` is any number to
@@ -56,17 +60,22 @@ class GradientStep {
   std::vector<NamedTensor> State();
 
  private:
-  absl::Status Sum(Collective* collective);
+  absl::Status Sum(Collective* collective, double samples);
+  // What a rank's gradients are multiplied by before they are summed.
+  double Scale(double samples) const;
 
-  // The clipped step, for hand-written kernels or in Torch's operations. Both
-  // return the norm before clipping, and change nothing if it is not finite.
-  double StepWithKernels(double samples, double learning_rate);
-  double StepWithTorch(double samples, double learning_rate);
+  // The clipped step, by hand-written kernels or in Torch's operations, of the
+  // gradients over `divisor`. Both return the norm before clipping, and change
+  // nothing if it is not finite.
+  double StepWithKernels(double divisor, double learning_rate);
+  double StepWithTorch(double divisor, double learning_rate);
   void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;
 
   const FlatParameters net_;
   const v1::OptimizerConfig config_;
+  const bool by_ranks_;
+  const v1::GradientType type_;
   std::unique_ptr<GradientBuckets> buckets_;  // null: one flat message
   // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;  // [P]

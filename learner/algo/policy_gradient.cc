@@ -107,13 +107,13 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
       PpoBatch batch = NextBatch(m, &minibatches, &estimates, &rng);
       batch.clip_ratio = loss_.clip_ratio() * clip_factor;
       batch.value_clip = loss_.value_clip() * clip_factor;
+      const double samples = static_cast<double>(batch.index.numel());
       batch.before_last_backward = [&] {
-        step_.BeforeLastBackward(context.collective);
+        step_.BeforeLastBackward(context.collective, samples);
       };
       const PpoSums minibatch = backend_->Compute(batch);
       const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
-          context.collective, static_cast<double>(batch.index.numel()),
-          minibatch.approx_kl, learning_rate);
+          context.collective, samples, minibatch.approx_kl, learning_rate);
       if (absl::IsInternal(applied.status())) {
         return WhatIsNotFinite(minibatch, applied.status());
       }

@@ -1,7 +1,9 @@
 #ifndef FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_
 #define FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_
 
+#include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,9 +32,14 @@ class Collective {
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
 
-  // Replaces `tensor` (contiguous, float32 or float64 or int64) on every rank
-  // by the sum over ranks, in place. On CUDA the work is queued on the current
-  // stream and may not have run on return.
+  // False where nobody is reached: a sum is what is there, and need not be asked
+  // for. A group of one has a group (distributed.force_group).
+  virtual bool has_group() const { return true; }
+
+  // Replaces `tensor` (contiguous; float32, float64, int64, or bfloat16, which is
+  // summed in float32 and rounded once) on every rank by the sum over ranks, in
+  // place. On CUDA the work is queued on the current stream and may not have run
+  // on return.
   // Errors: kUnavailable if a peer is lost; kDeadlineExceeded after
   // distributed.timeout_seconds; kAborted after Abort or a fence.
   virtual absl::Status AllReduceSum(torch::Tensor tensor) = 0;
@@ -42,12 +49,27 @@ class Collective {
 
   // Makes pending and later calls on this rank fail. From any thread.
   virtual void Abort() = 0;
+
+  // What every rank gave as `mine`, of any length, by rank, on rank `root`; {} on
+  // the others. For what is small: all of it passes through every rank.
+  // Errors: as above, and kResourceExhausted on every rank for more than
+  // kMostGatheredBytes together.
+  static constexpr int64_t kMostGatheredBytes = 64 << 20;
+  absl::StatusOr<std::vector<std::string>> GatherBytes(std::string mine,
+                                                       int root);
 };
 
+// AllReduceSum of `gradients` (float32), which travel as `type`.
+absl::Status AllReduceGradients(torch::Tensor gradients, v1::GradientType type,
+                                Collective* collective);
+
+// What `count` gradients take on the way, in bytes.
+int64_t GradientBytes(int64_t count, v1::GradientType type);
+
 // Meets the other learners of `assignment`: NCCL or Gloo as `config` and
-// `device` say, and neither in a world of one. `coordinator` carries the
-// rendezvous and its fence aborts the collective; it must outlive the result
-// (it may be null in a world of one). Errors: kDeadlineExceeded, naming the
+// `device` say, and neither in a world of one, unless distributed.force_group
+// is set. `coordinator` carries the rendezvous and its fence aborts the
+// collective; it must outlive the result (it may be null without a group). Errors: kDeadlineExceeded, naming the
 // missing ranks, when peers do not come.
 absl::StatusOr<std::unique_ptr<Collective>> MakeCollective(
     const v1::Assignment& assignment, const v1::DistributedConfig& config,

@@ -36,6 +36,7 @@ class FaultyCollective : public Collective {
 
   int rank() const override { return inner_->rank(); }
   int world_size() const override { return inner_->world_size(); }
+  bool has_group() const override { return inner_->has_group(); }
   absl::Status AllReduceSum(torch::Tensor tensor) override;
   absl::Status Broadcast(torch::Tensor tensor, int root) override;
   void Abort() override;

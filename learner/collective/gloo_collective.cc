@@ -249,9 +249,11 @@ absl::Status GlooCollective::SumInParts(torch::Tensor flat) {
 
 void GlooCollective::AddInRankOrder(const std::vector<torch::Tensor>& terms,
                                     torch::Tensor sum) {
-  // `sum` may be one of the terms.
-  torch::Tensor total = terms[0] + terms[1];
-  for (size_t r = 2; r < terms.size(); ++r) total.add_(terms[r]);
+  // `sum` may be one of the terms. Bfloat16 is added in float32, and rounded once.
+  const bool wide = sum.scalar_type() == torch::kBFloat16;
+  torch::Tensor total = terms[0].to(wide ? torch::kFloat32 : sum.scalar_type(),
+                                    /*non_blocking=*/false, /*copy=*/true);
+  for (size_t r = 1; r < terms.size(); ++r) total.add_(terms[r]);
   sum.copy_(total);
 }
 

@@ -16,12 +16,12 @@ absl::Status CheckContiguous(const torch::Tensor& tensor) {
 absl::Status CheckDtype(const torch::Tensor& tensor) {
   const auto dtype = tensor.scalar_type();
   if (dtype == torch::kFloat32 || dtype == torch::kFloat64 ||
-      dtype == torch::kInt64) {
+      dtype == torch::kInt64 || dtype == torch::kBFloat16) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(
       absl::StrCat("all-reduce: a tensor is ", c10::toString(dtype),
-                   "; only float32, float64 and int64 are summed"));
+                   "; only float32, float64, int64 and bfloat16 are summed"));
 }
 
 // Calls `work` with `flat`'s elements in host memory and puts what it made of

@@ -25,7 +25,7 @@ class HostCollective : public Collective {
   HostCollective(int rank, int world_size)
       : rank_(rank), world_size_(world_size) {}
 
-  // `flat` is [N] float32, float64 or int64 in host memory.
+  // `flat` is [N] float32, float64, int64 or bfloat16 in host memory.
   virtual absl::Status SumOnHost(torch::Tensor flat) = 0;
   // `bytes` is [N] uint8 in host memory.
   virtual absl::Status BroadcastOnHost(torch::Tensor bytes, int root) = 0;

@@ -1,12 +1,17 @@
 #include "learner/collective/local_address.h"
 
+#include <glog/logging.h>
+#include <ifaddrs.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -79,6 +84,40 @@ absl::StatusOr<std::string> LocalAddressTowards(const std::string& host) {
         absl::StrCat("no route to host \"", host, "\""));
   }
   return address;
+}
+
+std::string InterfaceOf(const std::string& address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  std::string name;
+  for (const ifaddrs* at = all; at != nullptr && name.empty();
+       at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const socklen_t size =
+        family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (NumericHost(at->ifa_addr, size) == address) name = at->ifa_name;
+  }
+  ::freeifaddrs(all);
+  return name;
+}
+
+void NameSocketInterface(const v1::Assignment& assignment) {
+  if (OnOneHost(assignment)) return;
+  const auto address = LocalAddressFor(assignment);
+  const std::string interface = address.ok() ? InterfaceOf(*address) : "";
+  if (interface.empty()) return;  // who needs it says what is wrong
+  // "=": not also those whose names begin like it.
+  const std::pair<const char*, std::string> variables[] = {
+      {"NCCL_SOCKET_IFNAME", "=" + interface},
+      {"GLOO_SOCKET_IFNAME", interface}};
+  for (const auto& [name, value] : variables) {
+    if (std::getenv(name) != nullptr) continue;
+    ::setenv(name, value.c_str(), /*overwrite=*/0);
+    LOG(INFO) << name << "=" << value << ", the way to the other hosts from "
+              << *address;
+  }
 }
 
 absl::StatusOr<std::string> LocalAddressFor(const v1::Assignment& assignment) {

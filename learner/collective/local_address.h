@@ -15,6 +15,14 @@ namespace flotilla {
 // only loopback.
 absl::StatusOr<std::string> LocalAddressFor(const v1::Assignment& assignment);
 
+// The network interface that has this IP address: "eth0"; "" if none has.
+std::string InterfaceOf(const std::string& address);
+
+// Where the learners of `assignment` are on several hosts: names the interface of
+// LocalAddressFor in NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, for those that
+// are not set. NCCL would guess, by a rule that knows no routes.
+void NameSocketInterface(const v1::Assignment& assignment);
+
 // The local end of the route to `host`, a name or an IP address.
 absl::StatusOr<std::string> LocalAddressTowards(const std::string& host);
 

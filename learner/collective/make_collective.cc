@@ -3,6 +3,7 @@
 #include "learner/collective/backend.h"
 #include "learner/collective/collective.h"
 #include "learner/collective/gloo_collective.h"
+#include "learner/collective/local_address.h"
 #include "learner/collective/nccl_collective.h"
 #include "learner/collective/rendezvous.h"
 #include "learner/collective/shm_collective.h"
@@ -14,7 +15,10 @@ namespace flotilla {
 absl::StatusOr<std::unique_ptr<Collective>> MakeCollective(
     const v1::Assignment& assignment, const v1::DistributedConfig& config,
     CoordinatorClient* coordinator, torch::Device device) {
-  if (assignment.world_size() == 1) return std::make_unique<SoloCollective>();
+  if (assignment.world_size() == 1 && !config.force_group()) {
+    return std::make_unique<SoloCollective>();
+  }
+  NameSocketInterface(assignment);
   // A year is forever, and overflows no clock.
   const absl::Duration timeout =
       std::min(absl::Seconds(config.timeout_seconds()), absl::Hours(24 * 365));

@@ -80,6 +80,31 @@ int AllReduceSum(NcclComm* comm, void* data, size_t count, NcclElement element,
                        static_cast<cudaStream_t>(stream));
 }
 
+int AllToAll(NcclComm* comm, const void* send, void* receive, size_t bytes,
+             void* stream) {
+  int world_size = 0;
+  ncclResult_t result = ncclCommCount(comm->comm, &world_size);
+  if (result != ncclSuccess) return result;
+  result = ncclGroupStart();
+  for (int r = 0; r < world_size && result == ncclSuccess; ++r) {
+    const size_t at = r * bytes;
+    result = ncclSend(static_cast<const char*>(send) + at, bytes, ncclUint8, r,
+                      comm->comm, static_cast<cudaStream_t>(stream));
+    if (result != ncclSuccess && result != ncclInProgress) break;
+    result = ncclRecv(static_cast<char*>(receive) + at, bytes, ncclUint8, r,
+                      comm->comm, static_cast<cudaStream_t>(stream));
+    if (result == ncclInProgress) result = ncclSuccess;
+  }
+  const ncclResult_t ended = ncclGroupEnd();
+  return result == ncclSuccess ? ended : result;
+}
+
+int AllGather(NcclComm* comm, const void* send, void* receive, size_t bytes,
+              void* stream) {
+  return ncclAllGather(send, receive, bytes, ncclUint8, comm->comm,
+                       static_cast<cudaStream_t>(stream));
+}
+
 int Broadcast(NcclComm* comm, void* data, size_t bytes, int root,
               void* stream) {
   return ncclBroadcast(data, data, bytes, ncclUint8, root, comm->comm,
@@ -146,6 +171,8 @@ flotilla_nccl_api() {
     made.init = Init;
     made.state = State;
     made.all_reduce_sum = AllReduceSum;
+    made.all_to_all = AllToAll;
+    made.all_gather = AllGather;
     made.broadcast = Broadcast;
     made.finalize = Finalize;
     made.destroy = Destroy;

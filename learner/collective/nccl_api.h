@@ -38,6 +38,13 @@ struct NcclApi {
   // Queue work on `stream`, a cudaStream_t.
   int (*all_reduce_sum)(NcclComm* comm, void* data, size_t count,
                         NcclElement element, void* stream);
+  // Part r of `send` goes to rank r, and part r of `receive` comes from it; a part
+  // has `bytes`, and the two do not overlap.
+  int (*all_to_all)(NcclComm* comm, const void* send, void* receive,
+                    size_t bytes, void* stream);
+  // Part r of `receive` becomes what rank r has at `send`.
+  int (*all_gather)(NcclComm* comm, const void* send, void* receive,
+                    size_t bytes, void* stream);
   int (*broadcast)(NcclComm* comm, void* data, size_t bytes, int root,
                    void* stream);
 

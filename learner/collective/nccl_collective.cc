@@ -111,6 +111,11 @@ class NcclCollective : public Collective {
                              Queue queue);
   // Waits until everything queued is complete.
   absl::Status Drain();
+  // Before Torch reads what was queued: a stream keeps that order by itself.
+  absl::Status FinishWithoutStream();
+  absl::Status SumBFloat16(torch::Tensor tensor);
+  absl::Status CheckCall(const std::string& call,
+                         const torch::Tensor& tensor) const;
 
   void Fail(absl::Status status);
   void Watch(std::stop_token stop);
@@ -153,6 +158,7 @@ void NcclCollective::Fail(absl::Status status) {
 }
 
 absl::Status NcclCollective::AllReduceSum(torch::Tensor tensor) {
+  if (tensor.scalar_type() == torch::kBFloat16) return SumBFloat16(tensor);
   NcclElement element;
   switch (tensor.scalar_type()) {
     case torch::kFloat32:
@@ -167,7 +173,7 @@ absl::Status NcclCollective::AllReduceSum(torch::Tensor tensor) {
     default:
       return absl::InvalidArgumentError(absl::StrCat(
           "all-reduce: a tensor is ", c10::toString(tensor.scalar_type()),
-          "; only float32, float64 and int64 are summed"));
+          "; only float32, float64, int64 and bfloat16 are summed"));
   }
   return Run(absl::StrCat("all-reduce of ", tensor.numel(), " ",
                           c10::toString(tensor.scalar_type())),
@@ -176,6 +182,52 @@ absl::Status NcclCollective::AllReduceSum(torch::Tensor tensor) {
                                                      void* stream) {
                return api_.all_reduce_sum(comm, data, count, element, stream);
              });
+}
+
+// NCCL itself would add in bfloat16, and round at every hop: rank r gets part r
+// of everyone's, adds it up in float32 and gives it to all. As many bytes travel.
+absl::Status NcclCollective::SumBFloat16(torch::Tensor tensor) {
+  const std::string call =
+      absl::StrCat("all-reduce of ", tensor.numel(), " BFloat16");
+  RETURN_IF_ERROR(CheckCall(call, tensor));
+  if (tensor.numel() == 0) return absl::OkStatus();
+  const std::string name = absl::StrCat(call, ", call ", ++calls_);
+  torch::NoGradGuard no_grad;
+  const int64_t count = tensor.numel();
+  const int64_t part = (count + world_size_ - 1) / world_size_;
+  const auto options = tensor.options().device(device_).requires_grad(false);
+  const torch::Tensor send = torch::zeros({world_size_ * part}, options);
+  const torch::Tensor receive = torch::empty({world_size_, part}, options);
+  send.narrow(0, 0, count).copy_(tensor.view(-1));
+  const size_t bytes = part * sizeof(c10::BFloat16);
+  RETURN_IF_ERROR(
+      QueueOnStream(name, send, [&](NcclComm* comm, void* data, void* stream) {
+        return api_.all_to_all(comm, data, receive.data_ptr(), bytes, stream);
+      }));
+  RETURN_IF_ERROR(FinishWithoutStream());
+  torch::Tensor sum = receive[0].to(torch::kFloat32);
+  for (int r = 1; r < world_size_; ++r) sum.add_(receive[r]);
+  const torch::Tensor mine = sum.to(torch::kBFloat16);
+  RETURN_IF_ERROR(
+      QueueOnStream(name, mine, [&](NcclComm* comm, void* data, void* stream) {
+        return api_.all_gather(comm, data, send.data_ptr(), bytes, stream);
+      }));
+  RETURN_IF_ERROR(tensor.device() == device_ ? FinishWithoutStream() : Drain());
+  tensor.view(-1).copy_(send.narrow(0, 0, count));
+  return absl::OkStatus();
+}
+
+absl::Status NcclCollective::FinishWithoutStream() {
+  return device_.is_cuda() ? absl::OkStatus() : Drain();
+}
+
+absl::Status NcclCollective::CheckCall(const std::string& call,
+                                       const torch::Tensor& tensor) const {
+  if (!tensor.is_contiguous()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(call, ": the tensor is not contiguous"));
+  }
+  return error_.is_set() ? error_.Get() : absl::OkStatus();
 }
 
 absl::Status NcclCollective::Broadcast(torch::Tensor tensor, int root) {
@@ -195,11 +247,7 @@ absl::Status NcclCollective::Broadcast(torch::Tensor tensor, int root) {
 template <typename Queue>
 absl::Status NcclCollective::Run(const std::string& call, torch::Tensor tensor,
                                  Queue queue) {
-  if (!tensor.is_contiguous()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(call, ": the tensor is not contiguous"));
-  }
-  if (error_.is_set()) return error_.Get();
+  RETURN_IF_ERROR(CheckCall(call, tensor));
   if (tensor.numel() == 0) return absl::OkStatus();
   const std::string name = absl::StrCat(call, ", call ", ++calls_);
   if (tensor.device() == device_) {

@@ -45,9 +45,10 @@ class ShmCollective : public HostCollective {
  protected:
   absl::Status SumOnHost(torch::Tensor flat) override {
     const Element element =
-        flat.scalar_type() == torch::kFloat32   ? Element::kFloat32
-        : flat.scalar_type() == torch::kFloat64 ? Element::kFloat64
-                                                : Element::kInt64;
+        flat.scalar_type() == torch::kFloat32    ? Element::kFloat32
+        : flat.scalar_type() == torch::kFloat64  ? Element::kFloat64
+        : flat.scalar_type() == torch::kBFloat16 ? Element::kBFloat16
+                                                 : Element::kInt64;
     return reducer_.AllReduceSum(flat.data_ptr(), flat.numel(), element);
   }
 

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <climits>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -44,8 +46,34 @@ const char* NameOf(Element element) {
       return "int64";
     case Element::kByte:
       return "bytes";
+    case Element::kBFloat16:
+      return "bfloat16";
   }
   return "?";
+}
+
+// The upper half of a float32.
+struct BFloat16 {
+  uint16_t bits;
+};
+
+// What an element is added in, and what the sum becomes.
+template <typename T>
+T Widen(T value) {
+  return value;
+}
+float Widen(BFloat16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
+template <typename T>
+void Narrow(T sum, T* out) {
+  *out = sum;
+}
+// To the nearest, of two the even one, as Torch does.
+void Narrow(float sum, BFloat16* out) {
+  const uint32_t bits = std::bit_cast<uint32_t>(sum);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  out->bits = static_cast<uint16_t>(std::isnan(sum) ? 0x7fc0 : rounded);
 }
 
 // Not FUTEX_PRIVATE: the word is shared between processes.
@@ -115,6 +143,8 @@ absl::Status ShmReducer::AllReduceSum(void* data, size_t count,
     case Element::kInt64:
       // Unsigned: overflow wraps, as Torch's does, instead of being undefined.
       return Sum(static_cast<uint64_t*>(data), count);
+    case Element::kBFloat16:
+      return Sum(static_cast<BFloat16*>(data), count);
     case Element::kByte:
       break;
   }
@@ -194,17 +224,17 @@ absl::Status ShmReducer::SumChunkInParts(T* data, size_t count) {
 template <typename T>
 void ShmReducer::AddSlots(T* out, size_t begin, size_t end) const {
   constexpr size_t kBlock = 4096 / sizeof(T);
-  alignas(kAlign) T sum[kBlock];
+  using Wide = decltype(Widen(T()));
+  alignas(kAlign) Wide sum[kBlock];
   for (size_t at = begin; at < end; at += kBlock) {
     const size_t size = std::min(kBlock, end - at);
     const T* const first = reinterpret_cast<const T*>(slot(0)) + at;
-    const T* const second = reinterpret_cast<const T*>(slot(1)) + at;
-    for (size_t i = 0; i < size; ++i) sum[i] = first[i] + second[i];
-    for (int r = 2; r < world_size_; ++r) {
+    for (size_t i = 0; i < size; ++i) sum[i] = Widen(first[i]);
+    for (int r = 1; r < world_size_; ++r) {
       const T* const next = reinterpret_cast<const T*>(slot(r)) + at;
-      for (size_t i = 0; i < size; ++i) sum[i] += next[i];
+      for (size_t i = 0; i < size; ++i) sum[i] += Widen(next[i]);
     }
-    std::memcpy(out + at, sum, size * sizeof(T));
+    for (size_t i = 0; i < size; ++i) Narrow(sum[i], &out[at + i]);
   }
 }
 

@@ -15,7 +15,13 @@
 
 namespace flotilla {
 
-enum class Element : uint32_t { kFloat32 = 1, kFloat64, kInt64, kByte };
+enum class Element : uint32_t {
+  kFloat32 = 1,
+  kFloat64,
+  kInt64,
+  kByte,
+  kBFloat16,  // summed in float32, rounded once
+};
 
 // Sums and copies arrays between the ranks of one host, through memory that
 // they share: what ShmCollective is made of, without Torch and without a

@@ -11,6 +11,7 @@ class SoloCollective : public Collective {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
+  bool has_group() const override { return false; }
 
   absl::Status AllReduceSum(torch::Tensor) override { return error_.Get(); }
   absl::Status Broadcast(torch::Tensor, int) override { return error_.Get(); }

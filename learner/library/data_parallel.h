@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_LIBRARY_DATA_PARALLEL_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -9,6 +10,14 @@
 #include "learner/torch.h"
 
 namespace flotilla {
+
+struct DataParallelOptions {
+  // 0: gradients travel in one flat message. Above: in buckets, each full when it
+  // holds this many bytes, which BeforeLastBackward lets overlap the pass.
+  int64_t bucket_bytes = 0;
+  // What gradients travel as; sums and parameters are float32 either way.
+  v1::GradientType gradient_type = v1::GRADIENT_FLOAT32;
+};
 
 // Trains any torch::nn::Module on all ranks as if one process had all the data:
 //
@@ -19,15 +28,17 @@ namespace flotilla {
 //     parallel->AverageGradients(samples);
 //     optimizer.step();
 //
-// All gradients travel in one flat buffer, in parameters()' order, so a
-// parameter that no rank's graph reached costs nothing but its bytes.
+// Graphs may differ: a parameter's mean is over those ranks whose graph reached
+// it, so that a rank that skips a head does not dilute the others' gradient.
+// zero_grad() must undefine gradients, as is its default: one that is there and
+// zero counts as a contribution.
 //
 // Not thread-safe.
 class DataParallel {
  public:
   struct Traffic {
     int64_t calls = 0;
-    double seconds = 0;  // in all-reduces, waiting for other ranks included
+    double seconds = 0;  // in all-reduces that nothing hid, and waiting in them
     int64_t bytes = 0;   // that this rank gave to them
 
     double MeanSeconds() const { return calls > 0 ? seconds / calls : 0; }
@@ -38,23 +49,30 @@ class DataParallel {
   // Errors: kInvalidArgument naming a parameter that is not float32 or lies
   // elsewhere; those of Collective::Broadcast.
   static absl::StatusOr<DataParallel> Wrap(torch::nn::Module* module,
-                                           Collective* collective);
+                                           Collective* collective,
+                                           DataParallelOptions options = {});
+  ~DataParallel();
+  DataParallel(DataParallel&&) noexcept;
+  DataParallel& operator=(DataParallel&&) noexcept;
 
-  // Makes each gradient the mean over the samples of all ranks: sum over ranks
-  // of samples * gradient, by the sum of samples. A rank with 0 samples takes
-  // part with zeros, whatever its gradients are; with none anywhere, all are
-  // zero. Blocks for all ranks. Errors: those of Collective::AllReduceSum.
+  // With buckets: lets their sums overlap the next backward pass, the last
+  // before AverageGradients, which is given the same samples.
+  void BeforeLastBackward(double samples);
+
+  // Makes each gradient the mean over the samples of all ranks that have it: sum
+  // over ranks of samples * gradient, by the sum of their samples. A rank with 0
+  // samples takes part with nothing, whatever its gradients are; one that no
+  // rank has is undefined on all. Blocks for all ranks. Errors: those of
+  // Collective::AllReduceSum.
   absl::Status AverageGradients(double samples);
 
-  const Traffic& traffic() const { return traffic_; }
+  const Traffic& traffic() const;
 
  private:
-  DataParallel(std::vector<torch::Tensor> parameters, Collective* collective);
+  class State;
+  explicit DataParallel(std::unique_ptr<State> state);
 
-  std::vector<torch::Tensor> parameters_;
-  Collective* collective_;
-  torch::Tensor message_;  // [P + 1]: gradients, and the samples
-  Traffic traffic_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace flotilla

@@ -20,7 +20,7 @@ struct NamedTensor {
 // Copies are views of the same memory.
 struct FlatParameters {
   // Numbers that travel behind the gradients in one all-reduce.
-  static constexpr int kTail = 2;
+  static constexpr int kTail = 3;
 
   FlatParameters() = default;
   FlatParameters(int64_t size, torch::Device device);

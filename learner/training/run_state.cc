@@ -194,7 +194,7 @@ void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
 
 absl::Status ShareState(Collective* collective, int source,
                         const LiveState& live, Progress* progress) {
-  if (collective->world_size() == 1) return absl::OkStatus();
+  if (!collective->has_group()) return absl::OkStatus();
   RETURN_IF_ERROR(ShareTensors(collective, source, live.Weights()));
   RETURN_IF_ERROR(ShareTensors(collective, source, live.State()));
   RETURN_IF_ERROR(ShareProgress(collective, source, progress));

@@ -196,27 +196,13 @@ void TrainingLoop::LeaveGeneration(const absl::Status& why) {
   }
 }
 
-absl::Status TrainingLoop::ExchangeDigests() {
-  constexpr int kHexDigits = 64;
-  const int world = assignment_.world_size();
-  std::vector<int64_t> letters(world * kHexDigits, 0);
-  const std::string mine = WeightsSha256(parts_.Live());
-  std::copy(mine.begin(), mine.end(),
-            letters.begin() + assignment_.rank() * kHexDigits);
-  RETURN_IF_ERROR(collective_->AllReduceSum(torch::from_blob(
-      letters.data(), {static_cast<int64_t>(letters.size())}, torch::kInt64)));
-  parameters_sha256_.assign(world, "");
-  for (size_t i = 0; i < letters.size(); ++i) {
-    parameters_sha256_[i / kHexDigits].push_back(static_cast<char>(letters[i]));
-  }
-  return absl::OkStatus();
-}
-
 // Until all ranks are at the end, and rank 0 has written the result: should it
 // die before, the others still have what it takes.
 absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
   LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
-  RETURN_IF_ERROR(ExchangeDigests());
+  ASSIGN_OR_RETURN(
+      parameters_sha256_,
+      collective_->GatherBytes(WeightsSha256(parts_.Live()), /*root=*/0));
   if (leads()) return absl::OkStatus();
   Enter(v1::FINISHED, "rank 0 to save");
   const absl::Time patience = absl::Now() + absl::Minutes(10);

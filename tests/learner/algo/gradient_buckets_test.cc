@@ -1,4 +1,4 @@
-#include "learner/algo/gradient_buckets.h"
+#include "learner/collective/gradient_buckets.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -68,7 +68,8 @@ double Difference(const torch::Tensor& a, const torch::Tensor& b) {
 TEST(GradientBucketsTest, AreCutFromTheEndAndNeverThroughAParameter) {
   Net net;
   const auto sizes = [&](int64_t bytes) {
-    GradientBuckets buckets(net.flat, bytes);
+    GradientBuckets buckets(net.flat.leaf, net.flat.gradients,
+                            {.bucket_bytes = bytes});
     std::vector<int64_t> n;
     const float* end = net.flat.gradients.data_ptr<float>() + net.flat.size();
     for (const torch::Tensor& bucket : buckets.buckets()) {
@@ -112,7 +113,8 @@ TEST(GradientBucketsTest, ABucketIsSummedWhileTheBackwardPassGoesOn) {
       changed.notify_all();
     });
     Net net;
-    GradientBuckets buckets(net.flat, kBytes);
+    GradientBuckets buckets(net.flat.leaf, net.flat.gradients,
+                            {.bucket_bytes = kBytes});
     const torch::Tensor first = net.a * (assignment.rank() == 0 ? 0.3 : -0.7);
     first.register_hook([&](torch::Tensor) {
       std::unique_lock lock(mu);
@@ -157,7 +159,8 @@ TEST(GradientBucketsTest, GraphsMayDifferBetweenRanks) {
                     .value();
       ASSERT_NE(collective, nullptr);
       Net net;
-      GradientBuckets buckets(net.flat, kBytes);
+      GradientBuckets buckets(net.flat.leaf, net.flat.gradients,
+                              {.bucket_bytes = kBytes});
       for (const auto& [rank_0, rank_1] : cases) {
         Net both;
         rank_0(both);
@@ -179,7 +182,8 @@ TEST(GradientBucketsTest, PassesBeforeTheBeginAreNotSummedEarly) {
                   FakeCoordinatorClient* coordinator) {
     auto collective = Join(assignment, coordinator);
     Net net;
-    GradientBuckets buckets(net.flat, kBytes);
+    GradientBuckets buckets(net.flat.leaf, net.flat.gradients,
+                            {.bucket_bytes = kBytes});
     net.Loss(0.1).backward();
     buckets.Begin(collective.get());
     net.Loss(0.2).backward();
@@ -196,7 +200,8 @@ TEST(GradientBucketsTest, AnErrorInTheBackwardPassSurfacesInFinish) {
     RunRanks(2, [&](const v1::Assignment& assignment,
                     FakeCoordinatorClient* coordinator) {
       Net net;
-      GradientBuckets buckets(net.flat, 4);
+      GradientBuckets buckets(net.flat.leaf, net.flat.gradients,
+                              {.bucket_bytes = 4});
       const int rank = assignment.rank();
       // Rank 1 breaks in the second of three buckets.
       FaultyCollective broken(Join(assignment, coordinator),
@@ -230,14 +235,24 @@ TEST(GradientBucketsTest, AnErrorInTheBackwardPassSurfacesInFinish) {
 }
 
 struct Trained {
-  torch::Tensor weights;
+  torch::Tensor before, weights;  // [P]
   double bytes = 0;
 };
 
+torch::Tensor Flat(Algorithm& algorithm) {
+  std::vector<torch::Tensor> weights;
+  for (const NamedTensor& t : algorithm.Weights()) {
+    weights.push_back(t.tensor.flatten());
+  }
+  return torch::cat(weights).clone();
+}
+
 // Two ranks' updates of half of `whole` each.
 std::vector<Trained> Train(v1::RunConfig config, const Spaces& spaces,
-                           const Rollout& whole, v1::GradientForm form) {
+                           const Rollout& whole, v1::GradientForm form,
+                           v1::GradientType type = v1::GRADIENT_FLOAT32) {
   const int64_t half = whole.rows / 2;
+  config.mutable_distributed()->set_gradient_type(type);
   config.mutable_env()->set_num_envs(half);
   config.mutable_rollout()->set_length(whole.length);
   config.mutable_distributed()->set_gradients(form);
@@ -248,6 +263,7 @@ std::vector<Trained> Train(v1::RunConfig config, const Spaces& spaces,
     auto collective = Join(assignment, coordinator);
     auto algorithm = MakeAlgorithm(config, spaces, torch::kCPU).value();
     Trained* mine = &trained[assignment.rank()];
+    mine->before = Flat(*algorithm);
     for (int update = 0; update < 2; ++update) {
       const auto metrics =
           algorithm->Update(Columns(whole, assignment.rank() * half, half),
@@ -259,11 +275,7 @@ std::vector<Trained> Train(v1::RunConfig config, const Spaces& spaces,
         if (metric.name == "sync/bytes") mine->bytes += metric.value;
       }
     }
-    std::vector<torch::Tensor> weights;
-    for (const NamedTensor& t : algorithm->Weights()) {
-      weights.push_back(t.tensor.flatten());
-    }
-    mine->weights = torch::cat(weights).clone();
+    mine->weights = Flat(*algorithm);
   });
   return trained;
 }
@@ -276,12 +288,16 @@ struct Case {
   int64_t max_minibatch;
 };
 
-class GradientFormTest : public testing::TestWithParam<Case> {};
+struct Setting {
+  explicit Setting(const Case& c);
 
-TEST_P(GradientFormTest, BucketsEqualFlat) {
-  const Case& c = GetParam();
-  const Spaces spaces = c.frames ? AtariSpaces(4) : VectorSpaces(4, 2);
   v1::RunConfig config;
+  Spaces spaces;
+  Rollout whole;
+};
+
+Setting::Setting(const Case& c)
+    : spaces(c.frames ? AtariSpaces(4) : VectorSpaces(4, 2)) {
   config.mutable_model()->add_hidden(32);
   config.mutable_model()->set_recurrent(c.recurrent ? v1::LSTM : v1::NONE);
   config.mutable_model()->set_recurrent_size(16);
@@ -298,16 +314,48 @@ TEST_P(GradientFormTest, BucketsEqualFlat) {
     config.mutable_dqn()->set_learning_starts(8);
   }
   torch::manual_seed(1);
-  Rollout whole = RandomRollout(spaces, c.frames ? 4 : 16, 8);
+  whole = RandomRollout(spaces, c.frames ? 4 : 16, 8);
   if (c.recurrent) whole.initial_state = torch::zeros({8, 2 * 16});
   whole.valid.narrow(1, 6, 2).fill_(0);  // rank 1 has half as many steps
   whole.valid_steps = whole.valid.sum().item<int64_t>();
+}
+
+class GradientFormTest : public testing::TestWithParam<Case> {};
+
+TEST_P(GradientFormTest, BucketsEqualFlat) {
+  const auto [config, spaces, whole] = Setting(GetParam());
   const auto flat = Train(config, spaces, whole, v1::FLAT);
   const auto buckets = Train(config, spaces, whole, v1::BUCKETS);
   EXPECT_TRUE(torch::equal(buckets[0].weights, buckets[1].weights));
   EXPECT_LT(Difference(buckets[0].weights, flat[0].weights), 1e-6);
   EXPECT_EQ(buckets[0].bytes, flat[0].bytes);
   EXPECT_GT(flat[0].bytes, 0);
+}
+
+// Half the bytes; weights that stay equal on both ranks, in float32, and close
+// to those of whole gradients.
+TEST_P(GradientFormTest, BfloatsHalveTheTraffic) {
+  const auto [config, spaces, whole] = Setting(GetParam());
+  const auto wide = Train(config, spaces, whole, v1::FLAT);
+  std::vector<Trained> flat;
+  for (const auto form : {v1::FLAT, v1::BUCKETS}) {
+    const auto narrow =
+        Train(config, spaces, whole, form, v1::GRADIENT_BFLOAT16);
+    EXPECT_TRUE(torch::equal(narrow[0].weights, narrow[1].weights));
+    EXPECT_LT(narrow[0].bytes, 0.51 * wide[0].bytes);
+    EXPECT_GT(narrow[0].bytes, 0.49 * wide[0].bytes);
+    const double moved = Difference(wide[0].weights, wide[0].before);
+    const double difference = Difference(narrow[0].weights, wide[0].weights);
+    EXPECT_GT(difference, 0);  // they did travel as something else
+    EXPECT_LT(difference, moved);
+    // Weights of eight bits would lie on a grid.
+    EXPECT_FALSE(torch::equal(
+        narrow[0].weights,
+        narrow[0].weights.to(torch::kBFloat16).to(torch::kFloat32)));
+    // Either form rounds the same sums.
+    if (flat.empty()) flat = narrow;
+    EXPECT_LT(Difference(narrow[0].weights, flat[0].weights), 1e-6);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

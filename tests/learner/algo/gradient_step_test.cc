@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/nn/actor_critic.h"
+#include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -117,6 +118,78 @@ TEST(GradientStepTest, AGradientThatIsNotFiniteChangesNothing) {
     EXPECT_TRUE(torch::equal(net.parameters(), before));
     EXPECT_EQ(step.State().back().tensor.item<int64_t>(), 0);
   }
+}
+
+// Ranks with 1, 3 and no samples, whose gradients are all ones, twos and, of the
+// last, none. SGD would step by the mean: Adam shows it in its first moment.
+torch::Tensor MeanGradient(const v1::DistributedConfig& distributed,
+                           bool overlap = false) {
+  torch::Tensor mean;
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto collective =
+        MakeCollective(assignment, distributed, coordinator, torch::kCPU)
+            .value();
+    FlatParameters net(8, torch::kCPU);
+    const torch::Tensor a = net.Take("a", {5}), b = net.Take("b", {3});
+    v1::OptimizerConfig config;
+    config.set_max_grad_norm(0);
+    config.set_beta1(0);
+    GradientStep step(net, config, distributed);
+    const double samples[] = {1, 3, 0}, each[] = {1, 2, 0};
+    if (overlap) step.BeforeLastBackward(collective.get(), samples[rank]);
+    ((a.sum() + b.sum()) * samples[rank] * each[rank]).backward();
+    const auto result =
+        step.Apply(collective.get(), samples[rank], 0, /*learning_rate=*/0);
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(result->samples, 4);
+    if (rank == 2) mean = step.State()[0].tensor.clone();
+  });
+  return mean;
+}
+
+TEST(GradientStepTest, TheMeanIsOverSamplesOrOverRanks) {
+  for (const auto form : {v1::FLAT, v1::BUCKETS}) {
+    for (const auto type : {v1::GRADIENT_FLOAT32, v1::GRADIENT_BFLOAT16}) {
+      for (const bool overlap : {false, true}) {
+        v1::DistributedConfig distributed;
+        distributed.set_gradients(form);
+        distributed.set_bucket_bytes(4);
+        distributed.set_gradient_type(type);
+        EXPECT_TRUE(torch::allclose(MeanGradient(distributed, overlap),
+                                    torch::full({8}, (1 * 1 + 3 * 2) / 4.0)));
+        // DD-PPO's: a short rollout counts as much as a whole one. Who has
+        // nothing at all does not count.
+        distributed.set_gradient_mean(v1::BY_RANKS);
+        EXPECT_TRUE(torch::allclose(MeanGradient(distributed, overlap),
+                                    torch::full({8}, (1 + 2) / 2.0)));
+      }
+    }
+  }
+}
+
+// distributed.force_group: the same steps, by way of a group.
+TEST(GradientStepTest, AGroupOfOneTakesTheStepsOfOneAlone) {
+  v1::DistributedConfig distributed;
+  distributed.set_force_group(true);
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto group =
+        MakeCollective(assignment, distributed, coordinator, torch::kCPU)
+            .value();
+    SoloCollective alone;
+    ActorCritic in_group = MakeNet(), by_itself = MakeNet();
+    GradientStep first(in_group.Flat(), {}, distributed);
+    GradientStep second(by_itself.Flat(), {}, distributed);
+    in_group.gradients().fill_(3);
+    by_itself.gradients().fill_(3);
+    const auto grouped = first.Apply(group.get(), 4, 0, 1e-3);
+    ASSERT_TRUE(grouped.ok());
+    EXPECT_GT(grouped->sync_bytes, 0);
+    ASSERT_TRUE(second.Apply(&alone, 4, 0, 1e-3).ok());
+    EXPECT_TRUE(torch::equal(in_group.parameters(), by_itself.parameters()));
+  });
 }
 
 TEST(GradientStepTest, NoSamplesAnywhereChangesNothing) {

@@ -1,5 +1,6 @@
 #include "learner/algo/ppo.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -153,6 +154,67 @@ TEST(PpoTest, TargetKlStopsAllRanksAtOneEpoch) {
   EXPECT_TRUE(torch::equal(got[0], got[1]));
   EXPECT_EQ(steps[0], steps[1]);
   EXPECT_LT(steps[0], 50 * config.ppo().minibatches());
+}
+
+// Two ranks, one of which sees little and so finds its policy changed little: what
+// they did, and the mean KL that each would have gone by alone.
+struct Straddling {
+  int64_t steps[2] = {};
+  double kl[2] = {};  // of this rank's samples, in the second of two epochs
+};
+
+Straddling TrainStraddling(double target_kl, int epochs) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  v1::RunConfig config = Config();
+  config.mutable_env()->set_num_envs(kB / 2);
+  config.mutable_ppo()->set_target_kl(target_kl);
+  config.mutable_ppo()->set_minibatches(1);
+  config.mutable_ppo()->set_epochs(epochs);
+  config.mutable_optimizer()->set_learning_rate(0.01);
+  torch::manual_seed(1);
+  const Rollout whole = RandomRollout(spaces, kT, kB);
+  whole.log_prob.fill_(std::log(0.5));  // a new policy's, of two actions
+  whole.observation.narrow(1, kB / 2, kB / 2).mul_(0.01);  // rank 1's
+  Straddling result;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                     coordinator, torch::kCPU)
+                          .value();
+    auto algorithm = Make(config, spaces);
+    const Rollout mine = Columns(whole, rank * kB / 2, kB / 2);
+    const auto metrics = algorithm->Update(mine, {0, 0, collective.get()});
+    ASSERT_TRUE(metrics.ok()) << metrics.status();
+    result.steps[rank] = algorithm->State()[2].tensor.item<int64_t>();
+    for (const Metric& metric : *metrics) {
+      if (metric.name == "losses/approx_kl") result.kl[rank] = metric.value;
+    }
+  });
+  return result;
+}
+
+// Ranks' own KLs lie on both sides of target_kl. A rank that went by its own
+// would stop where the other goes on, and wait for it for ever.
+TEST(PpoTest, RanksWhoseKlsStraddleTheTargetStopTogether) {
+  // A mean over epochs 1 to n of each rank's KL: the last one's is a difference.
+  const Straddling one = TrainStraddling(0, 1), two = TrainStraddling(0, 2);
+  double kl[2];
+  for (int rank : {0, 1}) kl[rank] = 2 * two.kl[rank] - one.kl[rank];
+  const double low = std::min(kl[0], kl[1]), high = std::max(kl[0], kl[1]);
+  const double mean = (kl[0] + kl[1]) / 2;
+  const double first = (one.kl[0] + one.kl[1]) / 2;
+  ASSERT_LT(std::max(0.0, low) + 1e-6, mean);
+  ASSERT_LT(first, (low + mean) / 2);  // nobody stops before
+
+  // Above one rank's, below the mean: both stop after the second epoch.
+  const Straddling stopped = TrainStraddling((low + mean) / 2, 4);
+  EXPECT_EQ(stopped.steps[0], 2);
+  EXPECT_EQ(stopped.steps[1], 2);
+  // Below one rank's, above the mean: both go on.
+  const Straddling went_on = TrainStraddling((mean + high) / 2, 3);
+  EXPECT_EQ(went_on.steps[0], 3);
+  EXPECT_EQ(went_on.steps[1], 3);
 }
 
 TEST(PpoTest, ALossThatIsNotFiniteStopsAndKeepsTheWeights) {

@@ -1,7 +1,15 @@
 #include "learner/collective/local_address.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <net/if.h>
+#include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <string>
 
 #include "tests/learner/collective/ranks.h"
@@ -48,6 +56,62 @@ TEST(LocalAddressTest, AMembersOwnAddressIsBetterThanItsName) {
   const std::string message(address.status().message());
   EXPECT_EQ(message.find("no-such-host"), std::string::npos) << message;
   EXPECT_NE(message.find("127.0.0.1"), std::string::npos) << message;
+}
+
+TEST(LocalAddressTest, AnAddressHasAnInterface) {
+  EXPECT_EQ(InterfaceOf("127.0.0.1"), "lo");
+  EXPECT_EQ(InterfaceOf("192.0.2.1"), "");  // nobody's
+}
+
+TEST(LocalAddressTest, OneHostAndSetVariablesAreLeftAlone) {
+  NameSocketInterface(MakeAssignment(0, 2));
+  EXPECT_EQ(std::getenv("NCCL_SOCKET_IFNAME"), nullptr);
+  EXPECT_EQ(std::getenv("GLOO_SOCKET_IFNAME"), nullptr);
+}
+
+// Gives this process a network of its own, whose only interface has the address
+// 10.9.8.1 beside loopback's.
+bool EnterANetworkOfItsOwn() {
+  if (::unshare(CLONE_NEWNET) != 0) return false;
+  const int fd = ::socket(AF_INET, SOCK_DGRAM, 0);
+  ifreq request{};
+  std::strcpy(request.ifr_name, "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  if (::ioctl(fd, SIOCSIFFLAGS, &request) != 0) return false;
+  std::strcpy(request.ifr_name, "lo:1");
+  auto* address = reinterpret_cast<sockaddr_in*>(&request.ifr_addr);
+  *address = {
+      .sin_family = AF_INET, .sin_port = 0, .sin_addr = {}, .sin_zero = {}};
+  ::inet_pton(AF_INET, "10.9.8.1", &address->sin_addr);
+  const bool added = ::ioctl(fd, SIOCSIFADDR, &request) == 0;
+  ::close(fd);
+  return added;
+}
+
+// What is unset is named from the route; what a person has set stays.
+TEST(LocalAddressTest, BetweenHostsTheInterfaceOfTheRouteIsNamed) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (!EnterANetworkOfItsOwn()) ::_exit(77);
+    v1::Assignment assignment = MakeAssignment(0, 2);
+    assignment.mutable_learner(1)->set_host("host-b");
+    assignment.mutable_learner(1)->set_address("10.9.8.2:1");
+    ::setenv("GLOO_SOCKET_IFNAME", "mine", 1);
+    ::unsetenv("NCCL_SOCKET_IFNAME");
+    NameSocketInterface(assignment);
+    const char* nccl = std::getenv("NCCL_SOCKET_IFNAME");
+    const bool good = nccl != nullptr && std::string(nccl) == "=lo:1" &&
+                      std::string(std::getenv("GLOO_SOCKET_IFNAME")) == "mine";
+    ::unsetenv("GLOO_SOCKET_IFNAME");
+    NameSocketInterface(assignment);
+    const char* gloo = std::getenv("GLOO_SOCKET_IFNAME");
+    ::_exit(good && gloo != nullptr && std::string(gloo) == "lo:1" ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "no network of one's own here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -27,6 +27,9 @@ TEST(MakeCollectiveTest, AWorldOfOneNeedsNobody) {
   EXPECT_TRUE((*made)->Broadcast(tensor, 0).ok());
   EXPECT_EQ(tensor.sum().item<float>(), 3);
   EXPECT_EQ((*made)->world_size(), 1);
+  EXPECT_FALSE((*made)->has_group());
+  EXPECT_EQ((*made)->GatherBytes("me", 0).value(),
+            std::vector<std::string>{"me"});
   (*made)->Abort();
   EXPECT_TRUE(absl::IsAborted((*made)->AllReduceSum(tensor)));
 }
@@ -42,6 +45,21 @@ TEST(MakeCollectiveTest, RanksOfOneHostShareMemory) {
     EXPECT_TRUE(Used(coordinator, "shared-memory"));
     EXPECT_FALSE(Used(coordinator, "gloo"));
   });
+}
+
+TEST(MakeCollectiveTest, AGroupOfOneCanBeForced) {
+  TempDir folder;
+  FakeCoordinatorClient coordinator(folder.path());
+  v1::DistributedConfig config;
+  config.set_force_group(true);
+  const auto made =
+      MakeCollective(MakeAssignment(0, 1), config, &coordinator, torch::kCPU);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_TRUE((*made)->has_group());
+  EXPECT_TRUE(Used(&coordinator, "shared-memory"));
+  torch::Tensor tensor = torch::ones({3});
+  EXPECT_TRUE((*made)->AllReduceSum(tensor).ok());
+  EXPECT_EQ(tensor.sum().item<float>(), 3);
 }
 
 TEST(MakeCollectiveTest, RanksOfSeveralHostsUseGloo) {

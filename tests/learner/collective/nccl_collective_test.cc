@@ -39,10 +39,11 @@ constexpr int kFakeError = 3;
 
 // One queued call of all ranks.
 struct Round {
-  std::map<int, float*> data;  // by rank
-  size_t count = 0;
-  int root = -1;  // -1: all-reduce
+  std::map<int, void*> data;  // by rank
   bool done = false;
+  // Of an exchange of parts.
+  std::map<int, const char*> send;
+  std::map<int, char*> receive;
 };
 
 struct Fake {
@@ -62,20 +63,54 @@ struct Fake {
 };
 Fake* fake = nullptr;  // of the test that runs
 
-int Queue(NcclComm* comm, void* data, size_t count, int root) {
+template <typename T>
+void AddUp(const Round& round, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    T sum = 0;
+    for (const auto& [rank, theirs] : round.data) {
+      sum += static_cast<const T*>(theirs)[i];
+    }
+    for (const auto& [rank, theirs] : round.data) {
+      static_cast<T*>(theirs)[i] = sum;
+    }
+  }
+}
+
+// root -1: an all-reduce.
+int Queue(NcclComm* comm, void* data, size_t count, NcclElement element,
+          int root) {
   std::lock_guard lock(fake->mu);
   Round& round = fake->rounds[comm->id][++comm->calls];
-  round.data[comm->rank] = static_cast<float*>(data);
-  round.count = count;
-  round.root = root;
+  round.data[comm->rank] = data;
   comm->busy = fake->call_busy;
   if (static_cast<int>(round.data.size()) == comm->world_size) {
-    for (size_t i = 0; i < count; ++i) {
-      float value = 0;
-      for (const auto& [rank, theirs] : round.data) {
-        if (root < 0 || rank == root) value += theirs[i];
+    if (element == NcclElement::kFloat32) AddUp<float>(round, count);
+    if (element == NcclElement::kFloat64) AddUp<double>(round, count);
+    if (element == NcclElement::kInt64) AddUp<int64_t>(round, count);
+    for (const auto& [rank, theirs] : round.data) {
+      if (root >= 0 && rank != root) {
+        std::memcpy(theirs, round.data[root], count);
       }
-      for (const auto& [rank, theirs] : round.data) theirs[i] = value;
+    }
+    round.done = true;
+  }
+  return comm->busy > 0 ? kNcclInProgress : kNcclOk;
+}
+
+// Rank r's part q goes to rank q's part r; of a gather there is one part.
+int Exchange(NcclComm* comm, const void* send, void* receive, size_t bytes,
+             bool gather) {
+  std::lock_guard lock(fake->mu);
+  Round& round = fake->rounds[comm->id][++comm->calls];
+  round.send[comm->rank] = static_cast<const char*>(send);
+  round.receive[comm->rank] = static_cast<char*>(receive);
+  comm->busy = fake->call_busy;
+  if (static_cast<int>(round.send.size()) == comm->world_size) {
+    for (const auto& [to, place] : round.receive) {
+      for (const auto& [from, data] : round.send) {
+        std::memcpy(place + from * bytes, data + (gather ? 0 : to * bytes),
+                    bytes);
+      }
     }
     round.done = true;
   }
@@ -103,10 +138,22 @@ NcclApi MakeApi() {
     --comm->busy;
     return kNcclInProgress;
   };
-  api.all_reduce_sum = [](NcclComm* comm, void* data, size_t count, NcclElement,
-                          void*) { return Queue(comm, data, count, -1); };
+  api.all_reduce_sum = [](NcclComm* comm, void* data, size_t count,
+                          NcclElement element, void*) {
+    return Queue(comm, data, count, element, -1);
+  };
+  api.all_to_all = [](NcclComm* comm, const void* send, void* receive,
+                      size_t bytes, void*) {
+    return Exchange(comm, send, receive, bytes, /*gather=*/false);
+  };
+  api.all_gather = [](NcclComm* comm, const void* send, void* receive,
+                      size_t bytes, void*) {
+    return Exchange(comm, send, receive, bytes, /*gather=*/true);
+  };
   api.broadcast = [](NcclComm* comm, void* data, size_t bytes, int root,
-                     void*) { return Queue(comm, data, bytes / 4, root); };
+                     void*) {
+    return Queue(comm, data, bytes, NcclElement::kByte, root);
+  };
   api.finalize = [](NcclComm* comm) -> int {
     if (fake->finalize_error != 0) return fake->finalize_error;
     comm->busy = fake->finalize_busy;
@@ -215,6 +262,40 @@ TEST_F(NcclCollectiveTest, HostTensorsComeBackSummed) {
   EXPECT_EQ(fake_.aborts, 0);
 }
 
+TEST_F(NcclCollectiveTest, GathersBytesOfAnyLengthAtARank) {
+  RunRanks(3, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto made = Make(assignment, coordinator, kPatience, kElsewhere);
+    ASSERT_TRUE(made.ok()) << made.status();
+    const auto gathered =
+        (*made)->GatherBytes(std::string(assignment.rank(), 'x'), 2);
+    ASSERT_TRUE(gathered.ok()) << gathered.status();
+    EXPECT_EQ(*gathered, assignment.rank() == 2
+                             ? (std::vector<std::string>{"", "x", "xx"})
+                             : std::vector<std::string>{});
+  });
+}
+
+// See CollectiveTest: NCCL's own sum would round at every hop.
+TEST_F(NcclCollectiveTest, Bfloat16IsSummedInFloat32AndRoundedOnce) {
+  for (const bool elsewhere : {false, true}) {
+    for (const int64_t count : {1, 3, 100}) {
+      RunRanks(3, [&](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+        const auto made = Make(assignment, coordinator, kPatience,
+                               elsewhere ? kElsewhere : torch::kCPU);
+        ASSERT_TRUE(made.ok()) << made.status();
+        const float mine = assignment.rank() == 0 ? 1 : 1.0f / 256;
+        torch::Tensor tensor = torch::full({count}, mine, torch::kBFloat16);
+        const absl::Status status = (*made)->AllReduceSum(tensor);
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_TRUE(torch::equal(
+            tensor, torch::full({count}, 1 + 1.0f / 128, torch::kBFloat16)));
+      });
+    }
+  }
+}
+
 TEST_F(NcclCollectiveTest, DeviceTensorsAreOnlyQueued) {
   RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
     const absl::Time start = absl::Now();
@@ -298,7 +379,7 @@ TEST_F(NcclCollectiveTest, ACallThatIsNeverQueuedHasADeadline) {
 TEST_F(NcclCollectiveTest, RefusesOtherDtypesAndLayoutsAndStaysUsable) {
   RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
     EXPECT_TRUE(absl::IsInvalidArgument(
-        collective->AllReduceSum(torch::ones({2}, torch::kBFloat16))));
+        collective->AllReduceSum(torch::ones({2}, torch::kFloat16))));
     EXPECT_TRUE(absl::IsInvalidArgument(
         collective->AllReduceSum(torch::ones({2, 3}).t())));
     EXPECT_TRUE(

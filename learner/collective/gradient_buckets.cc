@@ -1,4 +1,4 @@
-#include "learner/algo/gradient_buckets.h"
+#include "learner/collective/gradient_buckets.h"
 
 #include <functional>
 #include <utility>
@@ -26,28 +26,32 @@ class GradientHook : public torch::autograd::FunctionPostHook {
 
 }  // namespace
 
-GradientBuckets::GradientBuckets(const FlatParameters& net,
-                                 int64_t bucket_bytes) {
-  int64_t end = net.size(), begin = end;
-  for (auto leaf = net.leaf.rbegin(); leaf != net.leaf.rend(); ++leaf) {
+GradientBuckets::GradientBuckets(const std::vector<torch::Tensor>& leaf,
+                                 const torch::Tensor& gradients,
+                                 Options options)
+    : options_(std::move(options)) {
+  int64_t end = gradients.numel(), begin = end;
+  for (size_t i = leaf.size(); i-- > 0;) {
     if (begin == end) parameters_.push_back(0);
     const size_t bucket = parameters_.size() - 1;
     ++parameters_[bucket];
-    begin -= leaf->numel();
-    const auto node = torch::autograd::impl::grad_accumulator(*leaf);
-    hook_.push_back({node, node->add_post_hook(std::make_unique<GradientHook>(
-                               [this, bucket] { HasGradient(bucket); }))});
-    const torch::Tensor slice = net.gradients.narrow(0, begin, end - begin);
-    if (begin > 0 && static_cast<int64_t>(slice.nbytes()) < bucket_bytes) {
+    begin -= leaf[i].numel();
+    const auto node = torch::autograd::impl::grad_accumulator(leaf[i]);
+    hook_.push_back(
+        {node, node->add_post_hook(std::make_unique<GradientHook>(
+                   [this, i, bucket] { HasGradient(i, bucket); }))});
+    const torch::Tensor slice = gradients.narrow(0, begin, end - begin);
+    if (begin > 0 &&
+        static_cast<int64_t>(slice.nbytes()) < options_.bucket_bytes) {
       continue;
     }
     bucket_.push_back(slice);
     end = begin;
   }
   CHECK_EQ(begin, 0);
-  if (!net.device().is_cpu()) {
-    stream_ = c10::impl::VirtualGuardImpl(net.device().type())
-                  .getStreamFromGlobalPool(net.device());
+  if (!gradients.device().is_cpu()) {
+    stream_ = c10::impl::VirtualGuardImpl(gradients.device().type())
+                  .getStreamFromGlobalPool(gradients.device());
   }
 }
 
@@ -61,17 +65,19 @@ GradientBuckets::~GradientBuckets() {
   for (const Hook& hook : hook_) hook.node->del_post_hook(hook.key);
 }
 
-void GradientBuckets::Begin(Collective* collective) {
+void GradientBuckets::Begin(Collective* collective, double scale) {
   if (!thread_.joinable()) thread_ = std::thread([this] { Work(); });
   MutexLock lock(&mu_);
   CHECK(collective_ == nullptr) << "a Begin without a Finish";
   collective_ = collective;
+  scale_ = scale;
   missing_ = parameters_;
 }
 
-void GradientBuckets::HasGradient(size_t bucket) {
+void GradientBuckets::HasGradient(size_t leaf, size_t bucket) {
   MutexLock lock(&mu_);
   if (collective_ == nullptr) return;  // a backward pass before the last
+  if (options_.has_gradient) options_.has_gradient(leaf);
   CHECK_GT(missing_[bucket], 0) << "two backward passes after a Begin";
   --missing_[bucket];
   for (; complete_ < missing_.size() && missing_[complete_] == 0; ++complete_) {
@@ -90,17 +96,19 @@ void GradientBuckets::Work() {
   for (;;) {
     Collective* collective;
     size_t next;
+    double scale;
     {
       MutexLock lock(&mu_);
       while (!ending_ && summed_ == complete_) lock.Wait(&changed_);
       if (summed_ == complete_) return;
       next = summed_;
+      scale = scale_;
       collective = error_.ok() ? collective_ : nullptr;
       if (stream_.has_value()) computed_[next].block(*stream_);
     }
     absl::Status status;
     if (collective != nullptr) {
-      status = collective->AllReduceSum(bucket_[next]);
+      status = Sum(collective, next, scale);
     }
     MutexLock lock(&mu_);
     error_.Update(status);
@@ -109,7 +117,14 @@ void GradientBuckets::Work() {
   }
 }
 
-absl::Status GradientBuckets::Finish(Collective* collective) {
+absl::Status GradientBuckets::Sum(Collective* collective, size_t bucket,
+                                  double scale) {
+  torch::NoGradGuard no_grad;
+  if (scale != 1) bucket_[bucket].mul_(scale);
+  return AllReduceGradients(bucket_[bucket], options_.type, collective);
+}
+
+absl::Status GradientBuckets::Finish(Collective* collective, double scale) {
   absl::Status error;
   size_t next;
   {
@@ -129,7 +144,7 @@ absl::Status GradientBuckets::Finish(Collective* collective) {
   }
   RETURN_IF_ERROR(error);
   for (; next < bucket_.size(); ++next) {
-    RETURN_IF_ERROR(collective->AllReduceSum(bucket_[next]));
+    RETURN_IF_ERROR(Sum(collective, next, scale));
   }
   return absl::OkStatus();
 }

@@ -1,8 +1,9 @@
-#ifndef FLOTILLA_LEARNER_ALGO_GRADIENT_BUCKETS_H_
-#define FLOTILLA_LEARNER_ALGO_GRADIENT_BUCKETS_H_
+#ifndef FLOTILLA_LEARNER_COLLECTIVE_GRADIENT_BUCKETS_H_
+#define FLOTILLA_LEARNER_COLLECTIVE_GRADIENT_BUCKETS_H_
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -11,7 +12,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "learner/collective/collective.h"
-#include "learner/nn/flat_parameters.h"
 #include "learner/torch.h"
 #include "services/base/mutex.h"
 
@@ -35,30 +35,43 @@ namespace flotilla {
 // Not thread-safe.
 class GradientBuckets {
  public:
-  // A bucket is full when it holds `bucket_bytes`; a parameter is never cut.
-  GradientBuckets(const FlatParameters& net, int64_t bucket_bytes);
+  struct Options {
+    // A bucket is full when it holds this much; a parameter is never cut.
+    int64_t bucket_bytes = 1 << 20;
+    v1::GradientType type = v1::GRADIENT_FLOAT32;  // on the way
+    // Called in the backward pass that follows a Begin, once leaf[i] has its
+    // gradient, which need not be the one in `gradients` yet.
+    std::function<void(size_t i)> has_gradient = {};
+  };
+
+  // `gradients`, float32, holds those of `leaf`, in its order.
+  GradientBuckets(const std::vector<torch::Tensor>& leaf,
+                  const torch::Tensor& gradients, Options options);
   // Blocks for all-reduces that were begun and not finished.
   ~GradientBuckets();
 
   GradientBuckets(const GradientBuckets&) = delete;
   GradientBuckets& operator=(const GradientBuckets&) = delete;
 
-  // Says that the next backward pass completes the gradients. `collective` is
-  // borrowed, and used by nobody else, until Finish.
-  void Begin(Collective* collective);
+  // Says that the next backward pass completes the gradients, and that the sum is
+  // of `scale` times each rank's. `collective` is borrowed, and used by nobody
+  // else, until Finish.
+  void Begin(Collective* collective, double scale = 1);
 
   // Sums what is left, with or without a Begin, and blocks until all is summed
-  // (on a GPU: queued). Errors: the first of those of
+  // (on a GPU: queued). `scale` as in Begin. Errors: the first of those of
   // Collective::AllReduceSum; the gradients are then of no use.
-  absl::Status Finish(Collective* collective);
+  absl::Status Finish(Collective* collective, double scale = 1);
 
   // The slices of the gradients, in the order they are summed.
   const std::vector<torch::Tensor>& buckets() const { return bucket_; }
 
  private:
-  void HasGradient(size_t bucket);
+  void HasGradient(size_t leaf, size_t bucket);
   void Work();
+  absl::Status Sum(Collective* collective, size_t bucket, double scale);
 
+  const Options options_;
   std::vector<torch::Tensor> bucket_;  // each [n] float32
   std::vector<int> parameters_;        // in each bucket
   // What tells that a parameter has its gradient: autograd's node for it, and
@@ -74,6 +87,7 @@ class GradientBuckets {
   std::condition_variable changed_;
   // Null between a Finish and the next Begin.
   Collective* collective_ ABSL_GUARDED_BY(mu_) = nullptr;
+  double scale_ ABSL_GUARDED_BY(mu_) = 1;
   std::vector<int> missing_ ABSL_GUARDED_BY(mu_);  // gradients, of each bucket
   size_t complete_ ABSL_GUARDED_BY(mu_) = 0;       // buckets, from the first on
   size_t summed_ ABSL_GUARDED_BY(mu_) = 0;         // of those
@@ -85,4 +99,4 @@ class GradientBuckets {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_LEARNER_ALGO_GRADIENT_BUCKETS_H_
+#endif  // FLOTILLA_LEARNER_COLLECTIVE_GRADIENT_BUCKETS_H_
