@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
@@ -305,8 +306,14 @@ class Job {
         absl::StrCat("--node_rank=", topology.node_rank),
         absl::StrCat("--local_rank=", topology.first_local_rank + start.index),
         absl::StrCat("--local_world_size=", topology.local_world_size),
+        absl::StrCat("--world_size=", topology.max_world_size),
         absl::StrCat("--requested_rank=", RankOf(start.index)),
         absl::StrCat("--restarts=", start.restarts)};
+    if (!job_.device_ids.empty()) {
+      program.argv.push_back("--device_ids=" +
+                             absl::StrJoin(job_.device_ids, ","));
+    }
+    if (topology.one_rank) program.argv.push_back("--given_rank");
     const std::string resume = ResumeFrom(start);
     if (!resume.empty()) program.argv.push_back("--resume=" + resume);
     for (const std::string& flag : CredentialFlags(credentials_)) {

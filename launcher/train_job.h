@@ -23,6 +23,7 @@ struct TrainJob {
   std::vector<std::string> notices;   // for people, once it starts
   std::string nothing_left;  // why a resumed run is over already; "": it is not
   RunLock* lock = nullptr;   // borrowed; null: another launcher holds it
+  std::vector<int> device_ids;  // a GPU for each learner of this host, or none
   int max_restarts = 3;
   RpcCredentials credentials;
   std::string progress = "auto";

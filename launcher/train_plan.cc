@@ -1,12 +1,17 @@
 #include "launcher/train_plan.h"
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
 #include "services/base/config.h"
+#include "services/base/device_choice.h"
+#include "services/base/global_sizes.h"
+#include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
@@ -19,10 +24,13 @@ std::string Row(const std::string& name, const std::string& first,
   return row + "\n";
 }
 
-std::string Device(const v1::RunConfig& config, int gpus) {
-  const std::string& device = config.runtime().device();
-  if (device != "auto") return device;
-  return gpus > 0 ? absl::StrCat("auto: ", gpus, " GPUs") : "auto: the CPU";
+// "cpu", "cuda:0, cuda:1": without UUIDs, and a CPU once.
+std::string Devices(std::vector<std::string> devices) {
+  for (std::string& device : devices) {
+    device = device.substr(0, device.find(' '));
+  }
+  if (devices.front() == "cpu") return "the CPU";
+  return absl::StrJoin(devices, ", ");
 }
 
 std::string Ranks(const Topology& topology) {
@@ -55,7 +63,22 @@ std::string Rollouts(const v1::RunConfig& config) {
 
 }  // namespace
 
-TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology) {
+absl::StatusOr<v1::RunConfig> PlanSizes(const v1::RunConfig& config,
+                                        const Topology& topology) {
+  if (config.distributed().sizes() == v1::GLOBAL && topology.elastic()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "distributed.sizes is GLOBAL, but --nnodes ", topology.min_nodes, ":",
+        topology.max_nodes,
+        " lets learners come and go, and environments that run cannot be "
+        "shared out anew; use PER_LEARNER, or a fixed number of nodes"));
+  }
+  return SizesOfLearner(config, topology.max_world_size);
+}
+
+TrainPlan MakePlan(const v1::RunConfig& given, const Topology& topology) {
+  // What does not divide was refused, or is not to run with these learners.
+  const v1::RunConfig config =
+      SizesOfLearner(given, topology.min_world_size).value_or(given);
   TrainPlan plan;
   plan.world_size = topology.min_world_size;
   plan.num_envs = config.env().num_envs();
@@ -83,7 +106,7 @@ TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology) {
 }
 
 std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
-                         int gpus) {
+                         const std::vector<std::string>& devices) {
   const TrainPlan plan = MakePlan(config, topology);
   const auto both = [&](const std::string& name, int64_t size,
                         const std::string& note = "") {
@@ -97,7 +120,7 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                           source.value, source.source);
   }
   absl::StrAppend(&text, Row("ranks here", Ranks(topology), ""),
-                  Row("device", Device(config, gpus), ""), "\n");
+                  Row("device", Devices(devices), ""), "\n");
   absl::StrAppend(&text, Row("sizes", "a learner", "global"));
   absl::StrAppend(
       &text, both("environments", plan.num_envs),
@@ -125,36 +148,34 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
   return text;
 }
 
-absl::Status CheckDevices(const v1::RunConfig& config, const Topology& topology,
-                          int gpus) {
-  const std::string& device = config.runtime().device();
-  const bool on_gpu = absl::StartsWith(device, "cuda");
+absl::StatusOr<std::vector<std::string>> PlanDevices(
+    const v1::RunConfig& config, const Topology& topology,
+    const std::vector<int>& ids, const std::vector<Gpu>& gpus) {
+  const DeviceRequest request = {.device = config.runtime().device(),
+                                 .ids = ids,
+                                 .local_world_size = topology.local_world_size,
+                                 .given_rank = topology.one_rank};
   const bool nccl = config.distributed().backend() == v1::NCCL;
-  const auto refuse = [](const std::string& message) {
-    return absl::InvalidArgumentError(message);
-  };
-  if (on_gpu && gpus == 0) {
-    return refuse(absl::StrCat("runtime.device is \"", device,
-                               "\", but this machine has no GPU; use --set "
-                               "runtime.device=cpu (see `flotilla doctor`)"));
+  std::vector<std::string> devices;
+  for (int i = 0; i < topology.num_learners; ++i) {
+    ASSIGN_OR_RETURN(const std::optional<int> gpu,
+                     ChooseGpu(request, topology.first_local_rank + i, gpus));
+    if (nccl && !gpu) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "distributed.backend is NCCL, which needs a GPU for each learner, "
+          "but ",
+          gpus.empty() ? "this host has none" : "runtime.device is \"cpu\"",
+          "; use --backend gloo"));
+    }
+    devices.push_back(DeviceName(gpu, gpus));
   }
-  if (!nccl) return absl::OkStatus();
-  if (gpus == 0 || device == "cpu") {
-    return refuse(absl::StrCat(
-        "distributed.backend is NCCL, which needs a GPU for each learner, but ",
-        gpus == 0 ? "this machine has none" : "runtime.device is \"cpu\"",
-        "; use --backend gloo"));
+  if (nccl && std::set<int>(ids.begin(), ids.end()).size() < ids.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--device-ids ", absl::StrJoin(ids, ","),
+        " gives one GPU to two learners, which NCCL refuses; use --backend "
+        "gloo, or a GPU for each"));
   }
-  if (topology.local_world_size > gpus ||
-      (absl::StartsWith(device, "cuda:") && topology.local_world_size > 1)) {
-    return refuse(absl::StrCat(
-        "distributed.backend is NCCL, which refuses two learners on one GPU: ",
-        topology.local_world_size, " learners here, ", gpus,
-        gpus == 1 ? " GPU" : " GPUs", ", runtime.device \"", device,
-        "\"; use --nproc-per-node gpu with runtime.device auto, or --backend "
-        "gloo"));
-  }
-  return absl::OkStatus();
+  return devices;
 }
 
 }  // namespace flotilla

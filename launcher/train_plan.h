@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
 #include "launcher/topology.h"
+#include "services/base/gpus.h"
 
 namespace flotilla {
 
@@ -22,16 +24,26 @@ struct TrainPlan {
   int64_t envs_per_worker = 0;
 };
 
+// `config` as one learner has it: see SizesOfLearner.
+// Errors: kInvalidArgument, also for distributed.sizes GLOBAL in an elastic job:
+// environments that run cannot be shared out anew.
+absl::StatusOr<v1::RunConfig> PlanSizes(const v1::RunConfig& config,
+                                        const Topology& topology);
+
+// Takes sizes of either kind, and so does DescribePlan.
 TrainPlan MakePlan(const v1::RunConfig& config, const Topology& topology);
+
+// The devices of the learners that this launcher starts, as they will register
+// them: "cpu", "cuda:0 GPU-<uuid>". `ids` is --device-ids; `gpus` those of this
+// host. Errors: kInvalidArgument with the remedy, where the configuration wants
+// more of them than they can give.
+absl::StatusOr<std::vector<std::string>> PlanDevices(
+    const v1::RunConfig& config, const Topology& topology,
+    const std::vector<int>& ids, const std::vector<Gpu>& gpus);
 
 // What `--dry-run` prints below the configuration.
 std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
-                         int gpus);
-
-// Refuses what the configuration wants of this node's GPUs and they cannot
-// give. Errors: kInvalidArgument with the remedy.
-absl::Status CheckDevices(const v1::RunConfig& config, const Topology& topology,
-                          int gpus);
+                         const std::vector<std::string>& devices);
 
 }  // namespace flotilla
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "learner/algo/algorithm.h"
 #include "learner/checkpoint/checkpoint.h"
+#include "learner/collective/rank_device.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
@@ -42,8 +43,9 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   ASSIGN_OR_RETURN(const CheckpointData data, LoadCheckpoint(checkpoint));
   const v1::RunConfig& config = data.config;
   SetThreads(config, /*local_world_size=*/1);
-  ASSIGN_OR_RETURN(const torch::Device device,
-                   ChooseDevice(config.runtime(), /*local_rank=*/0));
+  ASSIGN_OR_RETURN(const RankDevice device,
+                   ChooseRankDevice({.device = config.runtime().device()},
+                                    /*local_rank=*/0));
 
   EnvWorkerOptions options = EvaluationWorkers(config);
   options.learner_id = "evaluate";
@@ -57,7 +59,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                        /*groups=*/1, stop));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
-                   MakeAlgorithm(config, spaces, device));
+                   MakeAlgorithm(config, spaces, device.device));
   Normalizer normalizer(config.model(), Discount(config),
                         spaces.frames ? 0 : spaces.features, /*rows=*/1);
   Progress progress;

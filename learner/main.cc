@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "learner/collective/rank_device.h"
 #include "learner/evaluate_main.h"
 #include "learner/torch.h"
 #include "learner/training/runtime.h"
@@ -16,6 +17,7 @@
 #include "services/base/command_line.h"
 #include "services/base/config.h"
 #include "services/base/exit_codes.h"
+#include "services/base/global_sizes.h"
 #include "services/base/lifeline.h"
 #include "services/base/run_folder.h"
 #include "services/base/secret.h"
@@ -38,6 +40,9 @@ struct Flags {
   int node_rank = 0;
   int local_rank = 0;
   int local_world_size = 1;
+  int world_size = 1;
+  std::string device_ids;
+  bool given_rank = false;
   int requested_rank = 0;
   int64_t restarts = 0;
   std::string resume;
@@ -67,6 +72,12 @@ CommandLine MakeLine(Flags* flags) {
            &flags->local_rank);
   line.Int("--local-world-size", "N", 1, "learners on this node",
            &flags->local_world_size);
+  line.Int("--world-size", "N", 1, "learners of the job, if that is fixed",
+           &flags->world_size);
+  line.Text("--device-ids", "0,0,1", "the GPU of each learner on this node",
+            &flags->device_ids);
+  line.Switch("--given-rank", "srun or its like may have bound a GPU",
+              &flags->given_rank);
   line.Int("--requested-rank", "R", 0, "the rank to ask the coordinator for",
            &flags->requested_rank);
   line.Int("--restarts", "N", 0, "how often the launcher replaced this learner",
@@ -88,14 +99,27 @@ std::string HostName() {
   return name;
 }
 
-v1::Member Self(const Flags& flags, const v1::RunConfig& config) {
+absl::StatusOr<RankDevice> Device(const Flags& flags,
+                                  const v1::RuntimeConfig& runtime) {
+  DeviceRequest request;
+  request.device = runtime.device();
+  request.local_world_size = flags.local_world_size;
+  request.given_rank = flags.given_rank;
+  if (!flags.device_ids.empty()) {
+    ASSIGN_OR_RETURN(request.ids, ParseDeviceIds(flags.device_ids));
+  }
+  return ChooseRankDevice(request, flags.local_rank);
+}
+
+v1::Member Self(const Flags& flags, const v1::RunConfig& config,
+                const std::string& device) {
   v1::Member self;
   self.set_id(flags.member_id);
   self.set_incarnation(flags.incarnation);
   self.set_role(v1::LEARNER);
   self.set_host(HostName());
   self.set_pid(getpid());
-  self.set_device(config.runtime().device());
+  self.set_device(device);
   self.set_node_rank(flags.node_rank);
   self.set_local_rank(flags.local_rank);
   self.set_local_world_size(flags.local_world_size);
@@ -120,7 +144,8 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   ASSIGN_OR_RETURN(const v1::RunConfig config, LoadRunConfig(flags.config, {}));
   RETURN_IF_ERROR(Validate(config));
   TrainerOptions options;
-  options.config = Resolved(config);
+  ASSIGN_OR_RETURN(options.config,
+                   SizesOfLearner(Resolved(config), flags.world_size));
   options.run_folder = flags.run_dir;
   options.member_id = flags.member_id;
   options.first_rank = flags.requested_rank;
@@ -130,7 +155,8 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
     options.resume = RunFolder(options.run_folder).latest_checkpoint();
   }
   options.credentials = flags.credentials;
-  options.local_rank = flags.local_rank;
+  ASSIGN_OR_RETURN(const RankDevice device, Device(flags, config.runtime()));
+  options.device = device.device;
   options.local_world_size = flags.local_world_size;
   options.give_up = [&flags](const absl::Status& status) {
     WriteLastWords(flags, status);
@@ -140,7 +166,7 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   if (!flags.secret_file.empty()) {
     ASSIGN_OR_RETURN(secret, ReadSecret(flags.secret_file));
   }
-  auto joined = JoinRun(flags.coordinator, Self(flags, config),
+  auto joined = JoinRun(flags.coordinator, Self(flags, config, device.name),
                         options.credentials, absl::Seconds(60), secret);
   if (absl::IsUnauthenticated(joined.status()) ||
       absl::IsPermissionDenied(joined.status())) {  // the next would be, too

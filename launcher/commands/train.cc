@@ -1,6 +1,3 @@
-#include <signal.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -19,6 +16,7 @@
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
+#include "services/base/device_choice.h"
 #include "services/base/gpus.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
@@ -36,6 +34,7 @@ struct TrainFlags {
   std::optional<std::string> config;
   TopologyFlags topology;
   std::string backend;
+  std::optional<std::string> device_ids;
   std::optional<int> max_restarts;
   std::optional<std::string> run_dir;
   std::optional<std::string> resume;
@@ -84,6 +83,9 @@ CommandLine MakeLine(TrainFlags* flags) {
   line.Choice("--backend", {"auto", "nccl", "gloo"},
               "gradient collectives (auto: NCCL if every rank has a GPU)",
               &flags->backend);
+  line.Text("--device-ids", "0,0,1",
+            "the GPU of each learner on this node; may repeat with Gloo",
+            &flags->device_ids);
   line.Int("--max-restarts", "N", 0,
            "replacements of one learner in 10 minutes (default 3)",
            &flags->max_restarts);
@@ -346,13 +348,21 @@ absl::Status SettleTopology(const TrainFlags& flags, const Place& place,
 absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                                  std::stop_token stop) {
   TrainJob job;
-  const int gpus = static_cast<int>(SurveyGpus().gpus.size());
+  const std::vector<Gpu> gpus = SurveyGpus().gpus;
   ASSIGN_OR_RETURN(job.topology,
-                   DetectTopology(flags.topology, CurrentEnvironment(), gpus));
+                   DetectTopology(flags.topology, CurrentEnvironment(),
+                                  static_cast<int>(gpus.size())));
   ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
   ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place, &job.notices));
-  RETURN_IF_ERROR(SettleTopology(flags, place, gpus, &job));
-  RETURN_IF_ERROR(CheckDevices(job.config, job.topology, gpus));
+  RETURN_IF_ERROR(
+      SettleTopology(flags, place, static_cast<int>(gpus.size()), &job));
+  ASSIGN_OR_RETURN(const v1::RunConfig of_learner,
+                   PlanSizes(job.config, job.topology));
+  if (flags.device_ids) {
+    ASSIGN_OR_RETURN(job.device_ids, ParseDeviceIds(*flags.device_ids));
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> devices,
+                   PlanDevices(job.config, job.topology, job.device_ids, gpus));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
   job.resume = place.resume;
@@ -365,7 +375,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
                 place.config_path.c_str(), FormatResolved(job.config).c_str(),
-                DescribePlan(job.config, job.topology, gpus).c_str(),
+                DescribePlan(of_learner, job.topology, devices).c_str(),
                 "run folder", place.run_dir.c_str(), "resume from",
                 job.resume.value_or("nothing: a new run").c_str());
     for (const std::string& line : job.notices) {
@@ -380,19 +390,6 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   return job;
 }
 
-// Nobody reading our output is no reason to lose the run. A closed terminal is
-// one to save it and stop; under nohup that stays ignored, too.
-void SurviveTheTerminal() {
-  std::signal(SIGPIPE, SIG_IGN);
-  struct sigaction before = {};
-  sigaction(SIGHUP, nullptr, &before);
-  if (before.sa_handler == SIG_IGN) return;
-  struct sigaction action = {};
-  action.sa_handler = [](int) { kill(getpid(), SIGTERM); };
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGHUP, &action, nullptr);
-}
-
 }  // namespace
 
 int RunTrain(const Arguments& arguments) {
@@ -404,7 +401,7 @@ int RunTrain(const Arguments& arguments) {
 
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("train", signals.status());
-  SurviveTheTerminal();
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reading us is no reason to end a run
   auto job = MakeJob(flags, (*signals)->Stop());
   if (absl::IsCancelled(job.status())) {
     std::fprintf(stderr, "flotilla train: told to stop before the run began\n");

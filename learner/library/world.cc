@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "learner/collective/rank_device.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
 
@@ -19,7 +20,7 @@ absl::StatusOr<v1::Backend> BackendNamed(const std::string& name) {
                    "(CPUs) or auto"));
 }
 
-v1::Member Self(const WorldOptions& options, const torch::Device& device) {
+v1::Member Self(const WorldOptions& options, const std::string& device) {
   char host[256] = "";
   gethostname(host, sizeof(host) - 1);
   v1::Member self;
@@ -28,7 +29,7 @@ v1::Member Self(const WorldOptions& options, const torch::Device& device) {
   self.set_role(v1::LEARNER);
   self.set_host(host);
   self.set_pid(getpid());
-  self.set_device(device.str());
+  self.set_device(device);
   self.set_node_rank(options.rank / options.local_world_size);
   self.set_local_rank(options.local_rank);
   self.set_local_world_size(options.local_world_size);
@@ -45,27 +46,23 @@ absl::StatusOr<std::unique_ptr<World>> World::Join(
   ASSIGN_OR_RETURN(const v1::Backend backend, BackendNamed(options.backend));
   config.set_backend(backend);
   config.set_timeout_seconds(absl::ToDoubleSeconds(options.timeout));
-  if (options.cuda &&
-      options.local_rank >= static_cast<int>(torch::cuda::device_count())) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "local rank ", options.local_rank, " wants a GPU of its own, but ",
-        torch::cuda::device_count(),
-        " are here; start fewer processes, or use the CPU"));
-  }
-  const torch::Device device =
-      options.cuda ? torch::Device(torch::kCUDA, options.local_rank)
-                   : torch::Device(torch::kCPU);
+  ASSIGN_OR_RETURN(
+      const RankDevice device,
+      ChooseRankDevice({.device = options.cuda ? "cuda" : "cpu",
+                        .local_world_size = options.local_world_size},
+                       options.local_rank));
   ASSIGN_OR_RETURN(auto coordinator,
-                   JoinRun(options.coordinator, Self(options, device),
+                   JoinRun(options.coordinator, Self(options, device.name),
                            options.credentials, options.join_timeout));
   ASSIGN_OR_RETURN(
       const v1::Assignment assignment,
       coordinator->JoinGeneration(/*last_committed_update=*/0,
                                   /*has_state=*/false, options.join_timeout));
-  ASSIGN_OR_RETURN(auto collective, MakeCollective(assignment, config,
-                                                   coordinator.get(), device));
+  ASSIGN_OR_RETURN(
+      auto collective,
+      MakeCollective(assignment, config, coordinator.get(), device.device));
   return std::unique_ptr<World>(
-      new World(std::move(coordinator), std::move(collective), device));
+      new World(std::move(coordinator), std::move(collective), device.device));
 }
 
 World::~World() {

@@ -5,8 +5,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "learner/torch.h"
 
 namespace flotilla {
 namespace {
@@ -14,32 +13,6 @@ namespace {
 int Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
 
 }  // namespace
-
-absl::StatusOr<torch::Device> ChooseDevice(const v1::RuntimeConfig& config,
-                                           int local_rank) {
-  const std::string& name = config.device();
-  if (name == "cpu") return torch::Device(torch::kCPU);
-  const int gpus = static_cast<int>(torch::cuda::device_count());
-  int index = local_rank;
-  if (name == "auto") {
-    if (gpus == 0) return torch::Device(torch::kCPU);
-    // More ranks than GPUs share them, round robin.
-    return torch::Device(torch::kCUDA, local_rank % gpus);
-  }
-  if (name.rfind("cuda:", 0) == 0) {
-    index = atoi(name.c_str() + 5);
-  } else if (name != "cuda") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "runtime.device is \"", name, "\"; use auto, cpu, cuda or cuda:N"));
-  }
-  if (index >= gpus) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "runtime.device is \"", name, "\" and this is local rank ", local_rank,
-        ", but LibTorch sees ", gpus,
-        " GPUs; use --set runtime.device=cpu, or fewer learners on this node"));
-  }
-  return torch::Device(torch::kCUDA, index);
-}
 
 void KeepMemory() {
   mallopt(M_MMAP_MAX, 0);

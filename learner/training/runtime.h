@@ -1,20 +1,11 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 #define FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 
-#include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
-#include "learner/torch.h"
 
 namespace flotilla {
 
-// What a learner takes of its host: a device and threads, set by plan.
-
-// runtime.device as a device of this host. "auto": the GPU of `local_rank` if
-// there is one, else the CPU.
-// Errors: kFailedPrecondition when the GPU asked for is not there, with how
-// many are.
-absl::StatusOr<torch::Device> ChooseDevice(const v1::RuntimeConfig& config,
-                                           int local_rank);
+// What a learner takes of its host: memory and threads, set by plan.
 
 // Makes freed memory stay with this process, which asks for the same sizes in
 // each update. Left alone, the allocator gives blocks of more than a few MB

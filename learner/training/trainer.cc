@@ -44,8 +44,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                                  CoordinatorClient* coordinator,
                                  const ShutdownSignals& signals) {
   const v1::RunConfig& config = options.config;
-  ASSIGN_OR_RETURN(const torch::Device device,
-                   ChooseDevice(config.runtime(), options.local_rank));
+  const torch::Device device = options.device;
   SetThreads(config, options.local_world_size);
   std::optional<CheckpointData> saved;
   Progress progress;

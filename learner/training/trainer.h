@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/torch.h"
 #include "learner/training/run_outcome.h"
 #include "services/base/shutdown.h"
 #include "services/coordinator/coordinator_client.h"
@@ -22,7 +23,7 @@ struct TrainerOptions {
   std::string resume;       // a checkpoint's folder; "": a fresh run
   RpcCredentials credentials;
   int local_world_size = 1;
-  int local_rank = 0;
+  torch::Device device = torch::kCPU;
   // Ends the process, from another thread: training hangs.
   std::function<void(const absl::Status&)> give_up;
 };

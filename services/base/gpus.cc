@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/base/mutex.h"
 
 namespace flotilla {
 namespace {
@@ -68,63 +69,111 @@ Gpu Describe(const Nvml& nvml, NvmlDevice device) {
   return gpu;
 }
 
+class NvmlDriver : public GpuDriver {
+ public:
+  std::string Problem() override {
+    if (!nvml_.loaded()) {
+      return "NVIDIA's driver is not installed (no libnvidia-ml.so.1)";
+    }
+    if (nvml_.error() == kNvmlSuccess) return "";
+    return absl::StrCat("NVIDIA's driver does not answer (nvmlInit: error ",
+                        nvml_.error(), ")");
+  }
+
+  std::string Version() override {
+    char version[96] = "";
+    nvml_.Call("nvmlSystemGetDriverVersion", static_cast<char*>(version),
+               static_cast<unsigned>(sizeof(version)));
+    return version;
+  }
+
+  std::vector<Gpu> Gpus() override {
+    std::vector<Gpu> gpus;
+    unsigned count = 0;
+    nvml_.Call("nvmlDeviceGetCount_v2", &count);
+    for (unsigned i = 0; i < count; ++i) {
+      NvmlDevice device = nullptr;
+      if (nvml_.Call("nvmlDeviceGetHandleByIndex_v2", i, &device) ==
+          kNvmlSuccess) {
+        gpus.push_back(Describe(nvml_, device));
+      }
+    }
+    return gpus;
+  }
+
+  GpuUse Use(const std::string& uuid) override {
+    GpuUse use;
+    NvmlDevice device = nullptr;
+    if (nvml_.Call("nvmlDeviceGetHandleByUUID", uuid.c_str(), &device) !=
+        kNvmlSuccess) {
+      return use;
+    }
+    struct {
+      unsigned gpu, memory;
+    } rates = {};
+    if (nvml_.Call("nvmlDeviceGetUtilizationRates", device, &rates) ==
+        kNvmlSuccess) {
+      use.percent = rates.gpu;
+    }
+    NvmlMemory memory = {};
+    if (nvml_.Call("nvmlDeviceGetMemoryInfo", device, &memory) ==
+        kNvmlSuccess) {
+      use.memory_bytes = memory.used;
+    }
+    return use;
+  }
+
+ private:
+  const Nvml nvml_;
+};
+
+std::optional<std::string> VisibleDevices() {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? std::nullopt
+                            : std::optional<std::string>(visible);
+}
+
 }  // namespace
 
-GpuSurvey SurveyGpus() {
+std::unique_ptr<GpuDriver> OpenGpuDriver() {
+  return std::make_unique<NvmlDriver>();
+}
+
+GpuSurvey SurveyGpus(GpuDriver* driver,
+                     const std::optional<std::string>& visible_devices) {
   GpuSurvey survey;
-  const Nvml nvml;
-  if (!nvml.loaded()) {
-    survey.problem = "NVIDIA's driver is not installed (no libnvidia-ml.so.1)";
-    return survey;
-  }
-  if (nvml.error() != kNvmlSuccess) {
-    survey.problem = absl::StrCat(
-        "NVIDIA's driver does not answer (nvmlInit: error ", nvml.error(), ")");
-    return survey;
-  }
-  char driver[96] = "";
-  nvml.Call("nvmlSystemGetDriverVersion", static_cast<char*>(driver),
-            static_cast<unsigned>(sizeof(driver)));
-  survey.driver = driver;
-  unsigned count = 0;
-  nvml.Call("nvmlDeviceGetCount_v2", &count);
-  for (unsigned i = 0; i < count; ++i) {
-    NvmlDevice device = nullptr;
-    if (nvml.Call("nvmlDeviceGetHandleByIndex_v2", i, &device) ==
-        kNvmlSuccess) {
-      survey.gpus.push_back(Describe(nvml, device));
-    }
-  }
+  survey.problem = driver->Problem();
+  if (!survey.problem.empty()) return survey;
+  survey.driver = driver->Version();
+  survey.gpus = driver->Gpus();
   if (survey.gpus.empty()) {
     survey.problem = "NVIDIA's driver is there, but it knows no GPU";
-  } else if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
-    survey.gpus = VisibleGpus(survey.gpus, visible);
+  } else if (visible_devices) {
+    survey.gpus = VisibleGpus(survey.gpus, *visible_devices);
     if (survey.gpus.empty()) {
-      survey.problem =
-          absl::StrCat("CUDA_VISIBLE_DEVICES=\"", visible, "\" hides all GPUs");
+      survey.problem = absl::StrCat("CUDA_VISIBLE_DEVICES=\"", *visible_devices,
+                                    "\" hides all GPUs");
     }
   }
   return survey;
 }
 
-std::optional<GpuUse> MeasureGpu(int index) {
-  static const Nvml nvml;
-  if (nvml.error() != kNvmlSuccess) return std::nullopt;
-  static const std::vector<Gpu> gpus = SurveyGpus().gpus;
-  if (index < 0 || index >= static_cast<int>(gpus.size())) return std::nullopt;
-  NvmlDevice device = nullptr;
-  struct {
-    unsigned gpu, memory;
-  } use = {};
-  NvmlMemory memory = {};
-  if (nvml.Call("nvmlDeviceGetHandleByUUID", gpus[index].uuid.c_str(),
-                &device) != kNvmlSuccess ||
-      nvml.Call("nvmlDeviceGetUtilizationRates", device, &use) !=
-          kNvmlSuccess ||
-      nvml.Call("nvmlDeviceGetMemoryInfo", device, &memory) != kNvmlSuccess) {
-    return std::nullopt;
-  }
-  return GpuUse{static_cast<double>(use.gpu), memory.used};
+GpuSurvey SurveyGpus() {
+  return SurveyGpus(OpenGpuDriver().get(), VisibleDevices());
+}
+
+GpuUse MeasureGpu(GpuDriver* driver, const std::vector<Gpu>& gpus, int index) {
+  if (index < 0 || index >= static_cast<int>(gpus.size())) return {};
+  return driver->Use(gpus[index].uuid);
+}
+
+GpuUse MeasureGpu(int index) {
+  static Mutex mu;
+  MutexLock lock(&mu);
+  static GpuDriver* const driver = OpenGpuDriver().release();
+  static const auto& gpus =
+      *new std::vector<Gpu>(SurveyGpus(driver, VisibleDevices()).gpus);
+  return MeasureGpu(driver, gpus, index);
 }
 
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_BASE_GPUS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -20,8 +21,35 @@ struct GpuSurvey {
   std::string problem;    // why there are none, in words; "" if there are some
 };
 
-// Asks NVIDIA's driver through NVML, opened at run time, so that nothing of
-// ours needs CUDA to count GPUs. Respects CUDA_VISIBLE_DEVICES.
+struct GpuUse {
+  std::optional<double> percent =
+      {};  // of the last sample period in which it worked
+  std::optional<uint64_t> memory_bytes = {};  // taken, by all processes
+};
+
+// What NVIDIA's driver answers; a test makes one up. Not thread-safe.
+class GpuDriver {
+ public:
+  virtual ~GpuDriver() = default;
+
+  // Why it cannot be asked, in words; "" if it can. The others then matter.
+  virtual std::string Problem() = 0;
+  virtual std::string Version() = 0;
+  virtual std::vector<Gpu> Gpus() = 0;  // by PCI address
+  // Without what it does not tell: of a MIG instance, no percentage.
+  virtual GpuUse Use(const std::string& uuid) = 0;
+};
+
+// The one of this host, asked through NVML, opened at run time, so that nothing
+// of ours needs CUDA to count GPUs.
+std::unique_ptr<GpuDriver> OpenGpuDriver();
+
+// The GPUs that a program would see that runs with this CUDA_VISIBLE_DEVICES;
+// nullopt: it is not set.
+GpuSurvey SurveyGpus(GpuDriver* driver,
+                     const std::optional<std::string>& visible_devices);
+
+// Those that this process sees.
 GpuSurvey SurveyGpus();
 
 // How many of `gpus` a value of CUDA_VISIBLE_DEVICES leaves visible: indices
@@ -29,14 +57,13 @@ GpuSurvey SurveyGpus();
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
                              const std::string& visible_devices);
 
-struct GpuUse {
-  double percent = 0;         // of the last sample period in which it worked
-  uint64_t memory_bytes = 0;  // taken, by all processes
-};
+// What the `index`-th of `gpus` is busy with; nothing where there is none.
+GpuUse MeasureGpu(GpuDriver* driver, const std::vector<Gpu>& gpus, int index);
 
-// What the `index`-th visible GPU is busy with, as NVML counts them; nullopt
-// where the driver does not say.
-std::optional<GpuUse> MeasureGpu(int index);
+// What the `index`-th GPU that this process sees is busy with; nothing where the
+// driver does not say. Keeps the driver open from the first call on.
+// Thread-safe.
+GpuUse MeasureGpu(int index);
 
 }  // namespace flotilla
 

@@ -40,6 +40,8 @@ def test_status_names_everything_and_moves(job):
         assert learner["id"] == f"learner/0/{rank}" and learner["state"] == "alive"
         assert int(learner["pid"]) in job.sandbox.processes()
         assert learner["phase"] in ("STEPPING", "INFERENCE", "LEARNING", "COLLECTIVE", "EVALUATING", "SAVING")
+        # What it chose, not what it was told ("auto").
+        assert learner["device"] == "cpu" or learner["device"].startswith("cuda:")
         assert learner.get("last_heartbeat_seconds", 0) < 5
         (worker,) = learner["env_worker"]
         assert worker["num_envs"] == 4 and worker["address"].startswith("unix:")

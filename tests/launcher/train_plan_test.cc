@@ -2,6 +2,8 @@
 
 #include <google/protobuf/text_format.h>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/config.h"
@@ -44,7 +46,7 @@ TEST(TrainPlanTest, CleanRlsMultiGpuExample) {
   EXPECT_EQ(plan.minibatch, 128);
   EXPECT_EQ(plan.minibatch * plan.world_size, 256);
   EXPECT_EQ(plan.updates, 9766);
-  EXPECT_THAT(DescribePlan(config, TwoLearners(), 0),
+  EXPECT_THAT(DescribePlan(config, TwoLearners(), {"cpu", "cpu"}),
               HasSubstr("9,765 and one that passes them"));
 }
 
@@ -59,14 +61,14 @@ TEST(TrainPlanTest, DqnAndImpalaHaveTheirOwn) {
 }
 
 TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
-  EXPECT_EQ(DescribePlan(Parse("ppo {}"), TwoLearners(), 0),
+  EXPECT_EQ(DescribePlan(Parse("ppo {}"), TwoLearners(), {"cpu", "cpu"}),
             R"(topology
   nodes              1                         (default)
   node rank          0                         (default)
   learners per node  2                         (--nproc-per-node 2)
   coordinator        127.0.0.1:29400           (default)
   ranks here         0-1 of 2
-  device             auto: the CPU
+  device             the CPU
 
   sizes              a learner    global
   environments       4            8
@@ -79,9 +81,37 @@ TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
 )");
 }
 
+// The reference's 96 samples for all: more learners do not change the batch.
+TEST(TrainPlanTest, GlobalSizesAreSharedOutAndBothAreShown) {
+  const v1::RunConfig config =
+      Parse("ppo {} env { num_envs: 16 } distributed { sizes: GLOBAL }");
+  const v1::RunConfig share = PlanSizes(config, TwoLearners()).value();
+  const TrainPlan plan = MakePlan(share, TwoLearners());
+  EXPECT_EQ(plan.num_envs, 8);
+  EXPECT_EQ(plan.batch * plan.world_size, 16 * 128);
+  EXPECT_THAT(DescribePlan(share, TwoLearners(), {"cpu", "cpu"}),
+              HasSubstr("  environments       8            16\n"));
+}
+
+TEST(TrainPlanTest, GlobalSizesNeedAFixedNumberOfLearners) {
+  const v1::RunConfig config =
+      Parse("ppo {} env { num_envs: 16 } distributed { sizes: GLOBAL }");
+  const Topology elastic = DetectTopology({.nproc_per_node = "1",
+                                           .nnodes = "1:2",
+                                           .node_rank = 0,
+                                           .coordinator = "127.0.0.1:29400"},
+                                          {}, 0)
+                               .value();
+  const auto refused = PlanSizes(config, elastic);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("distributed.sizes is GLOBAL, but --nnodes 1:2"));
+  EXPECT_TRUE(PlanSizes(Parse("ppo {}"), elastic).ok());
+}
+
 TEST(TrainPlanTest, RolloutsCollectedAheadAreNamed) {
   const auto plan = [](const std::string& text) {
-    return DescribePlan(Parse(text), TwoLearners(), 0);
+    return DescribePlan(Parse(text), TwoLearners(), {"cpu", "cpu"});
   };
   EXPECT_THAT(plan("impala {}"),
               HasSubstr("rollouts           free running              4 "
@@ -91,33 +121,55 @@ TEST(TrainPlanTest, RolloutsCollectedAheadAreNamed) {
   EXPECT_THAT(plan("ppo {}"), testing::Not(HasSubstr("rollouts ")));
 }
 
-class CheckDevicesTest : public testing::Test {
+class PlanDevicesTest : public testing::Test {
  protected:
-  std::string Check(const std::string& more, int gpus) {
-    return std::string(
-        CheckDevices(Parse("ppo {} " + more), TwoLearners(), gpus).message());
+  // "cuda:0 GPU-0, cuda:1 GPU-1" on a host with `gpus`, or why not.
+  std::string Plan(const std::string& more, int gpus,
+                   const std::vector<int>& ids = {}) {
+    std::vector<Gpu> there;
+    for (int i = 0; i < gpus; ++i) {
+      there.push_back({"H100", absl::StrCat("GPU-", i), 1});
+    }
+    const auto devices =
+        PlanDevices(Parse("ppo {} " + more), TwoLearners(), ids, there);
+    return devices.ok() ? absl::StrJoin(*devices, ", ")
+                        : std::string(devices.status().message());
   }
 };
 
-TEST_F(CheckDevicesTest, AutoAlwaysFits) {
-  EXPECT_EQ(Check("", 0), "");
-  EXPECT_EQ(Check("", 1), "");
+TEST_F(PlanDevicesTest, AutoTakesWhatThereIsForEveryone) {
+  EXPECT_EQ(Plan("", 0), "cpu, cpu");
+  EXPECT_EQ(Plan("", 2), "cuda:0 GPU-0, cuda:1 GPU-1");
 }
 
-TEST_F(CheckDevicesTest, CudaNeedsAGpu) {
-  EXPECT_THAT(Check("runtime { device: \"cuda\" }", 0),
-              HasSubstr("runtime.device=cpu"));
-  EXPECT_EQ(Check("runtime { device: \"cuda\" }", 1), "");
+// However it is spelled, and whatever carries the gradients.
+TEST_F(PlanDevicesTest, MoreLearnersThanGpusAreRefused) {
+  for (const char* device : {"auto", "cuda", "cuda:0"}) {
+    for (const char* backend : {"BACKEND_AUTO", "NCCL", "GLOO"}) {
+      EXPECT_THAT(
+          Plan(absl::StrCat("runtime { device: \"", device,
+                            "\" } distributed { backend: ", backend, " }"),
+               1),
+          HasSubstr("--backend gloo --device-ids 0,0"));
+    }
+  }
 }
 
-TEST_F(CheckDevicesTest, NcclNeedsAGpuForEachLearner) {
+TEST_F(PlanDevicesTest, OnPurposeTheyShareButNotWithNccl) {
+  EXPECT_EQ(Plan("", 1, {0, 0}), "cuda:0 GPU-0, cuda:0 GPU-0");
+  EXPECT_EQ(Plan("distributed { backend: GLOO }", 2, {1, 1}),
+            "cuda:1 GPU-1, cuda:1 GPU-1");
+  EXPECT_THAT(Plan("distributed { backend: NCCL }", 2, {1, 1}),
+              HasSubstr("which NCCL refuses; use --backend gloo"));
+  EXPECT_EQ(Plan("distributed { backend: NCCL }", 2, {1, 0}),
+            "cuda:1 GPU-1, cuda:0 GPU-0");
+}
+
+TEST_F(PlanDevicesTest, NcclNeedsAGpuForEachLearner) {
   const std::string nccl = "distributed { backend: NCCL } ";
-  EXPECT_THAT(Check(nccl, 0), HasSubstr("--backend gloo"));
-  EXPECT_THAT(Check(nccl, 1), HasSubstr("two learners on one GPU"));
-  EXPECT_EQ(Check(nccl, 2), "");
-  EXPECT_THAT(Check(nccl + "runtime { device: \"cuda:0\" }", 2),
-              HasSubstr("two learners on one GPU"));
-  EXPECT_THAT(Check(nccl + "runtime { device: \"cpu\" }", 2),
+  EXPECT_THAT(Plan(nccl, 0), HasSubstr("--backend gloo"));
+  EXPECT_EQ(Plan(nccl, 2), "cuda:0 GPU-0, cuda:1 GPU-1");
+  EXPECT_THAT(Plan(nccl + "runtime { device: \"cpu\" }", 2),
               HasSubstr("runtime.device is \"cpu\""));
 }
 

@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "services/base/device_choice.h"
 
 namespace flotilla {
 namespace {
@@ -31,10 +34,18 @@ v1::DistributedConfig Asking(v1::Backend backend) {
   return config;
 }
 
-const Place kCpuA = {"a", "cpu"};
-const Place kGpuA0 = {"a", "cuda:0 GPU-1"};
-const Place kGpuA1 = {"a", "cuda:1 GPU-2"};
-const Place kGpuB0 = {"b", "cuda:0 GPU-1"};
+// As learners register them on a host with two GPUs; the host's name is part
+// of the UUIDs here.
+Place On(const std::string& host, std::optional<int> gpu) {
+  const std::vector<Gpu> gpus = {{"H100", "GPU-" + host + "0", 1},
+                                 {"H100", "GPU-" + host + "1", 1}};
+  return {host, DeviceName(gpu, gpus)};
+}
+
+const Place kCpuA = On("a", std::nullopt);
+const Place kGpuA0 = On("a", 0);
+const Place kGpuA1 = On("a", 1);
+const Place kGpuB0 = On("b", 0);
 
 TEST(BackendTest, AutoIsNcclWhenEveryRankHasAGpuOfItsOwn) {
   EXPECT_EQ(
@@ -70,9 +81,29 @@ TEST(BackendTest, NcclOnASharedGpuNamesBothRanks) {
       ChooseBackend(On({kGpuA0, kGpuA1, kGpuA0}), Asking(v1::NCCL));
   EXPECT_TRUE(absl::IsFailedPrecondition(backend.status()));
   const std::string message(backend.status().message());
-  EXPECT_NE(message.find("ranks 0 and 2 share cuda:0 GPU-1 of host a"),
+  EXPECT_NE(message.find("ranks 0 and 2 share cuda:0 GPU-a0 of host a"),
             std::string::npos)
       << message;
+}
+
+// Two containers of one host, which number it as they please.
+TEST(BackendTest, TheSameGpuUnderTwoNamesIsShared) {
+  const std::vector<Place> both = {{"pod-0", "cuda:0 GPU-a"},
+                                   {"pod-1", "cuda:1 GPU-a"}};
+  EXPECT_EQ(*ChooseBackend(On(both), Asking(v1::BACKEND_AUTO)), v1::GLOO);
+  EXPECT_FALSE(ChooseBackend(On(both), Asking(v1::NCCL)).ok());
+}
+
+// A driver without NVML: numbers tell GPUs apart, on one host.
+TEST(BackendTest, WithoutUuidsNumbersAndHostsCount) {
+  const std::string first = DeviceName(0, std::vector<Gpu>(2));
+  const std::string second = DeviceName(1, std::vector<Gpu>(2));
+  EXPECT_EQ(*ChooseBackend(On({{"a", first}, {"a", second}, {"b", first}}),
+                           Asking(v1::BACKEND_AUTO)),
+            v1::NCCL);
+  EXPECT_EQ(*ChooseBackend(On({{"a", first}, {"a", first}}),
+                           Asking(v1::BACKEND_AUTO)),
+            v1::GLOO);
 }
 
 }  // namespace

@@ -26,6 +26,84 @@ TEST(GpusTest, TheFirstDeviceThatDoesNotExistEndsTheList) {
   EXPECT_EQ(Visible("-1"), "");
 }
 
+// A driver with two GPUs, of which the second tells no percentage, as MIG does.
+class FakeDriver : public GpuDriver {
+ public:
+  std::string Problem() override { return problem; }
+  std::string Version() override { return "570.1"; }
+  std::vector<Gpu> Gpus() override { return gpus; }
+  GpuUse Use(const std::string& uuid) override {
+    if (uuid == "GPU-aaaa-1") return {.percent = 87, .memory_bytes = 5 << 20};
+    if (uuid == "GPU-bbbb-2") return {.memory_bytes = 1 << 20};
+    return {};
+  }
+
+  std::string problem;
+  std::vector<Gpu> gpus = {{"a", "GPU-aaaa-1", 1}, {"b", "GPU-bbbb-2", 1}};
+};
+
+TEST(GpusTest, ASurveySaysWhatAProgramWouldSee) {
+  struct Case {
+    std::string problem;
+    size_t gpus;
+    std::optional<std::string> visible;
+    std::string first;   // UUID of the first GPU
+    std::string expect;  // in the reason why there is none
+  };
+  const Case cases[] = {
+      {"", 2, std::nullopt, "GPU-aaaa-1", ""},
+      {"", 2, "1", "GPU-bbbb-2", ""},
+      {"", 2, "GPU-b,GPU-a", "GPU-bbbb-2", ""},
+      {"", 2, "MIG-7", "MIG-7", ""},
+      {"", 2, "", "", "CUDA_VISIBLE_DEVICES=\"\" hides all GPUs"},
+      {"", 2, "5", "", "CUDA_VISIBLE_DEVICES=\"5\" hides all GPUs"},
+      {"", 0, std::nullopt, "", "knows no GPU"},
+      {"does not answer", 2, std::nullopt, "", "does not answer"},
+  };
+  for (const Case& c : cases) {
+    FakeDriver driver;
+    driver.problem = c.problem;
+    driver.gpus.resize(c.gpus);
+    const GpuSurvey survey = SurveyGpus(&driver, c.visible);
+    EXPECT_EQ(survey.gpus.empty() ? "" : survey.gpus[0].uuid, c.first);
+    EXPECT_NE(survey.problem.find(c.expect), std::string::npos)
+        << survey.problem;
+    EXPECT_EQ(survey.problem.empty(), !survey.gpus.empty());
+  }
+}
+
+TEST(GpusTest, AGpuIsMeasuredByWhatThisProgramSees) {
+  struct Case {
+    std::optional<std::string> visible;
+    int index;
+    std::optional<double> percent;
+    std::optional<uint64_t> memory_bytes;
+  };
+  const Case cases[] = {
+      {std::nullopt, 0, 87, 5 << 20},
+      {std::nullopt, 1, std::nullopt, 1 << 20},
+      {std::nullopt, 2, std::nullopt, std::nullopt},
+      {std::nullopt, -1, std::nullopt, std::nullopt},
+      {"1,0", 1, 87, 5 << 20},
+      {"GPU-bbbb", 0, std::nullopt, 1 << 20},
+      {"", 0, std::nullopt, std::nullopt},
+      {"MIG-9", 0, std::nullopt, std::nullopt},
+  };
+  for (const Case& c : cases) {
+    FakeDriver driver;
+    const GpuUse use =
+        MeasureGpu(&driver, SurveyGpus(&driver, c.visible).gpus, c.index);
+    EXPECT_EQ(use.percent, c.percent);
+    EXPECT_EQ(use.memory_bytes, c.memory_bytes);
+  }
+}
+
+TEST(GpusTest, WithoutADriverNothingIsMeasured) {
+  if (!SurveyGpus().gpus.empty()) GTEST_SKIP() << "this host has a GPU";
+  EXPECT_FALSE(MeasureGpu(0).percent.has_value());
+  EXPECT_FALSE(MeasureGpu(0).memory_bytes.has_value());
+}
+
 TEST(GpusTest, ASurveyHasGpusOrAReason) {
   const GpuSurvey survey = SurveyGpus();
   EXPECT_EQ(survey.gpus.empty(), !survey.problem.empty());

@@ -1,0 +1,32 @@
+#ifndef FLOTILLA_LEARNER_COLLECTIVE_RANK_DEVICE_H_
+#define FLOTILLA_LEARNER_COLLECTIVE_RANK_DEVICE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "learner/torch.h"
+#include "services/base/device_choice.h"
+
+namespace flotilla {
+
+// What a rank computes on, and what it registers it as: ChooseBackend reads
+// that of all ranks, and GetStatus shows it.
+struct RankDevice {
+  torch::Device device = torch::kCPU;
+  std::string name = "cpu";  // "cuda:0 GPU-<uuid>"
+};
+
+// The device of learner `local_rank` of this host. Call it before anything else
+// uses CUDA: it makes CUDA number GPUs as the driver does.
+// Errors: kFailedPrecondition, naming what there is and the remedy.
+absl::StatusOr<RankDevice> ChooseRankDevice(const DeviceRequest& request,
+                                            int local_rank);
+
+// The `seen` GPUs that LibTorch sees, described where the driver told of as
+// many. A LibTorch without CUDA sees none.
+std::vector<Gpu> GpusOfTorch(std::vector<Gpu> of_driver, int seen);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_COLLECTIVE_RANK_DEVICE_H_
