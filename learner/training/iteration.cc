@@ -69,7 +69,8 @@ Iteration::Iteration(const LoopParts& parts, RunClock* clock,
       phases_(phases),
       verdicts_(verdicts),
       play_(std::move(play)),
-      stragglers_(parts.config, parts.coordinator) {}
+      stragglers_(parts.config, parts.coordinator),
+      usage_(parts.device) {}
 
 absl::StatusOr<Iteration::Result> Iteration::Run(
     const v1::Assignment& assignment, Collective* collective, bool asks_to_save,
@@ -120,6 +121,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       number % digest_every == 0) {
     digests.emplace(WeightsDigest(parts_.Live()), &agreement);
   }
+  const UsageOfRanks usage(usage_.Sample(), &agreement);
   phases_->Enter(v1::COLLECTIVE, progress->update, "the other ranks");
   RETURN_IF_ERROR(agreement.Reduce(collective));
   if (digests) RETURN_IF_ERROR(digests->Result(agreement, number));
@@ -153,6 +155,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       std::max<int64_t>(1, parts_.config.metrics().every_updates());
   if (progress->update % every == 0) {
     result.line = metrics_->Line(agreement, *progress);
+    usage.AppendTo(agreement, &result.line);
   }
   return result;
 }
@@ -180,7 +183,7 @@ StopSigns Iteration::LookForSigns(const v1::Assignment& assignment,
   const int signal = parts_.first_signal();
   return {.solved = verdicts_->EndTheRun(update),
           .told_to_stop = command.stop() || assignment.stopping(),
-          .preempted = signal == SIGTERM || signal == SIGUSR1,
+          .preempted = signal != 0 && signal != SIGINT,
           .interrupted = signal == SIGINT};
 }
 

@@ -18,6 +18,7 @@
 #include "learner/training/run_outcome.h"
 #include "learner/training/run_state.h"
 #include "learner/training/stragglers.h"
+#include "learner/training/system_usage.h"
 #include "learner/training/verdicts.h"
 #include "services/base/metrics.h"
 
@@ -71,6 +72,7 @@ class Iteration {
   const Verdicts* const verdicts_;
   const std::function<absl::Status()> play_;
   Stragglers stragglers_;
+  SystemUsage usage_;
   EnvCounts counted_;  // in what is committed
 };
 

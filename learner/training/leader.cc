@@ -35,7 +35,6 @@ Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
     : parts_(parts),
       recorder_(std::move(recorder)),
       evaluations_(parts, options.make_evaluator(), recorder_.get()),
-      usage_(parts.device),
       save_clock_(parts.config.checkpoint(), Now()) {}
 
 bool Leader::AsksToSave() const {
@@ -44,11 +43,7 @@ bool Leader::AsksToSave() const {
 }
 
 void Leader::Record(const std::vector<Metric>& line, const Progress& progress) {
-  if (line.empty()) return;
-  std::vector<Metric> all = line;
-  const std::vector<Metric>& usage = usage_.Sample();
-  all.insert(all.end(), usage.begin(), usage.end());
-  recorder_->WriteUpdate(progress, all);
+  if (!line.empty()) recorder_->WriteUpdate(progress, line);
 }
 
 absl::Status Leader::Evaluate(bool is_due, const Verdicts& verdicts,

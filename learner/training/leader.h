@@ -16,7 +16,6 @@
 #include "learner/training/recorder.h"
 #include "learner/training/run_outcome.h"
 #include "learner/training/run_state.h"
-#include "learner/training/system_usage.h"
 #include "learner/training/verdicts.h"
 #include "services/base/metrics.h"
 
@@ -88,7 +87,6 @@ class Leader {
   const LoopParts parts_;
   const std::unique_ptr<Recorder> recorder_;
   EvaluationRounds evaluations_;
-  SystemUsage usage_;
   SaveClock save_clock_;
   double copy_seconds_ = 0;  // of the last checkpoint, while training waited
 };

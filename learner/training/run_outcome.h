@@ -14,7 +14,7 @@ enum class RunOutcome {
   kSolved,       // an evaluation reached evaluation.stop_return
   kCompleted,    // total_env_steps
   kStopped,      // flotilla stop
-  kPreempted,    // SIGTERM, SIGUSR1; saved
+  kPreempted,    // SIGTERM, SIGUSR1, SIGUSR2, SIGHUP; saved
   kInterrupted,  // SIGINT; saved
 };
 v1::RunSummary::Status StatusOf(RunOutcome outcome);

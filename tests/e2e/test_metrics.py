@@ -11,7 +11,9 @@ ALWAYS = {
     "charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS", "charts/episodes",
     "losses/grad_norm", "perf/env_wait_fraction", "perf/inference_fraction", "perf/update_fraction",
     "sync/all_reduce_ms", "sync/bytes", "sync/preempted_ranks", "env/restarts", "policy/lag_mean", "policy/lag_max",
-    "rollout/dropped", "system/cpu_percent",
+    "rollout/dropped",
+} | {  # of two ranks
+    f"system/{use}{rank}" for use in ("cpu_percent", "memory_bytes") for rank in ("", "/rank_0", "/rank_1")
 }  # fmt: skip
 POLICY_GRADIENT = {
     "losses/value_loss", "losses/policy_loss", "losses/entropy", "losses/old_approx_kl", "losses/approx_kl",
@@ -19,7 +21,9 @@ POLICY_GRADIENT = {
 }  # fmt: skip
 VALUE = {"losses/td_loss", "losses/q_values", "charts/epsilon", "replay/size"}
 EVALUATION = {"eval/mean_return", "eval/mean_length", "eval/update"}
-WITH_A_GPU = {"system/gpu_percent", "system/gpu_memory_bytes"}
+WITH_A_GPU = {
+    f"system/{use}{rank}" for use in ("gpu_percent", "gpu_memory_bytes") for rank in ("", "/rank_0", "/rank_1")
+}
 EVERY_LINE = {"global_step", "update", "wall_seconds"}
 
 # The updates of each run's lines, and what only its algorithm has.
