@@ -77,8 +77,8 @@ struct SupervisorResult {
 //                        incarnation, until its budget is spent; then all are
 //                        killed and the earliest failure is the root cause
 //   one is given up   -> killed: that is a death
-//   SIGINT, SIGTERM,  -> forwarded once to all; they save and exit with 130 or
-//   SIGUSR1              75; SIGKILL for those that take longer than
+//   a stop signal     -> forwarded once to all; they save and exit with 130
+//                        (SIGINT) or 75; SIGKILL for those that take longer than
 //                        save_and_stop, or at once at a second SIGINT
 //
 // Not thread-safe.

@@ -12,7 +12,7 @@ enum ExitCode {
   kExitFailed = 1,  // of a learner, as any other number or signal: replaced
   kExitUsage = 2,   // wrong command line or configuration: no use in replacing
   kExitHopeless = 3,      // learners only: would fail the same way again
-  kExitPreempted = 75,    // SIGTERM or SIGUSR1; saved
+  kExitPreempted = 75,    // any other stop signal; saved
   kExitInterrupted = 130  // SIGINT; saved
 };
 

@@ -65,7 +65,9 @@ void StartLifelineWatch() {
 
 void ObeyParentOnly() {
   signal(SIGUSR1, SIG_IGN);
+  signal(SIGUSR2, SIG_IGN);
   if (!g_has_parent) return;
+  signal(SIGHUP, SIG_IGN);
   struct sigaction action = {};
   sigaction(SIGTERM, nullptr, &action);
   g_on_term = action.sa_handler;

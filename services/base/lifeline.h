@@ -24,9 +24,9 @@ void StartLifelineWatch();
 
 // For a child whose parent decides when it is no longer needed. Batch systems
 // signal every process of a job, and learners need their coordinator and
-// environments until they have saved. From here on SIGUSR1 is ignored, and so,
-// if a parent holds our lifeline, is a SIGTERM that others sent. Call it once
-// SIGTERM's handler is installed.
+// environments until they have saved. From here on SIGUSR1 and SIGUSR2 are
+// ignored, and so, if a parent holds our lifeline, are SIGHUP and a SIGTERM that
+// others sent. Call it once SIGTERM's handler is installed.
 void ObeyParentOnly();
 
 }  // namespace flotilla

@@ -15,7 +15,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1};
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
 constexpr uint8_t kQuit = 0;  // not a signal number
 
 // Where the handlers write; -1 while nothing is installed.
@@ -55,7 +55,10 @@ absl::StatusOr<std::unique_ptr<ShutdownSignals>> ShutdownSignals::Install() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], &action, &g_previous[i]);
+    sigaction(kSignals[i], nullptr, &g_previous[i]);
+    const bool nohup =
+        kSignals[i] == SIGHUP && g_previous[i].sa_handler == SIG_IGN;
+    if (!nohup) sigaction(kSignals[i], &action, nullptr);
   }
   return result;
 }

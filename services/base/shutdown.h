@@ -10,7 +10,9 @@
 
 namespace flotilla {
 
-// Turns SIGINT, SIGTERM and SIGUSR1 into stop tokens: make one early in main.
+// Turns SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP into stop tokens: make one
+// early in main. A SIGHUP that is ignored, as under nohup, stays ignored.
+//
 // Handlers only write a byte to a pipe; a thread of its own reads it and
 // requests the stop, so stop_callbacks run there and may lock and log.
 //
@@ -37,7 +39,7 @@ class ShutdownSignals {
 
   // How many have come.
   int interrupts() const { return interrupts_; }  // SIGINT
-  int signals() const { return signals_; }        // all three
+  int signals() const { return signals_; }        // all of them
 
  private:
   ShutdownSignals(int read_fd, int write_fd);

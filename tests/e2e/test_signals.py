@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGUSR1: all ranks agree, save and end in order."""
+"""Ctrl-C, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP: all ranks agree, save and end in order."""
 
 import os
 import signal
@@ -25,7 +25,10 @@ def assert_saved(job, status, least_update):
 
 @pytest.mark.parametrize(
     "number, code, status",
-    [(signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 75, "preempted"), (signal.SIGUSR1, 75, "preempted")],
+    [
+        (signal.SIGINT, 130, "stopped"), (signal.SIGTERM, 75, "preempted"), (signal.SIGUSR1, 75, "preempted"),
+        (signal.SIGUSR2, 75, "preempted"), (signal.SIGHUP, 75, "preempted"),
+    ],  # fmt: skip
 )
 def test_a_signal_to_the_launcher_saves_and_stops(sandbox, number, code, status):
     job = sandbox.train(*LONG, "--nproc-per-node", 2)
@@ -45,7 +48,7 @@ def test_a_signal_to_one_learner_stops_them_all(sandbox):
     assert_saved(job, "preempted", seen.update)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
 def test_a_signal_to_every_process_stops_them_in_order(sandbox, number):
     """As batch systems do: coordinator and env workers stay until the learners have saved."""
     job = sandbox.train(*LONG, "--nproc-per-node", 2)

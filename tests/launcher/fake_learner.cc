@@ -98,7 +98,9 @@ class FakeLearner {
   }
 
   int IgnoreSignals() {
-    for (const int number : {SIGINT, SIGTERM, SIGUSR1}) signal(number, SIG_IGN);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
+      signal(number, SIG_IGN);
+    }
     const auto worker = StartWorker();
     for (;;) pause();
   }

@@ -359,7 +359,7 @@ TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
 
 TEST_F(LauncherTest, SignalsAreForwardedAndGiveTheirCodes) {
   const std::pair<int, int> expected[] = {
-      {SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGHUP, 75}};
+      {SIGINT, 130}, {SIGTERM, 75}, {SIGUSR1, 75}, {SIGUSR2, 75}, {SIGHUP, 75}};
   for (const auto& [signal, code] : expected) {
     fs::remove_all(run());
     auto program = Train("train", {"--nproc-per-node", "2"});

@@ -86,7 +86,7 @@ class SupervisorTest : public testing::Test {
 
 constexpr char kSave[] =
     "trap 'echo saved >> $FOLDER/events; exit 130' INT; "
-    "trap 'exit 75' TERM USR1; "
+    "trap 'exit 75' TERM USR1 USR2 HUP; "
     "echo up >> $FOLDER/events; while :; do sleep 0.01; done";
 
 TEST_F(SupervisorTest, AllDoneIsZero) {
@@ -183,8 +183,8 @@ TEST_F(SupervisorTest, InterruptIsForwardedToAllAndGives130) {
   EXPECT_THAT(notices_, ElementsAre(HasSubstr("Ctrl-C again")));
 }
 
-TEST_F(SupervisorTest, TerminationAndUser1Give75) {
-  for (const int signal : {SIGTERM, SIGUSR1}) {
+TEST_F(SupervisorTest, EveryOtherStopSignalGives75) {
+  for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
     stop_signal_ = 0;
     WriteFile(temp_ / "events", "");
     StopAfter(1, signal);

@@ -68,9 +68,10 @@ def main():
         # Batch systems signal every process of a job; a parent ends its children itself. A handler that does
         # nothing, unlike SIG_IGN, is not inherited by what an environment starts.
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, (lambda: None) if has_parent else server.stop)
-        loop.add_signal_handler(signal.SIGUSR1, lambda: None)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):
+            loop.add_signal_handler(number, lambda: None)
         await server.serve(flags.listen, listening)
 
     def listening(address):

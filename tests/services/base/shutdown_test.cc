@@ -31,7 +31,7 @@ bool WaitForStop(std::stop_token token) {
 }
 
 TEST(ShutdownSignalsTest, EachSignalStopsAndIsNamed) {
-  for (int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+  for (int signal : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP}) {
     ASSERT_OK_AND_ASSIGN(auto signals, ShutdownSignals::Install());
     EXPECT_FALSE(signals->Stop().stop_requested());
     EXPECT_EQ(signals->first_signal(), 0);
@@ -62,6 +62,18 @@ TEST(ShutdownSignalsTest, ThereIsOneAtATime) {
               StatusIs(absl::StatusCode::kFailedPrecondition));
   signals.reset();
   EXPECT_OK(ShutdownSignals::Install());
+}
+
+TEST(ShutdownSignalsTest, UnderNohupAClosedTerminalIsNoReasonToStop) {
+  const auto before = signal(SIGHUP, SIG_IGN);
+  {
+    ASSERT_OK_AND_ASSIGN(auto signals, ShutdownSignals::Install());
+    raise(SIGHUP);
+    raise(SIGTERM);
+    EXPECT_TRUE(WaitForStop(signals->Stop()));
+    EXPECT_EQ(signals->first_signal(), SIGTERM);
+  }
+  EXPECT_EQ(signal(SIGHUP, before), SIG_IGN);
 }
 
 volatile sig_atomic_t g_seen = 0;
