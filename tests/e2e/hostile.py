@@ -8,7 +8,7 @@ import struct
 import threading
 
 # Frames (RFC 9113) and their flags.
-DATA, HEADERS, RST_STREAM, SETTINGS, CONTINUATION = 0, 1, 3, 4, 9
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, CONTINUATION = 0, 1, 3, 4, 6, 9
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
