@@ -44,7 +44,8 @@ def test_metrics_follow_the_global_step(run):
         assert line["losses/td_loss"] > 0
         assert line["replay/size"] == min(20000, line["global_step"] // 2)
         assert line["charts/epsilon"] == pytest.approx(epsilon(line["global_step"] - 16))
-        assert line["sync/bytes"] == 5 * 4 * (33923 + 2)  # five gradients, one all-reduce each
+        # Five gradients, one all-reduce each: with the loss, the samples, and whether there were any.
+        assert line["sync/bytes"] == 5 * 4 * (33923 + 3)
     # A rank learns as soon as it has a batch of 64: after 8 of its 8 steps.
     assert [line["losses/td_loss"] > 0 for line in lines[:9]] == [False] * 7 + [True] * 2
 
