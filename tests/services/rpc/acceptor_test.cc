@@ -209,7 +209,9 @@ TEST(AcceptorTest, DescriptorsStayForTheProcessItself) {
     clients.push_back(place.Connect());
     send(clients.back().get(), kWords, 24, MSG_NOSIGNAL);
     // While there are descriptors: before the other clients have taken them.
-    if (i == 0) EXPECT_GE(place.Take().get(), 0);
+    if (i == 0) {
+      EXPECT_GE(place.Take().get(), 0);
+    }
   }
   EXPECT_TRUE(IsClosed(clients.back()));
   EXPECT_LE(OwnedFd(dup(0)).get(), limits.descriptors + 60);
