@@ -186,6 +186,8 @@ function(flotilla_test_properties name labels timeout environment)
   endif()
   if(FLOTILLA_SANITIZE)
     math(EXPR timeout "4 * ${timeout}")
+    list(APPEND environment
+      "LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp")
   endif()
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"

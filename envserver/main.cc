@@ -45,6 +45,8 @@ struct Flags {
   int threads = 0;
   int num_envs = 4096;
   std::string env;
+  int retry_wait_ms = 100;
+  bool renew_failed = false;
   RpcCredentials credentials;
 };
 
@@ -75,6 +77,13 @@ CommandLine MakeLine(Flags* flags) {
             "the environment that will be played, where it is known: a gym: "
             "one on a unix socket is then served by Python alone",
             &flags->env);
+  line.Int("--retry-wait-ms", "N", 0,
+           "how long an environment that failed is left alone before it is "
+           "tried again (default 100); its row is skipped meanwhile",
+           &flags->retry_wait_ms);
+  line.Switch("--renew-failed",
+              "make an environment that failed anew, instead of a reset",
+              &flags->renew_failed);
   AddCredentialFlags(&flags->credentials, &line);
   return line;
 }
@@ -162,9 +171,11 @@ bool IsServedByPythonAlone(const Flags& flags) {
 absl::Status BecomePython(const Flags& flags) {
   ASSIGN_OR_RETURN(
       std::vector<std::string> command,
-      GymServerCommand({"--listen=" + flags.listen,
-                        "--address_file=" + flags.address_file,
-                        absl::StrCat("--num_envs=", flags.num_envs)}));
+      GymServerCommand(
+          {"--listen=" + flags.listen, "--address_file=" + flags.address_file,
+           absl::StrCat("--num_envs=", flags.num_envs),
+           absl::StrCat("--retry_wait_seconds=", flags.retry_wait_ms / 1000.0),
+           absl::StrCat("--renew_failed=", flags.renew_failed ? 1 : 0)}));
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);
@@ -177,7 +188,9 @@ absl::Status BecomePython(const Flags& flags) {
 absl::Status RunServer(const Flags& flags) {
   ASSIGN_OR_RETURN(const auto signals, ShutdownSignals::Install());
   ObeyParentOnly();
-  const RegistryFactory factory(Threads(flags));
+  const RegistryFactory factory(Threads(flags),
+                                absl::Milliseconds(flags.retry_wait_ms),
+                                flags.renew_failed);
   PlayOptions play;
   play.max_num_envs = flags.num_envs;
   EnvService service(&factory, play);

@@ -149,6 +149,8 @@ absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
   options.incarnation = hello.incarnation();
   options.max_episode_steps = hello.options().max_episode_steps();
   options.threads = entry->cost == Cost::kHeavy ? threads_ : 1;
+  options.retry_wait = retry_wait_;
+  options.renew_failed = renew_failed_;
   return ThreadVectorEnv::Make(
       options,
       [hello] {

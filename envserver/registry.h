@@ -29,8 +29,14 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
 // Thread-safe.
 class RegistryFactory final : public VectorEnvFactory {
  public:
-  // `threads` step the rows of a stream where that pays; at least 1.
-  explicit RegistryFactory(int threads) : threads_(threads) {}
+  // `threads` step the rows of a stream where that pays; at least 1. What is
+  // done with environments that failed: see ThreadVectorEnv::Options.
+  explicit RegistryFactory(int threads,
+                           absl::Duration retry_wait = absl::ZeroDuration(),
+                           bool renew_failed = false)
+      : threads_(threads),
+        retry_wait_(retry_wait),
+        renew_failed_(renew_failed) {}
 
   std::vector<std::string> ListEnvironments() const override;
   absl::StatusOr<v1::EnvSpec> Describe(
@@ -40,6 +46,8 @@ class RegistryFactory final : public VectorEnvFactory {
 
  private:
   const int threads_;
+  const absl::Duration retry_wait_;
+  const bool renew_failed_;
 };
 
 }  // namespace flotilla

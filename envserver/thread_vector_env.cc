@@ -1,19 +1,23 @@
 #include "envserver/thread_vector_env.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/env/group_layout.h"
+#include "services/env/numbers.h"
 
 namespace flotilla {
 namespace {
+
+// A learner is to hear of a group with nobody to play this often.
+constexpr absl::Duration kMaxHold = absl::Seconds(1);
 
 // Environments are others' code, and may throw.
 template <typename Call>
@@ -139,31 +143,50 @@ void ThreadVectorEnv::Begin(int group, const v1::ActionBatch* actions,
 void ThreadVectorEnv::RunRow(bool reset, RowState* row) {
   row->outcome = Outcome();
   row->finished.reset();
-  row->error = reset ? StartEpisode(row) : StepRow(row);
-  if (!row->error.ok()) Remake(row);
+  row->lost = row->pending;
+  if (row->pending) {
+    row->error = absl::OkStatus();
+    if (absl::Now() >= row->retry_at) row->error = Retry(row);
+  } else {
+    row->error = reset ? StartEpisode(row) : StepRow(row);
+  }
+  if (!row->error.ok()) SetAside(row);
+  if (!row->pending) return;
+  for (std::span<std::byte> leaf : row->observation) {
+    std::memset(leaf.data(), 0, leaf.size());
+  }
 }
 
 absl::Status ThreadVectorEnv::StartEpisode(RowState* row) {
-  if (row->env == nullptr) {
-    return absl::InternalError("the environment could not be made anew");
-  }
   row->steps = 0;
   const uint64_t seed =
       EpisodeSeed(options_.seed, options_.worker_id, row->index,
                   options_.incarnation, row->episode++);
-  return Guard([&] { return row->env->Reset(seed, row->observation); });
+  RETURN_IF_ERROR(
+      Guard([&] { return row->env->Reset(seed, row->observation); }));
+  return CheckObservation(*row);
+}
+
+absl::Status ThreadVectorEnv::CheckObservation(const RowState& row) const {
+  for (size_t i = 0; i < row.observation.size(); ++i) {
+    const v1::Leaf& leaf = spec_.observation(static_cast<int>(i));
+    if (leaf.dtype() != v1::FLOAT32 || AllUsable(row.observation[i])) continue;
+    return CheckNumbers(
+        absl::StrCat("the observation",
+                     leaf.path().empty() ? "" : " \"" + leaf.path() + "\""),
+        row.observation[i]);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ThreadVectorEnv::StepRow(RowState* row) {
-  if (row->env == nullptr) return StartEpisode(row);
   ASSIGN_OR_RETURN(row->outcome, Guard([&] {
                      return row->env->Step(row->action, row->observation);
                    }));
   Outcome& outcome = row->outcome;
-  if (!std::isfinite(outcome.reward)) {
-    return absl::InternalError(
-        absl::StrCat("the reward is ", outcome.reward, ", want a number"));
-  }
+  RETURN_IF_ERROR(
+      CheckNumbers("the reward", std::as_bytes(std::span(&outcome.reward, 1))));
+  RETURN_IF_ERROR(CheckObservation(*row));
   ++row->steps;
   row->game.set_length(row->game.length() + 1);
   row->game.set_raw_return(row->game.raw_return() + outcome.reward);
@@ -182,24 +205,34 @@ absl::Status ThreadVectorEnv::StepRow(RowState* row) {
   return absl::OkStatus();
 }
 
-void ThreadVectorEnv::Remake(RowState* row) {
+void ThreadVectorEnv::SetAside(RowState* row) {
   row->outcome = Outcome();
   row->finished.reset();
   row->game.Clear();
-  row->env.reset();
-  auto made = Guard(make_);
-  absl::Status status = made.status();
-  if (made.ok()) {
-    row->env = *std::move(made);
-    status = StartEpisode(row);
+  // A reset that failed too: only another environment may help.
+  const bool again = std::exchange(row->pending, true);
+  if (options_.renew_failed || again) row->env.reset();
+  row->retry_at = absl::Now() + options_.retry_wait;
+  if (options_.retry_wait > absl::ZeroDuration() || again) return;
+  const auto retry = [&] {
+    const absl::Status status = Retry(row);
+    if (status.ok()) return true;
+    row->error = absl::InternalError(
+        absl::StrCat(OneLine(row->error), "; then: ", OneLine(status)));
+    row->env.reset();
+    return false;
+  };
+  // The reset may fail where a new environment does not.
+  if (!retry() && !options_.renew_failed) retry();
+}
+
+absl::Status ThreadVectorEnv::Retry(RowState* row) {
+  if (row->env == nullptr) {
+    ASSIGN_OR_RETURN(row->env, Guard(make_));
   }
-  if (status.ok()) return;
-  row->env.reset();
-  row->error = absl::InternalError(
-      absl::StrCat(OneLine(row->error), "; then: ", OneLine(status)));
-  for (std::span<std::byte> leaf : row->observation) {
-    std::memset(leaf.data(), 0, leaf.size());
-  }
+  RETURN_IF_ERROR(StartEpisode(row));
+  row->pending = false;
+  return absl::OkStatus();
 }
 
 void ThreadVectorEnv::Complete(int group) {
@@ -212,10 +245,17 @@ void ThreadVectorEnv::Complete(int group) {
   out->clear_episode_end();
   out->clear_error();
   absl::Duration delay = absl::ZeroDuration();
+  absl::Time retry_at = absl::InfiniteFuture();
   const std::span<RowState> rows = RowsOf(group);
   for (int r = 0; r < rows_; ++r) {
     FillRow(rows[r], r, out);
     delay = std::max(delay, rows[r].outcome.delay);
+    retry_at =
+        std::min(retry_at, rows[r].pending ? rows[r].retry_at : absl::Time());
+  }
+  // Nobody is there to play: the learner need not hurry to hear it.
+  if (retry_at > absl::Time()) {
+    delay = std::clamp(retry_at - absl::Now(), absl::ZeroDuration(), kMaxHold);
   }
   listener_->OnGroupDone(group, delay);
 }
@@ -240,9 +280,10 @@ void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
     *end = *row.finished;
     end->set_row(r);
   }
-  if (!row.error.ok()) {
+  if (row.lost || !row.error.ok()) {
     v1::RowError* error = out->add_error();
     error->set_row(r);
+    if (row.error.ok()) return;  // nothing new
     error->set_message(absl::StrCat("env \"", spec_.env_id(), "\", row ",
                                     row.index, ": ", OneLine(row.error)));
   }

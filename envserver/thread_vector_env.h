@@ -30,7 +30,13 @@ namespace flotilla {
 // The same seed and actions give the same batches either way.
 //
 // A row never ends an episode in both ways: at the step limit, `terminated`
-// wins. A row in `error` has reward 0 and neither flag.
+// wins. A row in `error` has reward 0 and neither flag. An observation or reward
+// that nobody can learn from (services/env/numbers.h) is an error of its row.
+//
+// A row that failed is pending for Options.retry_wait, and then tried again: it
+// observes zeros, and is in `error`, without a message, with each step up to the
+// one that brings it back. Only where all rows of a group are pending do its
+// steps wait, a second at most, as delays do.
 class ThreadVectorEnv final : public VectorEnv {
  public:
   using MakeEnv = std::function<absl::StatusOr<std::unique_ptr<Environment>>()>;
@@ -44,6 +50,10 @@ class ThreadVectorEnv final : public VectorEnv {
     uint64_t incarnation = 0;
     int64_t max_episode_steps = 0;  // 0: the environment's own
     int threads = 1;
+    // An environment that failed is tried again after this long: by a reset, or
+    // made anew, as also where a reset fails. 0: at once, in the same step.
+    absl::Duration retry_wait = absl::ZeroDuration();
+    bool renew_failed = false;
   };
 
   // Makes every row's environment. `make` may be called again later, from any
@@ -64,7 +74,10 @@ class ThreadVectorEnv final : public VectorEnv {
   // On cache lines of its own: neighbours belong to different threads.
   struct alignas(64) RowState {
     int index = 0;                     // over all rows
-    std::unique_ptr<Environment> env;  // null: could not be made anew
+    std::unique_ptr<Environment> env;  // null: to be made anew
+    bool pending = false;              // failed, and not back yet
+    absl::Time retry_at;               // pending: not before
+    bool lost = false;                 // it was pending before this operation
     uint64_t episode = 0;              // of the next reset
     int64_t steps = 0;                 // in this episode
     v1::EpisodeEnd game;               // since the last game's end
@@ -96,7 +109,11 @@ class ThreadVectorEnv final : public VectorEnv {
   void RunRow(bool reset, RowState* row);
   absl::Status StartEpisode(RowState* row);
   absl::Status StepRow(RowState* row);
-  void Remake(RowState* row);
+  // The row failed: it is pending, or, without a wait, tried again at once.
+  void SetAside(RowState* row);
+  // Begins a pending row's next episode. Errors: what fails now.
+  absl::Status Retry(RowState* row);
+  absl::Status CheckObservation(const RowState& row) const;
   void Complete(int group);
   void FillRow(const RowState& row, int r, v1::StepBatch* out);
   std::span<RowState> RowsOf(int group);

@@ -67,6 +67,10 @@ std::vector<std::string> Measurements(const v1::Status& status,
     parts.push_back(
         absl::StrCat(status.env_worker_restarts(), " env restarts"));
   }
+  if (status.failed_rows() > 0) {
+    parts.push_back(absl::StrCat(
+        Brief(static_cast<double>(status.failed_rows())), " failed rows"));
+  }
   return parts;
 }
 
@@ -159,6 +163,11 @@ std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
   }
   if (server.restarts() > 0) {
     absl::StrAppend(&line, "  ", server.restarts(), " restarts");
+  }
+  if (server.failed_rows() > 0) {
+    absl::StrAppend(&line, "  ",
+                    Brief(static_cast<double>(server.failed_rows())),
+                    " failed rows");
   }
   return line;
 }

@@ -16,7 +16,8 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
 constexpr size_t kLogLines = 5;
-constexpr int kCannotLoad = 127;  // what the dynamic loader ends with
+constexpr size_t kWordsLines = 60;  // of last words: a traceback
+constexpr int kCannotLoad = 127;    // what the dynamic loader ends with
 
 bool IsOrderly(const Subprocess::Exit& exit) {
   return exit.signal == 0 &&
@@ -227,10 +228,11 @@ void Supervisor::Fail(int exit_code, const std::string& failure) {
       .exit_code = exit_code, .failure = failure, .restarts = 0};
 }
 
-// The headline, then the earliest last words of any learner; where there are
-// none, the end of the log.
+// The headline, then the earliest last words of any learner, with the traceback
+// that may follow them; where there are none, the end of the log.
 std::string Supervisor::RootCause(const std::string& headline) const {
   std::string cause, source;
+  std::vector<std::string> traceback;
   std::filesystem::file_time_type earliest =
       std::filesystem::file_time_type::max();
   for (const auto& slot : slots_) {
@@ -242,11 +244,16 @@ std::string Supervisor::RootCause(const std::string& headline) const {
     earliest = written;
     cause = absl::StrCat(options_.name(slot->index), ": ", words);
     source = options_.log_path(slot->index);
+    traceback = LastLines(path, kWordsLines);
+    if (!traceback.empty() && traceback[0] == words) {
+      traceback.erase(traceback.begin());
+    }
   }
   std::vector<std::string> lines;
   if (!headline.empty()) lines.push_back(headline);
   if (!cause.empty()) {
     lines.push_back(cause);
+    lines.insert(lines.end(), traceback.begin(), traceback.end());
     lines.push_back(absl::StrCat("log: ", source));
     return absl::StrJoin(lines, "\n");
   }

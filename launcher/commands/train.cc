@@ -18,9 +18,11 @@
 #include "services/base/config.h"
 #include "services/base/device_choice.h"
 #include "services/base/gpus.h"
+#include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
+#include "services/env/playable.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -112,7 +114,8 @@ CommandLine MakeLine(TrainFlags* flags) {
   shortcut("--env", "ID", "env.id");
   shortcut("--lr", "RATE", "optimizer.learning_rate");
   line.Switch("--dry-run",
-              "print configuration, topology and sizes; start nothing",
+              "check, ask the environment, print configuration, topology and "
+              "sizes; train nothing",
               &flags->dry_run);
   AddCredentialFlags(&flags->credentials, &line);
   line.Choice("--progress", {"auto", "plain", "none"},
@@ -201,6 +204,17 @@ absl::Status TakeResumePath(TrainFlags* flags) {
   return absl::OkStatus();
 }
 
+// A run that ended before it had trained is in nobody's way.
+bool HasTrained(const RunFolder& folder) {
+  std::error_code error;
+  for (const std::string& path : {folder.metrics(), folder.checkpoints()}) {
+    if (fs::exists(path, error) && !fs::is_empty(path, error)) return true;
+  }
+  const auto summary = ReadRunSummary(folder.summary());
+  return summary.ok() ? summary->updates() > 0
+                      : !absl::IsNotFound(summary.status());
+}
+
 absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
   RETURN_IF_ERROR(TakeResumePath(&flags));
   Place place;
@@ -226,7 +240,7 @@ absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
     }
   }
   // Where launchers share a folder, the one that made it may be ahead of us.
-  if (topology.hosts_coordinator && folder.HoldsRun() && !flags.resume &&
+  if (topology.hosts_coordinator && HasTrained(folder) && !flags.resume &&
       !flags.dry_run) {
     return absl::InvalidArgumentError(absl::StrCat(
         "the folder ", place.run_dir,
@@ -304,20 +318,29 @@ absl::Status CheckReachable(const TrainFlags& flags, const Topology& topology) {
       "--tls-ca, or --token-file, or --insecure on a network you trust"));
 }
 
+// What can be asked of the environment before anything is started: whether it
+// is there, and a network and an algorithm fit it.
 absl::Status CheckEnvironment(const v1::RunConfig& config,
                               std::stop_token stop) {
-  const auto spec = AskEnvServer(config.env().id(), config.env().options(),
-                                 kEnvTimeout, stop);
-  if (spec.ok()) return absl::OkStatus();
+  const auto response = AskEnvServer(config.env().id(), config.env().options(),
+                                     kEnvTimeout, stop);
   if (stop.stop_requested()) return absl::CancelledError("told to stop");
-  const std::string message = absl::StrCat("env.id is \"", config.env().id(),
-                                           "\": ", spec.status().message());
-  // What the server refuses is wrong in the configuration; the rest is not.
-  if (absl::IsUnavailable(spec.status()) ||
-      absl::IsDeadlineExceeded(spec.status())) {
-    return absl::UnavailableError(message);
+  absl::Status status = response.status();
+  if (status.ok()) status = CheckPlayable(config, response->spec());
+  if (!status.ok()) {
+    const std::string message = absl::StrCat("env.id is \"", config.env().id(),
+                                             "\": ", status.message());
+    // What the server refuses is wrong in the configuration; the rest is not.
+    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
+      return absl::UnavailableError(message);
+    }
+    return absl::InvalidArgumentError(message);
   }
-  return absl::InvalidArgumentError(message);
+  const std::string warning = PlayableWarning(response->spec());
+  if (!warning.empty()) {
+    std::fprintf(stderr, "flotilla train: warning: %s\n", warning.c_str());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckPrograms(const Topology& topology) {
@@ -372,6 +395,11 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (place.resume && place.source_run == place.run_dir) {
     job.nothing_left = NothingLeft(job.folder, place.checkpoint(), job.config);
   }
+  if (job.nothing_left.empty()) {
+    RETURN_IF_ERROR(CheckPrograms(job.topology));
+    RETURN_IF_ERROR(ScratchFolder().status());
+    RETURN_IF_ERROR(CheckEnvironment(job.config, stop));
+  }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
                 place.config_path.c_str(), FormatResolved(job.config).c_str(),
@@ -381,12 +409,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
     for (const std::string& line : job.notices) {
       std::printf("%s\n", line.c_str());
     }
-    return job;
   }
-  if (!job.nothing_left.empty()) return job;
-  RETURN_IF_ERROR(CheckPrograms(job.topology));
-  RETURN_IF_ERROR(ScratchFolder().status());
-  RETURN_IF_ERROR(CheckEnvironment(job.config, stop));
   return job;
 }
 

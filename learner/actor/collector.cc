@@ -73,14 +73,15 @@ void Append(const void* observation, size_t bytes, Rollout* r) {
 }  // namespace
 
 Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
-                     bool bootstrap_truncation, Normalizer* normalizer)
+                     const Options& options, Normalizer* normalizer)
     : pool_(pool),
       normalizer_(normalizer),
       spaces_(spaces),
       rows_(rows),
-      bootstrap_truncation_(bootstrap_truncation),
+      options_(options),
       absent_(pool->num_slots(), false),
-      in_flight_(pool->num_slots(), false) {
+      in_flight_(pool->num_slots(), false),
+      failed_(pool->rows_per_slot(), 0) {
   if (spaces_.frames) {
     const int64_t bytes = spaces_.stack * spaces_.features;
     stack_.resize(pool->rows_per_slot() * bytes);
@@ -101,15 +102,29 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
                                 const Preemption* preemption, Rollout* r,
                                 CollectStats* stats) {
   Stopwatch all(&stats->seconds);
+  // What nobody can learn from is not worth an update, for a while.
+  const absl::Time began = absl::Now();
+  do {
+    RETURN_IF_ERROR(Fill(policy, rng, stop, preemption, r, stats));
+  } while (r->valid_steps == 0 && !stats->preempted && cut_at_ < began &&
+           absl::Now() - began < pool_->failed_rows().window());
+  return absl::OkStatus();
+}
+
+absl::Status Collector::Fill(Policy* policy, Random* rng, std::stop_token stop,
+                             const Preemption* preemption, Rollout* r,
+                             CollectStats* stats) {
   const auto began = Clock::now();
   const int slots = pool_->num_slots();
   state_size_ = policy->state_size();
   state_.resize(rows_ * state_size_);  // 0: nothing is remembered yet
+  if (options_.reset_state) std::fill(state_.begin(), state_.end(), 0.0f);
   r->valid.fill_(1);
   r->final_step.clear();
   r->final_observation.clear();
   CarryOver(r);
   int64_t end = r->length;
+  bool cut = false;
   std::optional<Clock::time_point> asked_at;
   for (int64_t t = 0; t <= end; ++t) {
     const auto asked = [&] {
@@ -122,6 +137,10 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
       return asked() && Clock::now() - *asked_at > 2 * (*asked_at - began) / t;
     };
     if (asked()) end = t;
+    if (t > 0 && Alarmed()) {
+      cut = true;
+      end = t;
+    }
     for (int slot = 0; slot < slots; ++slot) {
       if (t > 0 || !started_ || in_flight_[slot]) {
         ASSIGN_OR_RETURN(const EnvPool::Event event,
@@ -129,11 +148,13 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
         if (event == EnvPool::Event::kLate) end = t;
       }
       Stopwatch inference(&stats->inference_seconds);
+      deciding_.store(true, std::memory_order_relaxed);
       Decide(slot, t, end, policy, rng, r);
+      deciding_.store(false, std::memory_order_relaxed);
     }
     started_ = true;
   }
-  stats->preempted = end < r->length;
+  stats->preempted = end < r->length && !cut;
   r->valid.narrow(0, end, r->length - end).zero_();
   // The last row opens the next rollout.
   if (spaces_.frames) {
@@ -146,6 +167,17 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
   r->valid_steps = 0;
   for (int64_t i = 0; i < r->length * rows_; ++i) r->valid_steps += valid[i];
   return absl::OkStatus();
+}
+
+// True once in a while, as long as it is so.
+bool Collector::Alarmed() {
+  const absl::Time now = absl::Now();
+  if (now - cut_at_ < pool_->failed_rows().window() ||
+      !pool_->failed_rows().Alarming(now)) {
+    return false;
+  }
+  cut_at_ = now;
+  return true;
 }
 
 void Collector::CarryOver(Rollout* r) {
@@ -195,7 +227,7 @@ absl::StatusOr<EnvPool::Event> Collector::Receive(
   return event;
 }
 
-void Collector::StoreObservation(int slot, int64_t t, Rollout* r) const {
+void Collector::StoreObservation(int slot, int64_t t, Rollout* r) {
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
   const v1::EnvSpec& spec = pool_->spec();
   if (spaces_.frames) {
@@ -215,7 +247,27 @@ void Collector::StoreObservation(int slot, int64_t t, Rollout* r) const {
                 pool_->Observation(slot, leaf).data(), rows, n, to + column, D);
     column += n;
   }
-  normalizer_->Observe(to, rows);
+  std::fill(failed_.begin(), failed_.end(), 0);
+  for (const v1::RowError& error : pool_->batch(slot).error()) {
+    failed_[error.row()] = 1;
+  }
+  for (int64_t i = 0; i < rows;) {
+    // Those may see nothing yet, and that belongs to no mean.
+    int64_t next = i;
+    while (next < rows && !failed_[next]) ++next;
+    if (next > i) normalizer_->Observe(to + i * D, next - i);
+    i = next + 1;
+  }
+}
+
+// Row `row`'s transition into t is none.
+void Collector::Lose(int64_t t, int64_t row, Rollout* r) const {
+  const int64_t at = (t - 1) * rows_ + row;
+  r->valid.data_ptr<uint8_t>()[at] = 0;
+  r->terminated.data_ptr<uint8_t>()[at] = 0;
+  r->truncated.data_ptr<uint8_t>()[at] = 0;
+  r->reward.data_ptr<float>()[at] = 0;
+  if (spaces_.frames) r->age.data_ptr<uint8_t>()[t * rows_ + row] = 0;
 }
 
 // Row t - 1's rewards and ends, from the batch that answered it.
@@ -229,30 +281,28 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   uint8_t* truncated = r->truncated.data_ptr<uint8_t>() + at;
   std::memcpy(terminated, batch.terminated().data(), rows);
   std::memcpy(truncated, batch.truncated().data(), rows);
-  for (int64_t i = 0; i < rows; ++i) ended_[i] = terminated[i] | truncated[i];
-  normalizer_->Reward(first, rows, ended_.data(),
-                      r->reward.data_ptr<float>() + at);
+  for (const v1::RowError& error : batch.error()) {
+    Lose(t, first + error.row(), r);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    ended_[i] = terminated[i] | truncated[i];
+    ended_[i] |= !r->valid.data_ptr<uint8_t>()[at + i];
+  }
+  const float clamp = static_cast<float>(pool_->env().reward_clamp());
+  float* reward = r->reward.data_ptr<float>() + at;
+  for (int64_t i = 0; clamp > 0 && i < rows; ++i) {
+    reward[i] = std::clamp(reward[i], -clamp, clamp);
+  }
+  normalizer_->Reward(first, rows, ended_.data(), reward);
   if (spaces_.frames) {
     const uint8_t* before = r->age.data_ptr<uint8_t>() + at;
     uint8_t* now = r->age.data_ptr<uint8_t>() + t * rows_ + first;
     for (int64_t i = 0; i < rows; ++i) {
-      now[i] = terminated[i] || truncated[i]
-                   ? 0
-                   : std::min<int64_t>(before[i] + 1, spaces_.stack - 1);
+      now[i] =
+          ended_[i] ? 0 : std::min<int64_t>(before[i] + 1, spaces_.stack - 1);
     }
   }
-  for (const v1::RowError& error : batch.error()) {
-    r->valid.data_ptr<uint8_t>()[at + error.row()] = 0;
-    terminated[error.row()] = truncated[error.row()] = 0;
-    if (spaces_.frames) {
-      r->age.data_ptr<uint8_t>()[t * rows_ + first + error.row()] = 0;
-    }
-    LOG_EVERY_N(WARNING, 100)
-        << "environment row " << first + error.row()
-        << " failed and was made anew: " << error.message() << "\n"
-        << error.traceback();
-  }
-  if (bootstrap_truncation_ && batch.final_row_size() > 0) {
+  if (options_.bootstrap_truncation && batch.final_row_size() > 0) {
     Bootstrap(slot, t, policy, r);
   }
   Forget(slot, /*all=*/false);

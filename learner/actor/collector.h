@@ -1,12 +1,14 @@
 #ifndef FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
 #define FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "learner/actor/env_pool.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
@@ -49,18 +51,30 @@ struct Preemption {
 // rollout.
 //
 // What a recurrent policy remembers is kept here for each row, over the borders
-// of rollouts, and forgotten when an episode ends or its environment is lost;
-// the value of a final observation is computed before that. The value at T
-// leaves it as it is.
+// of rollouts (unless Options.reset_state), and forgotten when an episode ends
+// or its environment is lost; the value of a final observation is computed
+// before that. The value at T leaves it as it is.
+//
+// A step with a RowError brings no valid transition. A rollout without a single
+// one is collected again, for env.failed_seconds; and where that or worse goes on
+// (FailedRows::Alarming), a rollout ends short that often, so that ranks can
+// agree on what to do.
 //
 // Not thread-safe.
 class Collector {
  public:
+  struct Options {
+    // Compute the value of final observations where a time limit ended an
+    // episode.
+    bool bootstrap_truncation = true;
+    // Zero what a recurrent policy remembers at each rollout's start.
+    bool reset_state = false;
+  };
+
   // `pool` and `normalizer` (of vector observations and rewards) are borrowed
-  // and must outlive this. `bootstrap_truncation`: compute the value of final
-  // observations where a time limit ended an episode.
+  // and must outlive this.
   Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
-            bool bootstrap_truncation, Normalizer* normalizer);
+            const Options& options, Normalizer* normalizer);
 
   // Fills `rollout` (of the pool's rows and any length; the same storage may be
   // used again). Blocks for length environment steps, or fewer where preempted:
@@ -71,7 +85,15 @@ class Collector {
                        const Preemption* preemption,  // may be null
                        Rollout* rollout, CollectStats* stats);
 
+  // Whether the policy decides right now, rather than environments step. From
+  // any thread.
+  bool deciding() const { return deciding_; }
+
  private:
+  absl::Status Fill(Policy* policy, Random* rng, std::stop_token stop,
+                    const Preemption* preemption, Rollout* r,
+                    CollectStats* stats);
+  bool Alarmed();
   absl::StatusOr<EnvPool::Event> Receive(int slot, int64_t t, Policy* policy,
                                          std::stop_token stop,
                                          absl::FunctionRef<bool()> give_up,
@@ -79,7 +101,8 @@ class Collector {
   void Decide(int slot, int64_t t, int64_t end, Policy* policy, Random* rng,
               Rollout* r);
   void CarryOver(Rollout* r);
-  void StoreObservation(int slot, int64_t t, Rollout* r) const;
+  void StoreObservation(int slot, int64_t t, Rollout* r);
+  void Lose(int64_t t, int64_t row, Rollout* r) const;
   void StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r);
   void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
   Observations Observe(int slot, int64_t t, const Rollout& r);
@@ -90,20 +113,23 @@ class Collector {
   Normalizer* const normalizer_;
   const Spaces spaces_;
   const int64_t rows_;
-  const bool bootstrap_truncation_;
+  const Options options_;
 
+  std::atomic<bool> deciding_ = false;
   bool started_ = false;
   std::vector<bool> absent_;  // per slot, at the current step
   // Per slot: actions were sent and not answered. True at a Collect's begin
   // only after one that failed; that answer's transition is then forgotten.
   std::vector<bool> in_flight_;
-  int64_t state_size_ = 0;             // S, once a policy has played
-  std::vector<float> state_;           // [B, S]  before the current step
-  std::vector<uint8_t> stack_;         // [rows_per_slot, k, H, W]
-  std::vector<uint8_t> final_stack_;   // [1, k, H, W]
-  std::vector<float> final_vector_;    // [D]
-  std::vector<float> clipped_action_;  // [rows_per_slot, A]
-  std::vector<uint8_t> ended_;         // [rows_per_slot]
+  std::vector<uint8_t> failed_;  // [rows_per_slot]  in the batch's `error`
+  absl::Time cut_at_ = absl::InfinitePast();  // because too many failed
+  int64_t state_size_ = 0;                    // S, once a policy has played
+  std::vector<float> state_;                  // [B, S]  before the current step
+  std::vector<uint8_t> stack_;                // [rows_per_slot, k, H, W]
+  std::vector<uint8_t> final_stack_;          // [1, k, H, W]
+  std::vector<float> final_vector_;           // [D]
+  std::vector<float> clipped_action_;         // [rows_per_slot, A]
+  std::vector<uint8_t> ended_;                // [rows_per_slot]
   // The last observation row of the rollout before, and with frames the k - 1
   // before it.
   torch::Tensor carried_observation_, carried_age_;

@@ -9,6 +9,7 @@
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "services/base/member_state.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -16,6 +17,15 @@ namespace {
 
 constexpr absl::Duration kBudgetWindow = absl::Minutes(10);
 constexpr absl::Duration kRateWindow = absl::Seconds(1);
+// Batches with rows to be refused that a leased server may send in that time.
+constexpr size_t kMaxRefused = 10;
+
+// Notes that something happened `now`, and how often in kBudgetWindow.
+size_t CountRecent(std::deque<absl::Time>* times, absl::Time now) {
+  times->push_back(now);
+  while (times->front() < now - kBudgetWindow) times->pop_front();
+  return times->size();
+}
 
 }  // namespace
 
@@ -27,6 +37,7 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
       stop, [raw = pool.get()] { raw->closing_.request_stop(); });
   const v1::EnvConfig& env = options.env;
   pool->options_ = options;
+  pool->failed_rows_ = std::make_unique<FailedRows>(env);
   pool->rows_per_worker_ = env.num_envs() / env.num_workers();
   pool->rows_per_slot_ = pool->rows_per_worker_ / env.groups();
   pool->last_incarnation_ = incarnation;
@@ -90,16 +101,21 @@ absl::string_view EnvPool::Observation(int slot, int leaf) const {
 }
 
 void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
+  std::vector<std::string> avoid;
+  for (const Dropped& dropped : dropped_) {
+    if (absl::Now() < dropped.until) avoid.push_back(dropped.id);
+  }
   worker->replacement = std::async(
       std::launch::async,
-      [options = options_, id = worker->id, incarnation = worker->incarnation,
-       remote = worker->remote, rows = rows_per_worker_,
-       groups = options_.env.groups(), delay,
+      [options = options_, avoid = std::move(avoid), id = worker->id,
+       incarnation = worker->incarnation, remote = worker->remote,
+       rows = rows_per_worker_, groups = options_.env.groups(), delay,
        stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
         if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
         if (stop.stop_requested()) return absl::CancelledError("closing");
         if (remote) {
-          return LeaseEnvWorker(options, id, incarnation, rows, groups, stop);
+          return LeaseEnvWorker(options, avoid, id, incarnation, rows, groups,
+                                stop);
         }
         return StartLocalEnvWorker(options, id, incarnation, rows, groups,
                                    stop);
@@ -110,6 +126,8 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
   absl::StatusOr<EnvWorker> up = worker->replacement.get();
   if (!up.ok()) return up.status();
   worker->up = *std::move(up);
+  worker->refused_rows = 0;
+  worker->refused.clear();
   const v1::EnvSpec& spec = worker->up.stream->spec();
   if (spec_.env_id().empty()) {
     spec_ = spec;
@@ -137,15 +155,14 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
       absl::StrAppend(&detail, " (", exit->ToString(), ")");
     }
   }
+  if (absl::IsDataLoss(why) && !worker->up.remote_id.empty()) {
+    dropped_.push_back({worker->up.remote_id, absl::Now() + kBudgetWindow});
+  }
   Release(worker);
   worker->up = EnvWorker();  // kills what still runs
   worker->last_failure = detail;
-  const absl::Time now = absl::Now();
-  worker->failures.push_back(now);
-  while (worker->failures.front() < now - kBudgetWindow) {
-    worker->failures.pop_front();
-  }
-  const int recent = static_cast<int>(worker->failures.size());
+  const int recent =
+      static_cast<int>(CountRecent(&worker->failures, absl::Now()));
   // Other hosts come and go as they like: they have no budget.
   if (!worker->remote && recent > options_.env.max_worker_restarts()) {
     return absl::ResourceExhaustedError(
@@ -199,16 +216,45 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
     }
     const absl::StatusOr<bool> received =
         ReceiveFor(&worker, &slot, stop, give_up);
-    if (received.ok()) {
-      if (!*received) {
-        if (stop.stop_requested()) continue;
-        return Event::kLate;
-      }
+    if (received.ok() && !*received) {
+      if (stop.stop_requested()) continue;
+      return Event::kLate;
+    }
+    absl::Status status = received.status();
+    if (status.ok()) status = NoteRows(&worker, slot);
+    if (status.ok()) {
       slot.arrived = false;
       return std::exchange(slot.fresh, false) ? Event::kReset : Event::kStep;
     }
-    RETURN_IF_ERROR(Fail(&worker, received.status()));
+    RETURN_IF_ERROR(Fail(&worker, status));
   }
+}
+
+absl::Status EnvPool::NoteRows(Worker* worker, const Slot& slot) {
+  const absl::Time now = absl::Now();
+  failed_rows_->NoteBatch(rows_per_slot_, slot.batch.error_size(), now);
+  for (const v1::RowError& error : slot.batch.error()) {
+    if (error.message().empty()) continue;  // still pending: nothing new
+    ++worker->failed_rows;
+    failed_rows_->NoteFailure(
+        PrintableLine(
+            absl::StrCat("env worker ", worker->id,
+                         worker->remote ? " at " + worker->up.address : "",
+                         ": ", error.message())),
+        error.traceback(), now);
+  }
+  const int64_t refused = worker->up.stream->refused_rows();
+  if (!worker->remote || refused == worker->refused_rows) {
+    return absl::OkStatus();
+  }
+  worker->refused_rows = refused;
+  if (CountRecent(&worker->refused, now) <= kMaxRefused) {
+    return absl::OkStatus();
+  }
+  return absl::DataLossError(absl::StrCat(
+      "env server ", worker->up.remote_id, " at ", worker->up.address,
+      " goes on sending numbers that nobody can learn from (", refused,
+      " rows); the newest: ", failed_rows_->newest()));
 }
 
 // Groups step independently: another one's batch may come first. False where
@@ -216,7 +262,7 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
 absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
                                          std::stop_token stop,
                                          absl::FunctionRef<bool()> give_up) {
-  const int index = static_cast<int>(worker - workers_.data());
+  const int index = slot->worker;
   const int first = index * options_.env.groups();
   while (!slot->arrived) {
     while (!worker->up.stream->Ready(absl::Milliseconds(5))) {
@@ -266,6 +312,7 @@ std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
   }
   std::vector<v1::EnvServerStatus> all = status_;
   for (size_t w = 0; w < all.size(); ++w) {
+    all[w].set_failed_rows(workers_[w].failed_rows);
     if (all[w].state() == "playing") all[w].set_steps_per_second(rates_[w]);
   }
   return all;

@@ -18,6 +18,7 @@
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/actor/env_worker.h"
+#include "learner/actor/failed_rows.h"
 #include "services/base/mutex.h"
 
 namespace flotilla {
@@ -29,10 +30,11 @@ namespace flotilla {
 // and replaced in the background, within its restart budget; meanwhile its
 // slots are absent. Its half-played episodes are gone with it, never spliced.
 // Workers on other hosts are leased, and replaced by what the coordinator has,
-// without a budget.
+// without a budget. One that goes on sending numbers that nobody can learn from
+// is dropped, and not leased again for ten minutes.
 //
-// Not thread-safe: one actor owns it. But restarts, last_incarnation and
-// Describe may be called from any thread.
+// Not thread-safe: one actor owns it. But restarts, last_incarnation,
+// failed_rows and Describe may be called from any thread.
 class EnvPool {
  public:
   // Starts every worker, at the same time. Worker ids are first_worker_id and
@@ -72,6 +74,9 @@ class EnvPool {
   // the next Receive.
   void Send(int slot, const void* actions, size_t bytes);
 
+  const v1::EnvConfig& env() const { return options_.env; }
+  const FailedRows& failed_rows() const { return *failed_rows_; }
+
   // Over the pool's life.
   int64_t restarts() const { return restarts_; }
   // The highest incarnation used; a resumed run begins above it.
@@ -90,6 +95,14 @@ class EnvPool {
     int64_t restarts = 0;
     std::string last_failure;
     pid_t pid = 0;
+    std::atomic<int64_t> failed_rows = 0;
+    int64_t refused_rows = 0;        // of the stream; see EnvStream
+    std::deque<absl::Time> refused;  // batches with such rows, lately
+  };
+  // A server that is not to be leased again.
+  struct Dropped {
+    std::string id;
+    absl::Time until;
   };
   struct Slot {
     int worker = 0;
@@ -103,6 +116,9 @@ class EnvPool {
   EnvPool() = default;
   void Release(Worker* worker);
   absl::Status Fail(Worker* worker, const absl::Status& why);
+  // Counts the rows that failed in the slot's batch. Errors: kDataLoss if the
+  // worker is to be dropped.
+  absl::Status NoteRows(Worker* worker, const Slot& slot);
   void BeginReplacement(Worker* worker, absl::Duration delay);
   absl::Status TakeReplacement(Worker* worker);
   bool QuorumWithout() const;
@@ -117,7 +133,9 @@ class EnvPool {
   int rows_per_worker_ = 0;
   std::atomic<int64_t> restarts_ = 0;
   std::atomic<uint64_t> last_incarnation_ = 0;
-  std::vector<Worker> workers_;
+  std::unique_ptr<FailedRows> failed_rows_;
+  std::deque<Worker> workers_;
+  std::vector<Dropped> dropped_;
   std::vector<Slot> slots_;
   v1::StepBatch incoming_;
   std::stop_source closing_;

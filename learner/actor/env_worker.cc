@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "services/base/config_rules.h"
+#include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
 
@@ -53,6 +56,29 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   return OpenEnvStream(address, std::move(hello), stream);
 }
 
+// A server that is nobody of `avoid`; the others are given back.
+std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
+                                   const std::vector<std::string>& avoid) {
+  const auto leased = options.coordinator->LeaseEnvServers(
+      options.env.id(), static_cast<int>(avoid.size()) + 1);
+  if (!leased.ok()) return std::nullopt;
+  std::optional<v1::Member> chosen;
+  std::vector<std::string> others;
+  for (const v1::Member& server : *leased) {
+    const bool avoided =
+        std::find(avoid.begin(), avoid.end(), server.id()) != avoid.end();
+    if (!chosen && !avoided) {
+      chosen = server;
+    } else {
+      others.push_back(server.id());
+    }
+  }
+  if (!others.empty()) {
+    options.coordinator->ReleaseEnvServers(others).IgnoreError();
+  }
+  return chosen;
+}
+
 }  // namespace
 
 void SleepUnless(std::stop_token stop, absl::Duration delay) {
@@ -73,9 +99,14 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   const std::string socket = absl::StrCat(
       SocketFolder().path(), "/", options.name, "_", worker_id, "_", sockets++);
   SubprocessOptions program;
-  program.argv = {ProgramFolder() + "/flotilla-envserver",
-                  "--listen=unix:" + socket, "--env=" + options.env.id(),
-                  absl::StrCat("--threads=", options.threads)};
+  program.argv = {
+      ProgramFolder() + "/flotilla-envserver", "--listen=unix:" + socket,
+      "--env=" + options.env.id(), absl::StrCat("--threads=", options.threads),
+      absl::StrCat("--retry-wait-ms=",
+                   std::llround(1000 * options.env.retry_wait_seconds()))};
+  if (options.env.retry() == v1::RETRY_RENEW) {
+    program.argv.push_back("--renew-failed");
+  }
   if (!options.log_folder.empty()) {
     program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
                                     "_", worker_id, ".log");
@@ -99,19 +130,17 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
 }
 
 absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
+                                         const std::vector<std::string>& avoid,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
                                          int groups, std::stop_token stop) {
   absl::Duration delay = absl::Milliseconds(100);
   while (!stop.stop_requested()) {
-    const auto leased =
-        options.coordinator->LeaseEnvServers(options.env.id(), /*count=*/1);
-    if (leased.ok() && !leased->empty()) {
-      const v1::Member& server = leased->front();
+    if (const std::optional<v1::Member> server = LeaseOne(options, avoid)) {
       EnvWorker worker;
-      worker.address = server.address();
-      worker.host = server.host();
-      worker.remote_id = server.id();
+      worker.address = server->address();
+      worker.host = server->host();
+      worker.remote_id = server->id();
       absl::StatusOr<std::unique_ptr<EnvStream>> stream =
           Open(options, worker.address, worker_id, incarnation, rows, groups,
                /*local=*/false, stop);
@@ -119,9 +148,10 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
         worker.stream = *std::move(stream);
         return worker;
       }
-      LOG(WARNING) << "env server " << server.id() << " at " << worker.address
-                   << " does not take us: " << stream.status().message();
-      options.coordinator->ReleaseEnvServers({server.id()}).IgnoreError();
+      LOG(WARNING) << "env server " << server->id() << " at " << worker.address
+                   << " does not take us: "
+                   << PrintableLine(stream.status().message());
+      options.coordinator->ReleaseEnvServers({server->id()}).IgnoreError();
     }
     SleepUnless(stop, delay);
     delay = std::min(2 * delay, absl::Seconds(2));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,10 +51,11 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t incarnation, int rows,
                                               int groups, std::stop_token stop);
 
-// The same on a server of another host, leased from options.coordinator. Blocks
-// until there is one that takes us. Errors: kCancelled when `stop` is
-// requested.
+// The same on a server of another host, leased from options.coordinator, but
+// none of `avoid` (ids). Blocks until there is one that takes us. Errors:
+// kCancelled when `stop` is requested.
 absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
+                                         const std::vector<std::string>& avoid,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
                                          int groups, std::stop_token stop);

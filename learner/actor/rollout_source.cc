@@ -15,9 +15,9 @@ class RolloutsWhenAsked : public RolloutSource {
  public:
   explicit RolloutsWhenAsked(RolloutSourceOptions options)
       : options_(std::move(options)),
-        collector_(
-            options_.pool, options_.spaces, options_.config.env().num_envs(),
-            options_.config.ppo().bootstrap_truncation(), options_.normalizer),
+        collector_(options_.pool, options_.spaces,
+                   options_.config.env().num_envs(),
+                   CollectorOptions(options_.config), options_.normalizer),
         rollout_(MakeRollout(options_.spaces,
                              options_.config.rollout().length(),
                              options_.config.env().num_envs(), options_.pinned,
@@ -44,6 +44,8 @@ class RolloutsWhenAsked : public RolloutSource {
 
   void End() override {}
 
+  bool deciding() const override { return collector_.deciding(); }
+
  private:
   const RolloutSourceOptions options_;
   Collector collector_;
@@ -53,6 +55,11 @@ class RolloutsWhenAsked : public RolloutSource {
 };
 
 }  // namespace
+
+Collector::Options CollectorOptions(const v1::RunConfig& config) {
+  return {.bootstrap_truncation = config.ppo().bootstrap_truncation(),
+          .reset_state = config.rollout().reset_state()};
+}
 
 std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options) {
   if (CollectionOf(options.config) == Collection::kWhenAsked) {

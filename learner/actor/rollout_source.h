@@ -53,6 +53,10 @@ class RolloutSource {
   // The generation is over: forgets what was collected ahead. Blocks until the
   // environments have answered what they were last sent. Idempotent.
   virtual void End() = 0;
+
+  // Whether the policy decides right now, rather than environments step. From
+  // any thread.
+  virtual bool deciding() const { return false; }
 };
 
 // All borrowed and must outlive the source.
@@ -66,6 +70,8 @@ struct RolloutSourceOptions {
   Policy* live_policy = nullptr;     // the same, between updates
   std::function<std::unique_ptr<Policy>()> freeze;
 };
+
+Collector::Options CollectorOptions(const v1::RunConfig& config);
 
 // The kind that the configuration asks for.
 std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options);

@@ -18,7 +18,7 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
                   options_.config.env().num_envs()),
       collector_(options_.pool, options_.spaces,
                  options_.config.env().num_envs(),
-                 options_.config.ppo().bootstrap_truncation(), &normalizer_) {
+                 CollectorOptions(options_.config), &normalizer_) {
   // Beside those that wait, one is being filled and one learned from.
   const v1::RolloutConfig& rollout = options_.config.rollout();
   for (int i = 0; i < rollout.queue_capacity() + 2; ++i) {

@@ -40,6 +40,7 @@ class RolloutsAhead : public RolloutSource {
   absl::StatusOr<Experience> Next(int64_t update,
                                   const Preemption* preemption) override;
   void End() override;
+  bool deciding() const override { return collector_.deciding(); }
 
  private:
   struct Published {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "learner/actor/collector.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
@@ -52,7 +54,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;
 
   Normalizer scaling = normalizer.ForEvaluation();
-  Collector collector(pool.get(), spaces, rows, /*bootstrap_truncation=*/false,
+  Collector collector(pool.get(), spaces, rows, {.bootstrap_truncation = false},
                       &scaling);
   Rollout steps = MakeRollout(spaces, kStride, rows, /*pinned=*/false,
                               policy->state_size());
@@ -64,6 +66,12 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     stats.episodes.clear();
     RETURN_IF_ERROR(collector.Collect(player, &rng, stop,
                                       /*preemption=*/nullptr, &steps, &stats));
+    if (pool->failed_rows().TooMany(absl::Now())) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "more than ", options.env.max_failed_share(),
+          " of the evaluation's steps fail (env.max_failed_share): ",
+          pool->failed_rows().newest()));
+    }
     for (const CollectStats::Episode& e : stats.episodes) {
       if (left[e.row] == 0) continue;  // this row's quota is full
       --left[e.row];

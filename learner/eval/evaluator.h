@@ -33,7 +33,8 @@ struct EvaluatedEpisode {
 // counted more often than long ones. Blocks until they are done.
 // `options.env.num_envs` rows at most. Observations are scaled by `normalizer`
 // as it is. `round` is part of the seeds. Errors: kCancelled when `stop` is
-// requested; those of EnvPool.
+// requested; kResourceExhausted, with the newest reason, if too many rows fail
+// (env.max_failed_share); those of EnvPool.
 absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     EnvWorkerOptions options, const Spaces& spaces, Policy* policy,
     const Normalizer& normalizer, int episodes, bool greedy, uint64_t round,

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "learner/checkpoint/save_schedule.h"
+#include "learner/rollout/rollout_numbers.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
 
@@ -70,7 +72,8 @@ Iteration::Iteration(const LoopParts& parts, RunClock* clock,
       verdicts_(verdicts),
       play_(std::move(play)),
       stragglers_(parts.config, parts.coordinator),
-      usage_(parts.device) {}
+      usage_(parts.device),
+      failures_(parts.config.env(), parts.failed_rows, parts.coordinator) {}
 
 absl::StatusOr<Iteration::Result> Iteration::Run(
     const v1::Assignment& assignment, Collective* collective, bool asks_to_save,
@@ -113,6 +116,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   const auto round =
       agreement.AddFrom(0, "evaluation_round", progress->evaluation_round);
   const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
+  failures_.Add(absl::Now(), &agreement);
   metrics_->Add(experience, learnt, update_seconds, &agreement);
   std::optional<DigestCheck> digests;
   const int64_t digest_every =
@@ -125,6 +129,12 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   phases_->Enter(v1::COLLECTIVE, progress->update, "the other ranks");
   RETURN_IF_ERROR(agreement.Reduce(collective));
   if (digests) RETURN_IF_ERROR(digests->Result(agreement, number));
+
+  RETURN_IF_ERROR(CheckNoted(agreement[noted]));
+  const absl::Status budget =
+      failures_.Check(agreement, assignment.generation());
+  progress->failed_rows += failures_.failed_rows();  // whatever comes of it
+  RETURN_IF_ERROR(budget);
 
   // From here on nothing fails.
   const double done_before =
@@ -170,9 +180,9 @@ absl::StatusOr<std::vector<Metric>> Iteration::Learn(
   absl::StatusOr<std::vector<Metric>> learnt =
       parts_.algorithm->Update(*experience.rollout, context);
   if (absl::IsInternal(learnt.status())) {
-    return absl::InternalError(absl::StrCat("update ", progress.update,
-                                            ", rank ", assignment.rank(), ": ",
-                                            learnt.status().message()));
+    return absl::InternalError(absl::StrCat(
+        "update ", progress.update, ", rank ", assignment.rank(), ": ",
+        learnt.status().message(), "; ", DescribeNumbers(*experience.rollout)));
   }
   return learnt;
 }

@@ -11,6 +11,7 @@
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/collective/collective.h"
 #include "learner/training/agreement.h"
+#include "learner/training/failure_budget.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/phase_reporter.h"
 #include "learner/training/run_clock.h"
@@ -49,8 +50,10 @@ class Iteration {
   // `progress`, or none; weights are then undefined, and to be restored.
   // `asks_to_save`: this rank's clock wants a checkpoint.
   // Errors: those of the rollouts, the collective, the agreement and the
-  // verdicts; kInternal, naming update and rank, if the loss is not finite, or
-  // if ranks have different parameters (distributed.digest_every_updates).
+  // verdicts; kInternal, naming update, rank and where it comes from, if the
+  // loss is not finite, or if ranks have different parameters
+  // (distributed.digest_every_updates); kResourceExhausted, on every rank, if
+  // too many rows fail.
   absl::StatusOr<Result> Run(const v1::Assignment& assignment,
                              Collective* collective, bool asks_to_save,
                              Progress* progress);
@@ -73,6 +76,7 @@ class Iteration {
   const std::function<absl::Status()> play_;
   Stragglers stragglers_;
   SystemUsage usage_;
+  FailureBudget failures_;
   EnvCounts counted_;  // in what is committed
 };
 

@@ -9,6 +9,7 @@
 
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/coordinator.pb.h"
+#include "learner/actor/failed_rows.h"
 #include "learner/actor/rollout_source.h"
 #include "learner/algo/algorithm.h"
 #include "learner/rollout/normalizer.h"
@@ -39,6 +40,7 @@ struct LoopParts {
   std::vector<std::string> episode_metrics;
   std::function<EnvCounts()> env_counts;
   std::function<std::vector<v1::EnvServerStatus>()> env_workers;
+  const FailedRows* failed_rows = nullptr;  // null: none ever
 
   std::function<int()> first_signal;  // that this process got; 0: none
   std::stop_token stop;               // requested by that signal

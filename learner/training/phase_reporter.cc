@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "absl/time/clock.h"
 
 namespace flotilla {
 
@@ -11,10 +11,13 @@ PhaseReporter::PhaseReporter(const v1::RunConfig& config,
                              const std::string& member_id,
                              CoordinatorClient* coordinator,
                              std::function<void(v1::Heartbeat*)> describe,
+                             std::function<void(v1::Heartbeat*)> refresh,
                              std::function<void(const absl::Status&)> hangs)
     : collective_seconds_(config.distributed().timeout_seconds()),
       coordinator_(coordinator),
       describe_(std::move(describe)),
+      refresh_(std::move(refresh)),
+      interval_(absl::Seconds(config.distributed().heartbeat_seconds())),
       watchdog_(
           absl::Seconds(config.runtime().progress_timeout_seconds()),
           [hangs = std::move(hangs), member_id,
@@ -24,7 +27,17 @@ PhaseReporter::PhaseReporter(const v1::RunConfig& config,
                 member_id, ": ", step, " has not ended after ", limit,
                 " s (runtime.progress_timeout_seconds): this learner hangs. "
                 "If it is only slow, raise that")));
-          }) {}
+          }),
+      sampler_([this] { Sample(); }) {}
+
+PhaseReporter::~PhaseReporter() {
+  {
+    MutexLock lock(&mu_);
+    quit_ = true;
+    quits_.notify_all();
+  }
+  sampler_.join();
+}
 
 void PhaseReporter::Enter(v1::Phase phase, int64_t update,
                           const std::string& waits_for) {
@@ -33,7 +46,12 @@ void PhaseReporter::Enter(v1::Phase phase, int64_t update,
   beat.set_phase(phase);
   beat.set_waits_for(waits_for);
   beat.set_update(update);
-  coordinator_->Report(beat);
+  {
+    MutexLock lock(&mu_);
+    beat_ = std::move(beat);
+    entered_ = absl::Now();
+    Report();
+  }
   // Peers, checkpoints and evaluations have deadlines of their own.
   if (phase == v1::STEPPING) {
     watchdog_.Begin(absl::StrCat("the rollout of update ", update));
@@ -45,6 +63,21 @@ void PhaseReporter::Enter(v1::Phase phase, int64_t update,
   } else {
     watchdog_.Rest();
   }
+}
+
+void PhaseReporter::Sample() {
+  MutexLock lock(&mu_);
+  while (!quit_) {
+    lock.WaitFor(&quits_, interval_);
+    if (!quit_ && entered_ != absl::Time()) Report();
+  }
+}
+
+void PhaseReporter::Report() {
+  v1::Heartbeat now = beat_;
+  now.set_phase_seconds(absl::ToDoubleSeconds(absl::Now() - entered_));
+  refresh_(&now);
+  coordinator_->Report(now);
 }
 
 }  // namespace flotilla

@@ -161,6 +161,7 @@ absl::Status Recorder::WriteSummary(const Progress& progress,
   summary.set_episodes(progress.episodes);
   summary.set_wall_seconds(progress.wall_seconds);
   summary.mutable_restarts()->set_env_worker(progress.env_restarts);
+  summary.set_failed_rows(progress.failed_rows);
   if (!started_over_.empty()) summary.set_started_over(started_over_);
   return WriteRunSummary(folder_.summary(), summary);
 }

@@ -91,6 +91,8 @@ std::vector<Metric> RunMetrics::Line(const Agreement& agreement,
   line.push_back({"perf/update_fraction", update / total});
   line.push_back({"sync/preempted_ranks", agreement[preempted_]});
   line.push_back({"env/restarts", static_cast<double>(progress.env_restarts)});
+  line.push_back(
+      {"env/failed_rows", static_cast<double>(progress.failed_rows)});
   line.push_back({"policy/lag_mean", agreement[lag_].mean()});
   line.push_back({"policy/lag_max", agreement[lag_].max()});
   line.push_back({"rollout/dropped", static_cast<double>(dropped_)});

@@ -21,6 +21,7 @@ void ForEachField(P& p, Visit visit) {
   visit("evaluation_round", p.evaluation_round);
   visit("env_incarnation", p.env_incarnation);
   visit("env_restarts", p.env_restarts);
+  visit("failed_rows", p.failed_rows);
   visit("wall_seconds", p.wall_seconds);
   visit("best_return", p.best_return);
 }

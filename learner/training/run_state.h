@@ -24,6 +24,7 @@ struct Progress {
   int64_t evaluation_round = 0;
   int64_t env_incarnation = 0;  // the highest any env worker used, on any rank
   int64_t env_restarts = 0;     // of all ranks
+  int64_t failed_rows = 0;      // of all ranks' environments
   double wall_seconds = 0;      // of training, over resumes
   double best_return = -1e300;  // of any evaluation
 };

@@ -10,12 +10,14 @@
 #include "learner/actor/rollout_source.h"
 #include "learner/algo/algorithm.h"
 #include "learner/eval/evaluator.h"
+#include "learner/rollout/memory_needs.h"
 #include "learner/torch.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
 #include "learner/training/training_loop.h"
 #include "services/base/config.h"
+#include "services/base/memory_limit.h"
 #include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 
@@ -68,6 +70,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   RETURN_IF_ERROR(started.status());
   const std::unique_ptr<EnvPool> pool = *std::move(started);
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(pool->spec()));
+  RETURN_IF_ERROR(
+      CheckMemory(config, spaces,
+                  MemoryBudgetOf(config.runtime(), options.local_world_size)));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));
   Normalizer normalizer(config.model(), Discount(config),
@@ -103,6 +108,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
         .last_incarnation = static_cast<int64_t>(pool->last_incarnation())};
   };
   parts.env_workers = [&] { return pool->Describe(); };
+  parts.failed_rows = &pool->failed_rows();
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
   const LeaderOptions leader = {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "learner/torch.h"
 #include "services/base/status_macros.h"
 
@@ -31,7 +32,8 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
       verdicts_(parts),
       phases_(
           parts.config, parts.member_id, parts.coordinator,
-          [this](v1::Heartbeat* beat) { Describe(beat); }, std::move(hangs)),
+          [this](v1::Heartbeat* beat) { Describe(beat); },
+          [this](v1::Heartbeat* beat) { Refresh(beat); }, std::move(hangs)),
       iteration_(parts, &clock_, &metrics_, &phases_, &verdicts_, [this] {
         return leads() ? leader_->PlayDue(verdicts_, &progress_)
                        : absl::OkStatus();
@@ -261,9 +263,22 @@ void TrainingLoop::Describe(v1::Heartbeat* beat) const {
   now.wall_seconds = clock_.Seconds();
   beat->set_steps_per_second(StepsPerSecond(now) /
                              std::max(1, assignment_.world_size()));
+}
+
+void TrainingLoop::Refresh(v1::Heartbeat* beat) const {
+  if (beat->phase() == v1::STEPPING && parts_.rollouts->deciding()) {
+    beat->set_phase(v1::INFERENCE);
+    beat->clear_waits_for();
+  }
   beat->set_env_worker_restarts(parts_.env_counts().restarts);
   for (v1::EnvServerStatus& worker : parts_.env_workers()) {
     *beat->add_env_worker() = std::move(worker);
+  }
+  if (parts_.failed_rows == nullptr) return;
+  beat->set_failed_rows(
+      std::min<int64_t>(parts_.failed_rows->failed(), 1'000'000'000));
+  if (beat->trouble().empty()) {
+    beat->set_trouble(parts_.failed_rows->Trouble(absl::Now()));
   }
 }
 

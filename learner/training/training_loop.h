@@ -58,6 +58,7 @@ class TrainingLoop {
   absl::Status Conclude(RunOutcome outcome);
   void Enter(v1::Phase phase, const std::string& waits_for);
   void Describe(v1::Heartbeat* beat) const;
+  void Refresh(v1::Heartbeat* beat) const;  // from any thread
   bool leads() const { return assignment_.rank() == 0; }
 
   const LoopParts parts_;

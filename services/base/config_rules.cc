@@ -329,27 +329,6 @@ void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
         problems);
 }
 
-// Declared, and read by nothing yet: another value than the default would be
-// ignored in silence.
-void CheckUnread(const v1::RunConfig& config, Problems* problems) {
-  const v1::EnvConfig& env = config.env();
-  const v1::EnvConfig unset;
-  const std::pair<std::string, bool> changed[] = {
-      {"env.max_failed_share",
-       env.max_failed_share() != unset.max_failed_share()},
-      {"env.failed_seconds", env.failed_seconds() != unset.failed_seconds()},
-      {"env.retry", env.retry() != unset.retry()},
-      {"env.retry_wait_seconds",
-       env.retry_wait_seconds() != unset.retry_wait_seconds()},
-      {"env.reward_clamp", env.reward_clamp() != unset.reward_clamp()},
-      {"rollout.reset_state", config.rollout().reset_state()},
-      {"runtime.memory_budget_bytes",
-       config.runtime().memory_budget_bytes() != 0}};
-  for (const auto& [path, is] : changed) {
-    Check(!is, path, "is set, and nothing reads it yet; remove it", problems);
-  }
-}
-
 }  // namespace
 
 const std::vector<std::string>& NativeEnvIds() {
@@ -408,7 +387,6 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
                      "ahead of the learner, and nobody is cut short; use 0"),
         &problems);
   CheckRuntime(config.runtime(), &problems);
-  CheckUnread(config, &problems);
   return problems;
 }
 

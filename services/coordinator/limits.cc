@@ -82,6 +82,8 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
   RETURN_IF_ERROR(CheckRestarts("heartbeat.env_worker_restarts",
                                 heartbeat.env_worker_restarts()));
   RETURN_IF_ERROR(
+      CheckRestarts("heartbeat.failed_rows", heartbeat.failed_rows()));
+  RETURN_IF_ERROR(
       CheckFinite("heartbeat.steps_per_second", heartbeat.steps_per_second()));
   RETURN_IF_ERROR(
       CheckFinite("heartbeat.phase_seconds", heartbeat.phase_seconds()));

@@ -99,6 +99,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     if (seat->health != Health::kLeft) ++learner_restarts_[member.id()];
     retired_env_restarts_ += seat->last.env_worker_restarts();
     said_ -= seat->said;
+    retired_failed_rows_ += seat->last.failed_rows();
     const std::string claimed = seat->key;
     *seat = Seat();
     seat->key = claimed;
@@ -375,6 +376,7 @@ void Roster::Forget() {
     const bool has_place = seat.rank >= 0 && !closed_;
     if (gone && !has_place) {
       retired_env_restarts_ += seat.last.env_worker_restarts();
+      retired_failed_rows_ += seat.last.failed_rows();
       ForgetRestarts(it->first);
       said_ -= seat.said;
       it = seats_.erase(it);

@@ -296,6 +296,7 @@ class Roster {
   std::map<std::string, int64_t> learner_restarts_ ABSL_GUARDED_BY(mu_);
   int64_t retired_learner_restarts_ ABSL_GUARDED_BY(mu_) = 0;
   int64_t retired_env_restarts_ ABSL_GUARDED_BY(mu_) = 0;
+  int64_t retired_failed_rows_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace flotilla

@@ -46,11 +46,13 @@ v1::Status Roster::GetStatus(absl::Time now) const {
 void Roster::AddLearners(absl::Time now, v1::Status* status) const {
   std::vector<const Seat*> seats;
   int64_t env_restarts = retired_env_restarts_;
+  int64_t failed_rows = retired_failed_rows_;
   for (const auto& [id, seat] : seats_) {
     if (seat.member.role() != v1::LEARNER) continue;
     seats.push_back(&seat);
     const v1::Heartbeat& last = seat.last;
     env_restarts += last.env_worker_restarts();
+    failed_rows += last.failed_rows();
     status->set_global_step(std::max(status->global_step(), last.env_steps()));
     status->set_update(std::max(status->update(), last.update()));
     if (seat.health == Health::kAlive) {
@@ -64,6 +66,7 @@ void Roster::AddLearners(absl::Time now, v1::Status* status) const {
     status->set_config_digest(seat.member.config_digest());
   }
   status->set_env_worker_restarts(env_restarts);
+  status->set_failed_rows(failed_rows);
   // By rank; who has none comes last.
   std::stable_sort(
       seats.begin(), seats.end(), [](const auto* a, const auto* b) {
@@ -102,6 +105,7 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
   status.set_last_heartbeat_seconds(absl::ToDoubleSeconds(silence));
   status.set_waits_for(seat.last.waits_for());
   status.set_trouble(seat.last.trouble());
+  status.set_failed_rows(seat.last.failed_rows());
   for (const auto& [id, worker] : seat.env_workers) {
     v1::EnvServerStatus* added = status.add_env_worker();
     *added = worker;

@@ -8,13 +8,16 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "flotilla/v1/env.grpc.pb.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/env/group_layout.h"
+#include "services/env/numbers.h"
 #include "services/env/shared_region.h"
 #include "services/env/wire.h"
 #include "services/rpc/channel.h"
@@ -53,13 +56,15 @@ class GrpcEnvStream final : public EnvStream {
   absl::Status Finish() override;
   void Cancel() override;
   bool shares_memory() const override { return region_.has_value(); }
+  int64_t refused_rows() const override { return refused_rows_; }
 
  private:
   enum class Op : intptr_t { kStart = 1, kRead, kWrite, kHalfClose, kFinish };
   struct Group {
     uint64_t seq = 0;  // of the step expected, or last received
     bool awaiting_step = true;
-    Clock::time_point since;  // when it began to wait
+    Clock::time_point since;     // when it began to wait
+    std::vector<uint8_t> blind;  // [R]  rows whose last observation was refused
   };
 
   static void* Tag(Op op) { return reinterpret_cast<void*>(op); }
@@ -80,6 +85,8 @@ class GrpcEnvStream final : public EnvStream {
   void ShareMemory();
   Clock::time_point StepDeadline() const;
   absl::Status CheckTurn(const v1::StepBatch& step) const;
+  // Where the step's observations lie, per leaf [R, ...].
+  std::span<const std::span<std::byte>> Arrays(v1::StepBatch* step);
 
   // Fails the stream: with the server's status, or `status`, which is ours.
   absl::Status EndStatus();
@@ -109,6 +116,9 @@ class GrpcEnvStream final : public EnvStream {
   GroupLayout layout_;
   std::optional<SharedRegion> region_;
   std::vector<Group> groups_;
+  std::vector<std::span<std::byte>> arrays_;
+  std::vector<uint8_t> blind_;  // of a group's batch before
+  int64_t refused_rows_ = 0;
 };
 
 Clock::duration ToClock(absl::Duration duration) {
@@ -212,8 +222,42 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
   }
   if (!status.ok()) return Fail(std::move(status));
   groups_[step->group()].awaiting_step = false;
+  Group& group = groups_[step->group()];
+  group.blind.swap(blind_);
+  refused_rows_ +=
+      RefuseRows(spec(), layout_, Arrays(step), step, &group.blind);
+  // What follows a refused observation cannot be learned from either.
+  for (size_t row = 0; row < blind_.size(); ++row) {
+    const auto same = [&](const v1::RowError& error) {
+      return error.row() == static_cast<int>(row);
+    };
+    if (!blind_[row] ||
+        std::any_of(step->error().begin(), step->error().end(), same)) {
+      continue;
+    }
+    step->add_error()->set_row(static_cast<int>(row));
+  }
+  for (v1::RowError& error : *step->mutable_error()) {
+    error.set_message(PrintableLine(error.message()));
+    error.set_traceback(PrintableText(error.traceback()));
+  }
   batch->Swap(step);
   return absl::OkStatus();
+}
+
+std::span<const std::span<std::byte>> GrpcEnvStream::Arrays(
+    v1::StepBatch* step) {
+  arrays_.resize(spec().observation_size());
+  for (size_t i = 0; i < arrays_.size(); ++i) {
+    const size_t bytes = layout_.rows * layout_.observation_bytes[i];
+    std::byte* const memory =
+        region_ ? region_->bytes().data() + step->slot() * layout_.slot_bytes +
+                      layout_.slot_offset[i]
+                : reinterpret_cast<std::byte*>(
+                      step->mutable_inline_()->mutable_leaf(i)->data());
+    arrays_[i] = {memory, bytes};
+  }
+  return arrays_;
 }
 
 bool GrpcEnvStream::Ready(absl::Duration patience) {
@@ -376,7 +420,7 @@ absl::Status GrpcEnvStream::Describe(const absl::Status& status) const {
   if (status.ok()) return status;
   return absl::Status(status.code(),
                       absl::StrCat("env server ", address_, ": ",
-                                   std::string(status.message())));
+                                   PrintableLine(status.message(), 2048)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_SERVICES_ENV_ENV_STREAM_H_
 #define FLOTILLA_SERVICES_ENV_ENV_STREAM_H_
 
+#include <cstdint>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -29,8 +30,10 @@ class EnvStream {
 
   // Blocks for the next batch, of whichever group; the first ones are the reset
   // batches. `batch` has been checked against the specification: every column
-  // has the right size, rows are in range. Reuse one `batch` per group: no
-  // allocation follows the first.
+  // has the right size, rows are in range. A row with a number that nobody can
+  // learn from (services/env/numbers.h) has become a RowError, and what errors
+  // say is printable and short. Reuse one `batch` per group: no allocation
+  // follows the first.
   // Errors: kUnavailable if the server went away; kDeadlineExceeded if it took
   // longer than the step (or reset) timeout, with the stream cancelled;
   // kCancelled after Cancel; kInternal if the batch does not fit.
@@ -54,6 +57,9 @@ class EnvStream {
 
   // Makes pending and later calls return kCancelled. Idempotent.
   virtual void Cancel() = 0;
+
+  // Rows received with such a number: the server does not check its own.
+  virtual int64_t refused_rows() const = 0;
 
   // Whether observations come through shared memory.
   virtual bool shares_memory() const = 0;

@@ -1,5 +1,6 @@
 #include "services/env/group_layout.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -19,6 +20,8 @@ constexpr size_t kMaxNameBytes = 256;
 constexpr size_t kMaxStepBytes = kMaxMessageBytes - (1 << 20);
 // Of all groups' observations together.
 constexpr size_t kMaxStreamBytes = size_t{1} << 30;
+constexpr int kMaxEpisodeMetrics = 64;
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 size_t RoundUp(size_t bytes) {
   return (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
@@ -35,6 +38,13 @@ size_t ItemBytes(v1::DType dtype) {
     default:
       return 0;
   }
+}
+
+// Of element `i`: one bound may be for all of them, or none is given.
+float BoundAt(const google::protobuf::RepeatedField<float>& bounds, size_t i,
+              float none) {
+  if (bounds.empty()) return none;
+  return bounds.size() == 1 ? bounds[0] : bounds[static_cast<int>(i)];
 }
 
 std::string LeafName(const char* kind, int index, const v1::Leaf& leaf) {
@@ -71,6 +81,26 @@ absl::StatusOr<size_t> CheckLeaf(const std::string& name,
           name, ".", field, " has ", size, " values, want one for each of ",
           elements, " elements"));
     }
+  }
+  for (const auto* bounds : {&leaf.low(), &leaf.high()}) {
+    for (const float bound : *bounds) {
+      if (!std::isnan(bound)) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, " has a bound that is ", bound, ", want a number"));
+    }
+  }
+  for (int i = 0; i < std::max(leaf.low_size(), leaf.high_size()); ++i) {
+    const float low = BoundAt(leaf.low(), i, -kInfinity);
+    const float high = BoundAt(leaf.high(), i, kInfinity);
+    if (low <= high) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".low is ", low, " and .high ", high, " in element ",
+                     i, ", want low to be at most high"));
+  }
+  for (const int64_t values : leaf.num_values_each()) {
+    if (values >= 1) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        name, ".num_values_each has a ", values, ", want 1 or more values"));
   }
   if (leaf.num_values() < 0 || leaf.frame_stack() < 0 ||
       leaf.frame_stack() > 1024) {
@@ -147,16 +177,11 @@ absl::Status CheckDiscrete(const v1::Leaf& leaf, const std::string& field,
 absl::Status CheckContinuous(const v1::Leaf& leaf, const std::string& field,
                              size_t rows, const std::string& bytes) {
   const size_t elements = bytes.size() / sizeof(float) / rows;
-  const auto bound = [](const auto& bounds, size_t i, float none) {
-    if (bounds.empty()) return none;
-    return bounds.size() == 1 ? bounds[0] : bounds[static_cast<int>(i)];
-  };
-  constexpr float kInfinity = std::numeric_limits<float>::infinity();
   for (size_t row = 0; row < rows; ++row) {
     for (size_t i = 0; i < elements; ++i) {
       const float value = ValueAt<float>(bytes, row * elements + i);
-      const float low = bound(leaf.low(), i, -kInfinity);
-      const float high = bound(leaf.high(), i, kInfinity);
+      const float low = BoundAt(leaf.low(), i, -kInfinity);
+      const float high = BoundAt(leaf.high(), i, kInfinity);
       if (!std::isfinite(value) || value < low || value > high) {
         return absl::InvalidArgumentError(
             absl::StrCat(field, " is ", value, " in row ", row,
@@ -256,6 +281,14 @@ absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
       CheckFlags("step.terminated", step.terminated(), layout.rows));
   RETURN_IF_ERROR(CheckFlags("step.truncated", step.truncated(), layout.rows));
   RETURN_IF_ERROR(CheckFinals(layout, step));
+  for (const auto& [field, size] :
+       {std::pair("step.episode_end", step.episode_end_size()),
+        std::pair("step.error", step.error_size())}) {
+    if (size <= layout.rows) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " has ", size,
+                     " entries, want one a row at most, of ", layout.rows));
+  }
   for (const v1::EpisodeEnd& end : step.episode_end()) {
     RETURN_IF_ERROR(CheckRow("step.episode_end", end.row(), layout.rows));
   }
@@ -281,6 +314,14 @@ absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
   ASSIGN_OR_RETURN(layout.observation_bytes,
                    CheckLeaves("observation", spec.observation()));
   ASSIGN_OR_RETURN(layout.action_bytes, CheckLeaves("action", spec.action()));
+  if (spec.episode_metric_size() > kMaxEpisodeMetrics) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.episode_metric has ", spec.episode_metric_size(),
+                     " names, want at most ", kMaxEpisodeMetrics));
+  }
+  for (const std::string& name : spec.episode_metric()) {
+    RETURN_IF_ERROR(CheckName("spec.episode_metric", name));
+  }
   size_t row_bytes = 0;
   for (size_t bytes : layout.observation_bytes) {
     layout.slot_offset.push_back(layout.slot_bytes);

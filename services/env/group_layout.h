@@ -24,7 +24,8 @@ struct GroupLayout {
 // Lays out `num_envs` rows in `num_groups` groups.
 // Errors: kInvalidArgument, naming the field, if a leaf has no known dtype, a
 // dimension below 1 or bounds that do not fit, paths are not sorted, there is
-// no leaf, or one group's step would not fit into a message.
+// no leaf, there are more than 64 metrics of an episode or one group's step
+// would not fit into a message.
 absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
                                             int num_envs, int num_groups);
 

@@ -1,12 +1,16 @@
 """gym: environments, played by Python, trained on as native ones are."""
 
+import json
 import os
 import pathlib
 import signal
+import time
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from harness import SOURCE
+from harness import SOURCE, summary, training_lines
 
 GYM_ENVS = {"PYTHONPATH": str(SOURCE / "tests" / "envserver")}
 QUIET = "--set=evaluation.every_updates=0"
@@ -50,16 +54,112 @@ def test_other_hosts_serve_it_too(sandbox):
     assert server.wait(20) == 0
 
 
-def test_what_cannot_be_played_is_told_before_anything_starts(sandbox):
+@pytest.mark.parametrize("more", [(), ("--dry-run",)])
+def test_what_cannot_be_played_is_told_before_anything_starts(sandbox, more):
     for env_id, words in (
         ("gym:Acrobot-v7", ("gym:Acrobot-v7", "v1")),
         ("gym:gym_envs:Unusual-v0", ("observation space", "Text")),
+        ("gym:gym_envs:Spaces-v0", ("3 action leaves", "one is supported", "Wrap the environment")),
     ):
-        result = sandbox.run("train", "cartpole_ppo", f"--set=env.id={env_id}", "--run-dir=run", env=GYM_ENVS)
+        result = sandbox.run("train", "cartpole_ppo", f"--set=env.id={env_id}", "--run-dir=run", *more, env=GYM_ENVS)
         assert result.returncode == 2, result.stderr
         for word in words:
             assert word in result.stderr
     assert not list(sandbox.folder.iterdir())
+
+
+def test_a_run_that_never_trained_is_in_nobodys_way(sandbox):
+    (sandbox.folder / "run" / "checkpoints").mkdir(parents=True)
+    (sandbox.folder / "run" / "config.textproto").write_text("seed: 1\n")
+    (sandbox.folder / "run" / "metrics.jsonl").write_text("")
+    job = sandbox.train("cartpole_ppo", "--set=total_env_steps=512", QUIET)
+    assert job.succeeds()["status"] == "completed"
+    again = sandbox.run("train", "cartpole_ppo", "--set=total_env_steps=512", "--run-dir=run")
+    assert again.returncode == 2 and "holds a run already" in again.stderr
+
+
+def test_what_does_not_fit_into_memory_is_refused_by_name_and_is_in_nobodys_way(sandbox):
+    result = sandbox.run(
+        "train", "cartpole_ppo", "--set=rollout.length=100000000", "--set=runtime.memory_budget_bytes=1000000000", "--run-dir=run"
+    )
+    assert result.returncode == 2, result.stderr
+    for word in ("rollout.length", "would take", "it may take 1.0 GB (runtime.memory_budget_bytes)"):
+        assert word in result.stderr
+    assert sandbox.train("cartpole_ppo", "--set=total_env_steps=512", QUIET).succeeds()["status"] == "completed"
+
+
+def test_an_image_that_becomes_a_vector_is_warned_of(sandbox):
+    words = ("train", "cartpole_ppo", "--set=env.id=gym:gym_envs:Pixels-v0", "--dry-run")
+    result = sandbox.run(*words, "--set=env.options.gym_kwargs.shape=[16, 16, 3]", env=GYM_ENVS)
+    assert result.returncode == 0, result.stderr
+    assert "warning" in result.stderr and "UINT8 [16, 16, 3]" in result.stderr and "GrayscaleObservation" in result.stderr
+    result = sandbox.run(*words, env=GYM_ENVS)  # gray, but the configuration's network is for vectors
+    assert result.returncode == 2 and "model.encoder MLP does not fit" in result.stderr
+    assert sandbox.run(*words, "--set=model.encoder=NATURE_CNN", "--set=model.hidden=[64]", env=GYM_ENVS).stderr == ""
+
+
+def test_frames_are_evaluated_as_they_were_trained(sandbox):
+    sandbox.env |= GYM_ENVS
+    sandbox.train(
+        "cartpole_ppo", "--set=env.id=gym:gym_envs:Pixels-v0", "--set=model.encoder=NATURE_CNN", "--set=model.hidden=[64]", "--set=total_env_steps=64", "--set=env.num_envs=2",
+        "--set=rollout.length=32", "--set=model.normalize_observations=true", "--set=model.normalize_rewards=true", QUIET,
+    ).succeeds()  # fmt: skip
+    result = sandbox.run("evaluate", "run/checkpoints/latest", "--episodes=3", "--json")
+    assert result.returncode == 0, result.stderr
+    played = json.loads(result.stdout)
+    assert [episode["length"] for episode in played["episodes"]] == [10, 10, 10]
+
+
+def failing(sandbox, how, *words):
+    sandbox.env |= GYM_ENVS
+    return sandbox.train(
+        "cartpole_ppo", "--set=env.id=gym:gym_envs:Failing-v0", f"--set=env.options.gym_kwargs.how={how}",
+        "--set=total_env_steps=1000000000", QUIET, *words,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "how, words, learners",
+    [
+        (0, ("ValueError: it does not step", "in step"), 2),
+        (1, ("ValueError: the observation is float32[2], want float32[4]",), 1),
+        (2, ("ValueError: the reward is nan",), 1),
+        (3, ("RuntimeError: it cannot be reset", "in reset"), 1),
+    ],
+)
+def test_an_environment_that_always_fails_ends_the_run_and_says_why(sandbox, how, words, learners):
+    # The budget is of all ranks: with two, only that of both together is spent.
+    job = failing(sandbox, how, "--set=env.failed_seconds=8", f"--nproc-per-node={learners}")
+    status = job.await_status(
+        lambda s: s.failed_rows > 0 and s.learner[0].trouble and s.learner[0].env_worker[0].failed_rows > 0, "failed rows"
+    )
+    assert "environment rows failed; the newest: env worker 0" in status.learner[0].trouble
+    began = time.monotonic()
+    assert job.wait() == 1
+    assert time.monotonic() - began < 30
+    output = job.output()
+    for word in (*words, "failed in the last 8 s (env.max_failed_share is 0.5)", "Traceback (most recent call last)"):
+        assert word in output, output
+    assert "\x1b" not in output
+    result = summary(job.run_dir)
+    assert result["status"] == "failed" and result["failed_rows"] > 0 and words[0] in result["error"]
+    # There was nothing to learn from, and little was said of it.
+    assert not [line for line in training_lines(job.run_dir) if line["env/failed_rows"] == 0]
+    for log in (job.run_dir / "logs").glob("rank_*.log"):
+        assert log.stat().st_size < 20_000, log.read_text()
+        assert "\x1b" not in log.read_text()
+
+
+def test_one_observation_that_is_no_number_costs_a_transition(sandbox):
+    job = failing(
+        sandbox, 4, "--set=env.options.gym_kwargs.after=100", "--set=model.normalize_observations=true",
+        "--set=total_env_steps=4096",
+    )  # fmt: skip
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["failed_rows"] == 4  # one a row
+    assert training_lines(job.run_dir)[-1]["env/failed_rows"] == 4
+    for name, tensor in load_file(job.run_dir / "checkpoints" / "latest" / "state.safetensors").items():
+        assert np.isfinite(tensor).all(), name
 
 
 def test_doctor_tells_the_truth(sandbox):

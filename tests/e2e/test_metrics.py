@@ -11,7 +11,7 @@ ALWAYS = {
     "charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS", "charts/episodes",
     "losses/grad_norm", "perf/env_wait_fraction", "perf/inference_fraction", "perf/update_fraction",
     "sync/all_reduce_ms", "sync/bytes", "sync/preempted_ranks", "env/restarts", "policy/lag_mean", "policy/lag_max",
-    "rollout/dropped",
+    "rollout/dropped", "env/failed_rows",
 } | {  # of two ranks
     f"system/{use}{rank}" for use in ("cpu_percent", "memory_bytes") for rank in ("", "/rank_0", "/rank_1")
 }  # fmt: skip

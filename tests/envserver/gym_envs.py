@@ -91,6 +91,39 @@ class Faulty(gymnasium.Env):
         return self.observe(), 1.0, False, False, {}
 
 
+class Failing(CartPoleEnv):
+    """CartPole that fails at HOWS[how], from that step or reset of the environment on; made anew, it counts again."""
+
+    HOWS = ("raise", "shape", "nan reward", "reset", "see nan once")
+
+    def __init__(self, how, after=0):
+        super().__init__()
+        self.how, self.left = self.HOWS[how], after
+
+    def _fails(self):
+        self.left -= 1
+        return self.left < 0
+
+    def reset(self, *, seed=None, options=None):
+        if self.how == "reset" and self._fails():
+            raise RuntimeError("it cannot be reset \x1b[31m")
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        if self.how == "reset" or not self._fails():
+            return observation, reward, *rest
+        if self.how == "raise":
+            raise ValueError("it does not step \x1b[31m")
+        if self.how == "shape":
+            return observation[:2], reward, *rest
+        if self.how == "nan reward":
+            return observation, float("nan"), *rest
+        if self.left == -1:
+            observation = observation * np.float32(np.nan)
+        return observation, reward, *rest
+
+
 class Spaces(gymnasium.Env):
     """Every kind of space. An observation is the last action, where it has a place."""
 
@@ -157,6 +190,24 @@ class Dies(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, False, False, {}
 
 
-for env in (NativeCartPole, Faulty, Spaces, Unusual, Dies):
-    limit = 500 if env is NativeCartPole else None
+class Pixels(gymnasium.Env):
+    """A picture of `shape` for ten steps."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, shape=(36, 36)):
+        self.observation_space = spaces.Box(0, 255, tuple(shape), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        self.count += 1
+        return self.observation_space.sample(), float(action), self.count == 10, False, {}
+
+
+for env in (NativeCartPole, Faulty, Failing, Spaces, Unusual, Dies, Pixels):
+    limit = 500 if issubclass(env, CartPoleEnv) else None
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, max_episode_steps=limit, disable_env_checker=True)

@@ -32,7 +32,7 @@ both = pytest.mark.parametrize("server", list(MODES), indirect=True, scope="modu
 @pytest.fixture(scope="module")
 def server(request, tmp_path_factory):
     mode = MODES[getattr(request, "param", "python")]
-    with Server(tmp_path_factory.mktemp("env"), *mode, env={"PYTHONPATH": HERE}) as server:
+    with Server(tmp_path_factory.mktemp("env"), *mode, "--retry-wait-ms=0", env={"PYTHONPATH": HERE}) as server:
         yield server
 
 
@@ -212,7 +212,6 @@ def test_options_reach_the_environment(server):
         ("shape", ["the observation is float32[2], want float32[1]"]),
         ("dtype", ["want float32[1]"]),
         ("end, then fail to reset", ["RuntimeError: cannot be reset"]),
-        ("fail to be made again", ["ValueError: broke; then: RuntimeError: cannot be made"]),
         ("see nan", ["ValueError: the observation is nan, want a finite number up to 1e+18"]),
         ("see infinity", ["ValueError: the observation is -inf, want a finite number up to 1e+18"]),
         ("see too much", ["ValueError: the observation is 9.999999", "want a finite number up to 1e+18"]),
@@ -240,13 +239,66 @@ def test_an_error_costs_one_transition_of_its_row(server, fault, words):
         np.testing.assert_array_equal(player.observation(step).ravel(), [3, 0, 3])
         player.send(step, [0, 0, 0])
         step = player.receive()
-        if fault == "fail to be made again":  # it is now
-            assert [error.row for error in step.error] == [1]
-            player.send(step, [0, 0, 0])
-            step = player.receive()
         assert not step.error
         np.testing.assert_array_equal(player.observation(step).ravel()[[0, 2]], [step.seq] * 2)
         assert player.observation(step)[1] == 1
+
+
+@pytest.fixture
+def patient(tmp_path, request):
+    """A server that waits before it tries again what failed."""
+    with Server(tmp_path, *MODES["python"], *request.param, env={"PYTHONPATH": HERE}) as server:
+        yield server
+
+
+@pytest.mark.parametrize("patient", [["--retry-wait-ms=3600000"]], indirect=True)
+def test_a_row_that_failed_waits_and_the_others_go_on(patient):
+    with Player(patient.address, "gym:gym_envs:Faulty-v0", 4, 2) as player:
+        steps = player.receive_all()
+        for count in range(1, 5):
+            for step in steps:
+                player.send(step, [1, 0] if step.group == 0 and count == 1 else [0, 0])
+            steps = player.receive_all()
+            assert [(error.row, bool(error.message)) for error in steps[0].error] == [(0, count == 1)]
+            np.testing.assert_array_equal(player.observation(steps[0]).ravel(), [0, count])
+            np.testing.assert_array_equal(np.frombuffer(steps[0].reward, np.float32), [0, 1])
+            np.testing.assert_array_equal(player.observation(steps[1]).ravel(), [count, count])
+            assert not steps[1].error
+
+
+@pytest.mark.parametrize("patient", [["--retry-wait-ms=300"]], indirect=True)
+def test_a_group_with_nobody_to_play_waits_alone(patient):
+    with Player(patient.address, "gym:gym_envs:Faulty-v0", 4, 2) as player:
+        steps = player.receive_all()
+        began = time.monotonic()
+        player.send(steps[0], [1, 1])
+        player.send(steps[1], [0, 0])
+        assert player.receive().group == 1
+        failed = player.receive()
+        assert failed.group == 0 and time.monotonic() - began >= 0.3
+        assert all(error.message for error in failed.error) and len(failed.error) == 2
+        player.send(failed, [0, 0])
+        step = player.receive()
+        assert [error.message for error in step.error] == ["", ""]  # both are back, and start
+        np.testing.assert_array_equal(player.observation(step).ravel(), [0, 0])
+        player.send(step, [0, 0])
+        assert not player.receive().error
+
+
+@pytest.mark.parametrize("patient", [["--retry-wait-ms=0", "--renew-failed"]], indirect=True)
+def test_a_row_that_cannot_be_made_again_is_tried_at_each_step(patient):
+    with Player(patient.address, "gym:gym_envs:Faulty-v0", 1) as player:
+        from gym_envs import Faulty
+
+        player.send(player.receive(), [1 + Faulty.FAULTS.index("fail to be made again")])
+        step = player.receive()
+        assert "ValueError: broke; then: RuntimeError: cannot be made" in step.error[0].message
+        player.send(step, [0])
+        step = player.receive()  # it is now; this transition is lost all the same
+        assert [error.message for error in step.error] == [""]
+        player.send(step, [0])
+        step = player.receive()
+        assert not step.error and player.observation(step).ravel() == [1]
 
 
 @pytest.mark.parametrize(

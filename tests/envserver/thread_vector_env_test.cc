@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "envserver/registry.h"
 #include "services/base/random.h"
 #include "tests/testing/status_matchers.h"
@@ -331,7 +333,7 @@ TEST(ThreadVectorEnvTest, FailedStepIsARowErrorAndTheRowStartsAnew) {
     Plan plan;
     plan.limit = 10;
     plan.failure[2] = failure;
-    Rig rig(&plan, {.num_envs = 1, .seed = 3});
+    Rig rig(&plan, {.num_envs = 1, .seed = 3, .renew_failed = true});
     rig.Reset();
     rig.Step(5);
     v1::StepBatch& step = rig.Step(5);
@@ -373,19 +375,159 @@ TEST(ThreadVectorEnvTest, RowThatCannotBeMadeAnewIsTriedEveryStep) {
   Plan plan;
   plan.failure[1] = "first";
   plan.broken_makes = {1, 2};
-  Rig rig(&plan, {});
+  Rig rig(&plan, {.renew_failed = true});
   rig.Reset();
   v1::StepBatch& step = rig.Step();
   EXPECT_THAT(step.error(0).message(), HasSubstr("first; then: no make"));
   EXPECT_EQ(rig.Observed<uint64_t>(0, 0), 0u);
   rig.Step();
   EXPECT_THAT(step.error(0).message(), HasSubstr("no make"));
-  rig.Step();  // made; this transition is lost all the same
-  EXPECT_EQ(step.error_size(), 1);
   plan.failure.clear();
+  rig.Step();  // made; this transition is lost all the same
+  ASSERT_EQ(step.error_size(), 1);
+  EXPECT_EQ(step.error(0).message(), "");
+  EXPECT_EQ(rig.Observed<uint8_t>(1, 0), 0);
   rig.Step();
   EXPECT_THAT(step.error(), IsEmpty());
   EXPECT_EQ(rig.Observed<uint8_t>(1, 0), 1);
+}
+
+TEST(ThreadVectorEnvTest, FailedRowIsResetOrMadeAnewAsTold) {
+  for (const bool renew : {false, true}) {
+    Plan plan;
+    plan.failure[1] = "failed";
+    Rig rig(&plan, {.renew_failed = renew});
+    rig.Reset();
+    const v1::StepBatch& step = rig.Step();
+    ASSERT_EQ(step.error_size(), 1);
+    EXPECT_EQ(plan.makes, renew ? 2 : 1);
+    EXPECT_EQ(plan.resets, 2);
+    EXPECT_EQ(rig.Observed<uint64_t>(0, 0), EpisodeSeed(0, 0, 0, 0, 1));
+  }
+}
+
+TEST(ThreadVectorEnvTest, WhereAResetFailsTooItIsMadeAnew) {
+  Plan plan;
+  plan.failure[1] = "failed";
+  plan.broken_resets = {1};
+  Rig rig(&plan, {});
+  rig.Reset();
+  const v1::StepBatch& step = rig.Step();
+  EXPECT_THAT(step.error(0).message(), HasSubstr("failed; then: no reset"));
+  EXPECT_EQ(plan.makes, 2);
+}
+
+TEST(ThreadVectorEnvTest, RowWaitsBeforeItIsTriedAgainAndTheOthersGoOn) {
+  Plan plans[2];
+  plans[0].failure[1] = "failed";
+  int made = 0;
+  Rig rig({.num_envs = 2, .retry_wait = absl::Hours(1)},
+          [&]() -> absl::StatusOr<std::unique_ptr<Environment>> {
+            return std::make_unique<FakeEnvironment>(&plans[made++]);
+          });
+  rig.Reset();
+  const v1::StepBatch& step = rig.Step(5);
+  ASSERT_EQ(step.error_size(), 1);
+  EXPECT_THAT(step.error(0).message(), HasSubstr("failed"));
+  for (int i = 2; i < 5; ++i) {
+    rig.Step(5);
+    EXPECT_EQ(rig.done().delay(), absl::ZeroDuration());
+    ASSERT_EQ(step.error_size(), 1);
+    EXPECT_EQ(step.error(0).row(), 0);
+    EXPECT_EQ(step.error(0).message(), "");  // nothing new
+    EXPECT_THAT(Rewards(step), ElementsAre(0, 5));
+    EXPECT_EQ(rig.Observed<uint64_t>(0, 0), 0u);
+    EXPECT_EQ(rig.Observed<uint8_t>(1, 1), i);
+  }
+  EXPECT_EQ(plans[0].resets, 1);
+}
+
+TEST(ThreadVectorEnvTest, RowIsBackAfterItsWait) {
+  Plan plan;
+  plan.failure[1] = "failed";
+  Rig rig(&plan, {.retry_wait = absl::Milliseconds(5)});
+  rig.Reset();
+  const absl::Time failed = absl::Now();
+  const v1::StepBatch& step = rig.Step();
+  const absl::Time deadline = failed + absl::Seconds(30);
+  while (plan.resets < 2) {
+    ASSERT_LT(absl::Now(), deadline);
+    rig.Step();
+    EXPECT_EQ(step.error_size(), 1);
+  }
+  EXPECT_GE(absl::Now() - failed, absl::Milliseconds(5));
+  EXPECT_EQ(rig.Observed<uint64_t>(0, 0), EpisodeSeed(0, 0, 0, 0, 1));
+  plan.failure.clear();
+  rig.Step();
+  EXPECT_THAT(step.error(), IsEmpty());
+  EXPECT_EQ(plan.resets, 2);
+}
+
+TEST(ThreadVectorEnvTest, GroupWithNobodyToPlayIsHeldBackUntilTheFirstRetry) {
+  Plan plan;
+  plan.failure[1] = "failed";
+  Rig rig(&plan, {.num_envs = 2, .retry_wait = absl::Hours(1)});
+  rig.Reset();
+  EXPECT_EQ(rig.done().delay(), absl::ZeroDuration());
+  rig.Step();
+  EXPECT_EQ(rig.done().delay(), absl::Seconds(1));  // at most
+}
+
+TEST(ThreadVectorEnvTest, GroupIsNotHeldBackForLongerThanTheWait) {
+  Plan plan;
+  plan.failure[1] = "failed";
+  Rig rig(&plan, {.num_envs = 2, .retry_wait = absl::Milliseconds(300)});
+  rig.Reset();
+  rig.Step();
+  EXPECT_GT(rig.done().delay(), absl::ZeroDuration());
+  EXPECT_LE(rig.done().delay(), absl::Milliseconds(300));
+}
+
+// Its observation is what a test says.
+class Seer final : public Environment {
+ public:
+  explicit Seer(std::vector<float> seen) : seen_(std::move(seen)) {
+    v1::Leaf* leaf = spec_.add_observation();
+    leaf->set_path("eye");
+    leaf->set_dtype(v1::FLOAT32);
+    leaf = spec_.add_action();
+    leaf->set_dtype(v1::INT64);
+    leaf->set_num_values(10);
+  }
+  const v1::EnvSpec& spec() const override { return spec_; }
+  absl::Status Reset(uint64_t, Row observation) override {
+    WriteValue(observation[0], 0, seen_[next_++ % seen_.size()]);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<Outcome> Step(ConstRow, Row observation) override {
+    WriteValue(observation[0], 0, seen_[next_++ % seen_.size()]);
+    return Outcome{.terminated = true};
+  }
+
+ private:
+  const std::vector<float> seen_;
+  size_t next_ = 0;
+  v1::EnvSpec spec_;
+};
+
+TEST(ThreadVectorEnvTest, ObservationThatIsNoNumberIsARowError) {
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity(), 2e18f}) {
+    // At the step, whose episode ends, and then at the reset.
+    Rig rig({}, [&]() -> absl::StatusOr<std::unique_ptr<Environment>> {
+      return std::make_unique<Seer>(std::vector<float>{1, bad, 2, 3, bad, 4});
+    });
+    rig.Reset();
+    for (const float after : {2.0f, 4.0f}) {
+      const v1::StepBatch& step = rig.Step();
+      ASSERT_EQ(step.error_size(), 1);
+      EXPECT_THAT(step.error(0).message(),
+                  HasSubstr(absl::StrCat("the observation \"eye\" is ", bad,
+                                         ", want a finite number")));
+      EXPECT_THAT(step.final_row(), IsEmpty());
+      EXPECT_EQ(rig.Observed<float>(0, 0), after);
+    }
+  }
 }
 
 TEST(ThreadVectorEnvTest, FailedResetIsARowError) {

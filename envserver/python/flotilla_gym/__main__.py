@@ -48,6 +48,8 @@ def main():
     parser.add_argument("--error_file", help="write here why it could not start")
     parser.add_argument("--num_envs", type=int, default=4096, help="environments offered to a learner")
     parser.add_argument("--server_version", default="", help="what the welcome and GetSpec say")
+    parser.add_argument("--retry_wait_seconds", type=float, default=0.1, help="before an environment that failed is tried again")
+    parser.add_argument("--renew_failed", type=int, default=0, help="1: make it anew, instead of a reset")
     flags = parser.parse_args()
     if not flags.listen.startswith(("unix:", "127.0.0.1:", "localhost:")):
         message = f'--listen is "{flags.listen}", want unix:PATH or 127.0.0.1:PORT; flotilla serve-envs serves other hosts'
@@ -62,7 +64,7 @@ def main():
     from flotilla_gym.server import Server
 
     has_parent = lifeline.start_watch()
-    server = Server(flags.num_envs, flags.server_version)
+    server = Server(flags.num_envs, flags.server_version, flags.retry_wait_seconds, bool(flags.renew_failed))
 
     async def serve():
         # Batch systems signal every process of a job; a parent ends its children itself. A handler that does

@@ -55,17 +55,21 @@ class PlayStream:
         self.steps = 0
         self.episodes = 0
         self.begun = time.monotonic()
+        self._writing = asyncio.Lock()
+        self._held_back = {}  # group -> the task that sends its step later
 
     async def run(self):
         """Returns when the learner half-closes. Raises Refused."""
         self.hello = await self._request("hello", _PATIENCE)
         check_hello(self.hello, self._server.max_num_envs)
         self._server.take_seat(self)
-        rows = Rows(self.hello)
+        rows = Rows(self.hello, self._server.retry_wait, self._server.renew_failed)
         try:
             await self._shake_hands(rows)
             await self._serve(rows)
         finally:
+            for task in self._held_back.values():
+                task.cancel()
             rows.close()
 
     async def _shake_hands(self, rows):
@@ -133,7 +137,9 @@ class PlayStream:
     async def _serve(self, rows):
         seqs = [0] * self.hello.num_groups
         for group in range(self.hello.num_groups):
-            await self._send(group, 0, rows.reset(group))
+            step = rows.reset(group)
+            await asyncio.sleep(rows.wait(group))
+            await self._send(group, 0, step)
         while True:
             batch = await self._request("actions")
             if batch is None:
@@ -146,11 +152,25 @@ class PlayStream:
                     "INVALID_ARGUMENT",
                     f"actions.seq is {batch.seq}, want {seqs[group]}, the last step of group {group}",
                 )
+            if group in self._held_back:
+                raise Refused("INVALID_ARGUMENT", f"actions of group {group} came before its step {batch.seq} was sent")
             step = rows.step(group, batch.action)
             seqs[group] += 1
             self.steps += self._size
             self.episodes += len(step.episode_end)
-            await self._send(group, seqs[group], step)
+            await self._answer(group, seqs[group], step, rows.wait(group))
+
+    async def _answer(self, group, seq, step, wait):
+        """After `wait` seconds, in which the other groups go on."""
+        if not wait:
+            return await self._send(group, seq, step)
+
+        async def later():
+            await asyncio.sleep(wait)
+            del self._held_back[group]
+            await self._send(group, seq, step)
+
+        self._held_back[group] = asyncio.ensure_future(later())
 
     async def _send(self, group, seq, step):
         step.group = group
@@ -159,7 +179,8 @@ class PlayStream:
             step.slot = group
         else:
             step.inline.leaf.extend(array.tobytes() for array in self._observation[group])
-        await self._context.write(env_pb2.PlayReply(step=step))
+        async with self._writing:
+            await self._context.write(env_pb2.PlayReply(step=step))
 
     async def _request(self, want, patience=None):
         """The next request's `want`; None once the learner has half-closed, if it may then."""

@@ -4,6 +4,7 @@ errors that cost one transition instead of the server."""
 import itertools
 import json
 import sys
+import time
 import traceback
 
 import gymnasium
@@ -74,8 +75,10 @@ class _Row:
 
     def __init__(self, index, env):
         self.index = index
-        self.env = env  # None: could not be made anew
+        self.env = env  # None: to be made anew
         self.episode = 0  # of the next reset
+        self.pending = False  # failed, and not back yet
+        self.retry_at = 0.0  # pending: not before, by time.monotonic()
         self.forget_episode()
 
     def forget_episode(self):
@@ -86,8 +89,10 @@ class _Row:
 class Rows:
     """What one Play stream steps. Not thread-safe."""
 
-    def __init__(self, hello):
+    def __init__(self, hello, retry_wait, renew_failed):
         self._hello = hello
+        self._retry_wait = retry_wait  # seconds
+        self._renew_failed = renew_failed
         self._size = hello.num_envs // hello.num_groups  # R
         self._rows = []
         for index in range(hello.num_envs):
@@ -114,6 +119,13 @@ class Rows:
         row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size)
         return self._run(group, row_actions, self._step)
 
+    def wait(self, group):
+        """Seconds until there is somebody in `group` to be played, 1 at most: 0 unless all of its rows are pending."""
+        rows = self._rows[group * self._size : (group + 1) * self._size]
+        if not all(row.pending for row in rows):
+            return 0
+        return min(1, max(0, min(row.retry_at for row in rows) - time.monotonic()))
+
     def _run(self, group, row_actions, run):
         first = group * self._size
         step = env_pb2.StepBatch()
@@ -122,8 +134,15 @@ class Rows:
         truncated = bytearray(self._size)
         finals = []
         for r, row, action in zip(range(self._size), self._rows[first : first + self._size], row_actions):
+            arrays = self._arrays[group]
+            # Without a message until something new fails, and at the step that brings it back.
+            lost = step.error.add(row=r) if row.pending else None
             try:
-                rewards[r], terminated[r], truncated[r], end = run(row, action, self._arrays[group], r)
+                if row.pending:
+                    if time.monotonic() >= row.retry_at:
+                        self._retry(row, arrays, r)
+                    continue
+                rewards[r], terminated[r], truncated[r], end = run(row, action, arrays, r)
                 if end is not None:
                     final, raw_return, length = end
                     finals.append(final)
@@ -131,7 +150,7 @@ class Rows:
                     step.episode_end.add(row=r, raw_return=raw_return, length=length)
             except _ERRORS as error:
                 rewards[r] = terminated[r] = truncated[r] = 0
-                self._remake(row, r, self._arrays[group], error, step.error.add(row=r))
+                self._set_aside(row, r, arrays, error, lost or step.error.add(row=r))
         step.reward = rewards.tobytes()
         step.terminated = bytes(terminated)
         step.truncated = bytes(truncated)
@@ -140,8 +159,6 @@ class Rows:
         return step
 
     def _start(self, row, _, arrays, r):
-        if row.env is None:
-            raise RuntimeError("the environment could not be made anew")
         seed = episode_seed(self._hello, row.index, row.episode)
         row.episode += 1
         row.forget_episode()
@@ -150,8 +167,6 @@ class Rows:
         return 0, False, False, None
 
     def _step(self, row, action, arrays, r):
-        if row.env is None:
-            return self._start(row, action, arrays, r)
         observation, reward, terminated, truncated, _ = row.env.step(action)
         reward = float(reward)
         if not abs(reward) <= MAX_MAGNITUDE:
@@ -170,19 +185,35 @@ class Rows:
         for leaf, array in zip(self.observation, arrays):
             leaf.write(array, r, observation)
 
-    def _remake(self, row, r, arrays, error, out):
+    def _set_aside(self, row, r, arrays, error, out):
+        """The row failed: it is pending, or, without a wait, tried again at once."""
         out.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         message = f"{type(error).__name__}: {error}"
-        _close(row)
-        try:
-            row.env = self._make()
-            self._start(row, None, arrays, r)
-        except _ERRORS as again:
+        again, row.pending = row.pending, True
+        # A reset that failed too: only another environment may help.
+        if self._renew_failed or again:
             _close(row)
-            message += f"; then: {type(again).__name__}: {again}"
+        row.retry_at = time.monotonic() + self._retry_wait
+        # The reset may fail where a new environment does not.
+        tries = 0 if self._retry_wait or again else 1 if self._renew_failed else 2
+        while row.pending and tries:
+            tries -= 1
+            try:
+                self._retry(row, arrays, r)
+            except _ERRORS as failed:
+                _close(row)
+                message += f"; then: {type(failed).__name__}: {failed}"
+        if row.pending:
             for array in arrays:
                 array[r] = 0
         out.message = one_line(f'env "{self._hello.env_id}", row {row.index}: {message}')
+
+    def _retry(self, row, arrays, r):
+        """Begins a pending row's next episode."""
+        if row.env is None:
+            row.env = self._make()
+        self._start(row, None, arrays, r)
+        row.pending = False
 
     def _make(self):
         return make(self._hello.env_id, self._hello.options)

@@ -35,8 +35,10 @@ _OPTIONS = (
 class Server:
     """Environments step on the event loop: a process is one thread of stepping, and env.num_workers has more of them."""
 
-    def __init__(self, max_num_envs, version):
+    def __init__(self, max_num_envs, version, retry_wait, renew_failed):
         self.max_num_envs = max_num_envs
+        self.retry_wait = retry_wait  # seconds
+        self.renew_failed = renew_failed
         self.version = version
         self._streams = {}  # PlayStream -> the future that ends it with a Refused
         self._playing = None

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from flotilla.v1 import env_pb2
 from flotilla_gym.refused import Refused
 
-# Its square is still a float32.
+# As in services/env/numbers.h: its square is still a float32.
 MAX_MAGNITUDE = 1e18
 DTYPES = {env_pb2.UINT8: np.dtype("u1"), env_pb2.INT64: np.dtype("<i8"), env_pb2.FLOAT32: np.dtype("<f4")}
 

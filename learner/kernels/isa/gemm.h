@@ -58,9 +58,11 @@ template <int R, int V>
     for (int v = 0; v < V; ++v) row[v] = Load(b.data + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const float x = a.data[r * a.row];
+      const Vec x = Splat(a.data[r * a.row]);
 #pragma GCC unroll 8
-      for (int v = 0; v < V; ++v) sum[r][v] += x * row[v];
+      for (int v = 0; v < V; ++v) {
+        sum[r][v] = MultiplyAdd(x, row[v], sum[r][v]);
+      }
     }
     a.data += a.column;
     b.data += b.row;

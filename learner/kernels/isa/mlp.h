@@ -129,7 +129,7 @@ void ForwardHeads(const StackPlan& stack, const float* workspace,
         if (i < count) {
           const float* row = hidden + (n + i) * width;
           for (int k = 0; k < width; k += kLanes) {
-            sum += Load(row + k) * Load(weight + k);
+            sum = MultiplyAdd(Load(row + k), Load(weight + k), sum);
           }
         }
         sums[i] = sum;

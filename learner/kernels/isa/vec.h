@@ -84,6 +84,22 @@ FLOTILLA_INLINE Vec AtLeast(Vec x, float bound) {
   return x < b ? b : x;
 }
 
+// x y + z, rounded once where the processor can. Compilers that may fuse the two
+// do so here and not there (clang 14), and then the same sum is other bits.
+FLOTILLA_INLINE Vec MultiplyAdd(Vec x, Vec y, Vec z) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_fmadd_ps(reinterpret_cast<__m512>(x),
+                                               reinterpret_cast<__m512>(y),
+                                               reinterpret_cast<__m512>(z)));
+#elif defined(__FMA__)
+  return reinterpret_cast<Vec>(_mm256_fmadd_ps(reinterpret_cast<__m256>(x),
+                                               reinterpret_cast<__m256>(y),
+                                               reinterpret_cast<__m256>(z)));
+#else
+  return x * y + z;
+#endif
+}
+
 // numerator / denominator, to 2 ulp, for a denominator that is neither 0 nor
 // infinite. Division takes half of tanh's time where it is exact.
 FLOTILLA_INLINE Vec Divide(Vec numerator, Vec denominator) {

@@ -50,10 +50,11 @@ class CountingPolicy : public Policy {
 };
 
 struct Player {
-  explicit Player(const EnvWorkerOptions& options)
+  explicit Player(const EnvWorkerOptions& options,
+                  const Collector::Options& collecting = {})
       : pool(EnvPool::Start(options, 0, 1).value()),
         spaces(DescribeSpaces(pool->spec()).value()),
-        collector(pool.get(), spaces, options.env.num_envs(), true,
+        collector(pool.get(), spaces, options.env.num_envs(), collecting,
                   &normalizer) {}
 
   absl::Status Collect(Rollout* rollout,
@@ -340,12 +341,32 @@ TEST(CollectorTest, StateGoesOnWhereAStepCameLate) {
   EXPECT_EQ(r.initial_state.max().item<float>(), 5);
 }
 
+TEST(CollectorTest, StateIsZeroedAtEachRolloutsStartWhereAsked) {
+  Player player(CartPole(1, 2), {.reset_state = true});
+  CountingPolicy policy;
+  Rollout r = MakeRollout(player.spaces, 4, 8, false, policy.state_size());
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(
+        player.collector
+            .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
+            .ok());
+    EXPECT_EQ(r.initial_state.abs().max().item<float>(), 0);
+    EXPECT_EQ(r.value[0].max().item<float>(), 0);
+    // No episode of CartPole is as short as the first rollout.
+    if (i == 0) {
+      EXPECT_EQ(r.value[4].min().item<float>(), 4);
+    }
+  }
+}
+
 // Replaying a rollout from its initial state gives what the actor decided.
 TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
-  for (v1::RecurrentCell cell : {v1::LSTM, v1::GRU}) {
+  for (const auto& [cell, reset_state] :
+       {std::pair(v1::LSTM, false), std::pair(v1::GRU, false),
+        std::pair(v1::LSTM, true), std::pair(v1::GRU, true)}) {
     EnvWorkerOptions options = CartPole(1, 2);
     options.env.mutable_options()->set_max_episode_steps(15);
-    Player player(options);
+    Player player(options, {.reset_state = reset_state});
     v1::ModelConfig model;
     model.set_recurrent(cell);
     model.set_recurrent_size(16);
@@ -363,7 +384,8 @@ TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
                       .Collect(policy.get(), &player.rng, {}, nullptr, &r,
                                &player.stats)
                       .ok());
-      EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0, i > 0);
+      EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0,
+                i > 0 && !reset_state);
       EXPECT_GE(Starts(r).sum().item<int64_t>(), 16);
       torch::NoGradGuard no_grad;
       Sequences sequences;

@@ -10,8 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "services/base/mutex.h"
-#include "tests/testing/fake_coordinator_client.h"
+#include "tests/learner/actor/leases.h"
 #include "tests/testing/temp_dir.h"
 
 namespace flotilla {
@@ -148,45 +147,6 @@ TEST(EnvPoolTest, AnUnknownEnvironmentIsTheServersError) {
   EXPECT_THAT(std::string(pool.status().message()),
               testing::HasSubstr("CartPole-v7"));
 }
-
-// A coordinator that leases out what it is offered.
-class Leases : public FakeCoordinatorClient {
- public:
-  explicit Leases(const std::string& folder) : FakeCoordinatorClient(folder) {}
-
-  void Offer(const std::string& id, const std::string& address) {
-    MutexLock lock(&mu_);
-    free_.emplace_back().set_id(id);
-    free_.back().set_address(address);
-  }
-  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(const std::string&,
-                                                          int count) override {
-    on_lease();
-    MutexLock lock(&mu_);
-    std::vector<v1::Member> leased;
-    while (count-- > 0 && !free_.empty()) {
-      leased.push_back(free_.back());
-      free_.pop_back();
-    }
-    return leased;
-  }
-  absl::Status ReleaseEnvServers(const std::vector<std::string>& ids) override {
-    MutexLock lock(&mu_);
-    released_.insert(released_.end(), ids.begin(), ids.end());
-    return absl::OkStatus();
-  }
-  std::function<void()> on_lease = [] {};  // before anybody asks
-
-  std::vector<std::string> released() {
-    MutexLock lock(&mu_);
-    return released_;
-  }
-
- private:
-  Mutex mu_;
-  std::vector<v1::Member> free_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::string> released_ ABSL_GUARDED_BY(mu_);
-};
 
 std::unique_ptr<Subprocess> StartServer(const std::string& address) {
   SubprocessOptions program;

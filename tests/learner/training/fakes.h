@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_TESTS_LEARNER_TRAINING_FAKES_H_
 #define FLOTILLA_TESTS_LEARNER_TRAINING_FAKES_H_
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -95,8 +96,10 @@ class FakeRollouts : public RolloutSource {
   }
 
   void End() override {}
+  bool deciding() const override { return decides; }
 
   std::function<void(int64_t update)> on_next;
+  std::atomic<bool> decides = false;
   CollectStats stats;
 
  private:

@@ -35,7 +35,7 @@ struct Rank {
     metrics.emplace(learner.parts.config, learner.parts.episode_metrics);
     phases.emplace(
         learner.parts.config, "learner/0/0", coordinator, [](v1::Heartbeat*) {},
-        [](const absl::Status&) {});
+        [](v1::Heartbeat*) {}, [](const absl::Status&) {});
     verdicts.emplace(learner.parts);
     iteration.emplace(learner.parts, &clock, &*metrics, &*phases, &*verdicts,
                       [] { return absl::OkStatus(); });
@@ -109,7 +109,8 @@ TEST(IterationTest, ALossThatIsNotFiniteNamesUpdateAndRank) {
     rank.learner.algorithm.failure = absl::InternalError("the loss is nan");
     const absl::Status status = rank.Run().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
-    EXPECT_EQ(status.message(), "update 7, rank 0: the loss is nan");
+    EXPECT_THAT(status.ToString(),
+                testing::HasSubstr("update 7, rank 0: the loss is nan; "));
   });
 }
 

@@ -81,6 +81,7 @@ TEST(RunMetricsTest, EveryNameIsThereAndEveryRankHasTheSame) {
   progress.wall_seconds = 3;
   progress.episodes = 42;
   progress.env_restarts = 4;
+  progress.failed_rows = 7;
   AddOnRanks(
       2, WindowOf(100), experience, learnt,
       [&](const RunMetrics& metrics, const Agreement& agreement) {
@@ -96,8 +97,8 @@ TEST(RunMetricsTest, EveryNameIsThereAndEveryRankHasTheSame) {
                 Pair("perf/inference_fraction", 1 / 3.5),
                 Pair("perf/update_fraction", 0.5 / 3.5),
                 Pair("sync/preempted_ranks", 1), Pair("env/restarts", 4),
-                Pair("policy/lag_mean", 0.5), Pair("policy/lag_max", 1),
-                Pair("rollout/dropped", 4)));
+                Pair("env/failed_rows", 7), Pair("policy/lag_mean", 0.5),
+                Pair("policy/lag_max", 1), Pair("rollout/dropped", 4)));
       });
 }
 

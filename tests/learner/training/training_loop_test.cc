@@ -238,6 +238,34 @@ TEST_F(TrainingLoopTest, AFailedRunSaysSoInItsSummary) {
                                HasSubstr("\"updates\": 2")));
 }
 
+TEST_F(TrainingLoopTest, CollectingIsSteppingOrInferenceByTurns) {
+  v1::RunConfig config = Config();
+  config.mutable_distributed()->set_heartbeat_seconds(0.002);
+  std::atomic<int> seen = 0;
+  Train(config, [&](int rank, FakeLearner* learner,
+                    FakeCoordinatorClient* coordinator, TrainingLoop*) {
+    if (rank != 1) return;
+    learner->rollouts.on_next = [&seen, learner, coordinator](int64_t) {
+      const auto await = [&](v1::Phase phase, const std::string& waits_for) {
+        const absl::Time deadline = absl::Now() + absl::Seconds(20);
+        while (absl::Now() < deadline) {
+          const v1::Heartbeat beat = coordinator->last_report();
+          if (beat.phase() == phase && beat.waits_for() == waits_for) {
+            ++seen;
+            return;
+          }
+          absl::SleepFor(absl::Milliseconds(1));
+        }
+      };
+      learner->rollouts.decides = true;
+      await(v1::INFERENCE, "");
+      learner->rollouts.decides = false;
+      await(v1::STEPPING, "environments");
+    };
+  });
+  EXPECT_EQ(seen, 2 * kUpdates);
+}
+
 TEST_F(TrainingLoopTest, ACheckpointIsSavedWhenTheClockSaysSo) {
   v1::RunConfig config = Config(1000000);
   config.mutable_checkpoint()->set_every_seconds(0.01);

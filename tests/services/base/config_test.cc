@@ -383,8 +383,6 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"env.groups=0", "env.groups is 0"},
         Refusal{"env.step_timeout_seconds=0", "must be above 0"},
         Refusal{"env.quorum=1.5", "must be from 0 to 1"},
-        Refusal{"env.reward_clamp=1", "nothing reads it yet; remove it"},
-        Refusal{"rollout.reset_state=true", "nothing reads it yet"},
         Refusal{"env.options.atari.noop_max=3", "CartPole-v1 does not read it"},
         Refusal{"env.options.maze.size=9", "it reads env.options.sleep",
                 kSleep},

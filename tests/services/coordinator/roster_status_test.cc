@@ -215,9 +215,20 @@ TEST_F(RosterTest, EnvRestartsAreNotForgottenWithTheirLearner) {
   beat.set_member_id("learner/0/0");
   beat.set_incarnation(1);
   beat.set_env_worker_restarts(3);
+  beat.set_failed_rows(40);
   ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner(0).failed_rows(), 40);
   ASSERT_OK(Register(Learner(0, 2)));
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).env_worker_restarts(), 3);
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).failed_rows(), 40);
+  beat.set_incarnation(2);
+  beat.set_failed_rows(2);
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).failed_rows(), 42);
+  beat.set_failed_rows(-1);
+  EXPECT_THAT(roster_->Beat(beat, kKey, clock_.Now()),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("heartbeat.failed_rows")));
 }
 
 TEST_F(RosterTest, VersionsGrowWithWhatPeopleMustHear) {

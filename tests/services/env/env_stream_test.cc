@@ -7,9 +7,11 @@
 #include <cstring>
 #include <functional>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/env/env_service.h"
 #include "services/env/shared_region.h"
@@ -84,6 +86,128 @@ TEST_P(EnvStreamTest, PlaysAndSeesWhatTheRowsObserve) {
     }
   }
   EXPECT_OK(stream->Finish());
+}
+
+float Reward(const v1::StepBatch& batch, int row) {
+  float reward;
+  std::memcpy(&reward, batch.reward().data() + row * sizeof(float), 4);
+  return reward;
+}
+
+void SetReward(v1::StepBatch* batch, int row, float reward) {
+  std::memcpy(batch->mutable_reward()->data() + row * sizeof(float), &reward,
+              sizeof(reward));
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+TEST_P(EnvStreamTest, RowThatSeesNoNumberIsAnErrorAndTheOthersGoOn) {
+  for (const float bad : {kNan, kInfinity, -kInfinity, 1.1e18f, -1.1e18f}) {
+    factory_.set_spoil([bad](int step, float* seen, v1::StepBatch* batch) {
+      if (step == 2 && batch->group() == 1) seen[1] = bad;
+    });
+    ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+    v1::StepBatch batches[2];
+    for (v1::StepBatch& batch : batches) ASSERT_OK(stream->Receive(&batch));
+    for (uint64_t seq = 0; seq < 3; ++seq) {
+      for (v1::StepBatch& batch : batches) {
+        ASSERT_OK(stream->Send(MakeActions(batch.group(), seq, {1, 1})));
+      }
+      for (v1::StepBatch& batch : batches) {
+        ASSERT_OK(stream->Receive(&batch));
+        const bool spoiled = seq == 1 && batch.group() == 1;
+        const bool follows = seq == 2 && batch.group() == 1;
+        ASSERT_EQ(batch.error_size(), spoiled || follows) << bad;
+        EXPECT_EQ(Seen(*stream, batch)[3], seq + 1);
+        if (follows) {  // what led here was decided on nothing
+          EXPECT_EQ(batch.error(0).row(), 0);
+          EXPECT_EQ(batch.error(0).message(), "");
+        }
+        if (!spoiled) continue;
+        // Row 0 of group 1 is the stream's row 2.
+        EXPECT_EQ(batch.error(0).row(), 0);
+        EXPECT_THAT(
+            batch.error(0).message(),
+            AllOf(HasSubstr("env \"Fake\", row 2, step 2: the observation"),
+                  HasSubstr(absl::StrCat("element 1, is ", bad)),
+                  HasSubstr("want a finite number up to 1e+18")));
+        EXPECT_THAT(Seen(*stream, batch), ElementsAre(0, 0, 3, 2));
+      }
+    }
+    EXPECT_EQ(stream->refused_rows(), 1);
+    ASSERT_OK(stream->Finish());
+    factory_.AwaitAlive(0);
+  }
+}
+
+TEST_P(EnvStreamTest, LargestNumbersThatCanBeLearnedFromAreTaken) {
+  factory_.set_spoil([](int, float* seen, v1::StepBatch* batch) {
+    seen[0] = 1e18f;
+    seen[1] = -1e18f;
+    SetReward(batch, 1, -1e18f);
+  });
+  ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+  v1::StepBatch batch;
+  ASSERT_OK(stream->Receive(&batch));
+  EXPECT_EQ(batch.error_size(), 0);
+  EXPECT_EQ(Seen(*stream, batch)[1], -1e18f);
+  EXPECT_EQ(stream->refused_rows(), 0);
+}
+
+TEST_P(EnvStreamTest, BadRewardsEndsAndFinalObservationsAreRowErrors) {
+  factory_.set_spoil([](int step, float*, v1::StepBatch* batch) {
+    if (step == 1) SetReward(batch, 1, kInfinity);
+    // Its actions end both rows.
+    if (step == 2) batch->mutable_episode_end(0)->set_raw_return(kNan);
+    if (step == 3)
+      (*batch->mutable_episode_end(1)->mutable_metric())["m"] = kNan;
+    if (step == 4) batch->mutable_episode_end(1)->set_length(-1);
+    if (step == 5) {
+      std::memcpy(batch->mutable_final_observation()->mutable_leaf(0)->data(),
+                  &kNan, sizeof(kNan));
+    }
+  });
+  ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+  v1::StepBatch batch;
+  for (int g = 0; g < 2; ++g) ASSERT_OK(stream->Receive(&batch));
+  const auto step = [&](uint64_t seq, int64_t action) {
+    EXPECT_OK(stream->Send(MakeActions(0, seq, {action, action})));
+    EXPECT_OK(stream->Receive(&batch));
+    EXPECT_EQ(batch.error_size(), 1);
+    return batch.error(0).message();
+  };
+  EXPECT_THAT(step(0, 1), HasSubstr("row 1, step 1: the reward is inf"));
+  EXPECT_EQ(Reward(batch, 0), 1);
+  EXPECT_EQ(Reward(batch, 1), 0);
+  EXPECT_THAT(step(1, 2), HasSubstr("row 0, step 2: episode_end.raw_return"));
+  ASSERT_EQ(batch.episode_end_size(), 1);
+  EXPECT_EQ(batch.episode_end(0).row(), 1);
+  EXPECT_THAT(step(2, 2),
+              HasSubstr("row 1, step 3: episode_end.metric is nan"));
+  EXPECT_THAT(step(3, 2), HasSubstr("row 1, step 4: episode_end.length is -1"));
+  EXPECT_THAT(step(4, 2), HasSubstr("row 0, step 5: the final observation"));
+  EXPECT_EQ(batch.episode_end_size(), 2);
+  EXPECT_EQ(batch.final_row_size(), 2);
+  EXPECT_EQ(stream->refused_rows(), 5);
+}
+
+TEST_P(EnvStreamTest, WhatErrorsSayIsPrintableAndShort) {
+  factory_.set_spoil([](int, float*, v1::StepBatch* batch) {
+    v1::RowError* error = batch->add_error();
+    error->set_row(1);
+    error->set_message("\x1b[2J\nout " + std::string(100000, 'x'));
+    error->set_traceback("line\n\x1b]0;title\x07" + std::string(100000, 'y'));
+  });
+  ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+  v1::StepBatch batch;
+  ASSERT_OK(stream->Receive(&batch));
+  ASSERT_EQ(batch.error_size(), 1);
+  EXPECT_THAT(batch.error(0).message(), testing::StartsWith("\\x1b[2J out x"));
+  EXPECT_LT(batch.error(0).message().size(), 1000u);
+  EXPECT_THAT(batch.error(0).traceback(),
+              testing::StartsWith("line\n\\x1b]0;title\\x07y"));
+  EXPECT_LT(batch.error(0).traceback().size(), 10000u);
 }
 
 TEST_P(EnvStreamTest, BatchesAreReusedWithoutAllocation) {
@@ -286,7 +410,7 @@ class ScriptedEnvStreamTest : public testing::Test {
   static v1::PlayReply GoodReply() {
     v1::PlayReply reply;
     v1::StepBatch* step = reply.mutable_step();
-    step->mutable_inline_()->add_leaf(std::string(16, 'o'));
+    step->mutable_inline_()->add_leaf(std::string(16, '>'));
     step->set_reward(std::string(8, '\0'));
     step->set_terminated(std::string(2, '\0'));
     step->set_truncated(std::string(2, '\0'));
@@ -318,7 +442,7 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
   const auto end_row = [](Step step, int row) {
     (*step->mutable_terminated())[row] = 1;
     step->add_final_row(row);
-    step->mutable_final_observation()->add_leaf(std::string(8, 'f'));
+    step->mutable_final_observation()->add_leaf(std::string(8, '='));
   };
   const Case cases[] = {
       {[](Step s) { s->set_group(2); }, "step.group is 2, want 0 to 1"},
@@ -384,10 +508,10 @@ TEST_F(ScriptedEnvStreamTest, FieldsOfTheBatchBeforeDoNotComeBack) {
   v1::StepBatch* first = service_.replies[0].mutable_step();
   first->set_terminated(std::string("\1\0", 2));
   first->add_final_row(0);
-  first->mutable_final_observation()->add_leaf(std::string(8, 'f'));
+  first->mutable_final_observation()->add_leaf(std::string(8, '='));
   first->add_episode_end();
   first->add_error()->set_message("broken");
-  first->set_reward(std::string(8, 'r'));
+  first->set_reward(std::string(8, '?'));
   service_.replies[1].mutable_step()->set_group(1);
   service_.replies.push_back(service_.replies[1]);
   ASSERT_OK_AND_ASSIGN(const auto stream,
@@ -437,7 +561,7 @@ TEST_F(ScriptedEnvStreamTest, SocketOutOfReachFallsBackToInline) {
   EXPECT_FALSE(stream->shares_memory());
   v1::StepBatch batch;
   ASSERT_OK(stream->Receive(&batch));
-  EXPECT_EQ(stream->Observation(batch, 0), std::string(16, 'o'));
+  EXPECT_EQ(stream->Observation(batch, 0), std::string(16, '>'));
   EXPECT_FALSE(service_.start.has_shared_memory());
 }
 

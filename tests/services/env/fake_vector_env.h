@@ -81,6 +81,15 @@ class FakeFactory final : public VectorEnvFactory {
     delay_ = delay;
   }
 
+  // Changes each group's batch before it goes out: its observations [R, 2], and
+  // everything else. `step` counts from 0, the reset.
+  using Spoil =
+      std::function<void(int step, float* observation, v1::StepBatch* out)>;
+  void set_spoil(Spoil spoil) {
+    MutexLock lock(&mu_);
+    spoil_ = std::move(spoil);
+  }
+
   // Vector envs that exist.
   int alive() const {
     MutexLock lock(&mu_);
@@ -100,6 +109,7 @@ class FakeFactory final : public VectorEnvFactory {
   std::set<int> held_ ABSL_GUARDED_BY(mu_);
   mutable std::map<int, std::function<void()>> begun_ ABSL_GUARDED_BY(mu_);
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
+  Spoil spoil_ ABSL_GUARDED_BY(mu_);
 };
 
 class FakeVectorEnv final : public VectorEnv {
@@ -140,6 +150,15 @@ class FakeVectorEnv final : public VectorEnv {
     absl::Duration delay;
     const auto step = [=, this](absl::Duration delay) {
       Fill(group, actions, observation, out);
+      FakeFactory::Spoil spoil;
+      {
+        MutexLock lock(&factory_->mu_);
+        spoil = factory_->spoil_;
+      }
+      if (spoil) {
+        spoil(steps_[group], reinterpret_cast<float*>(observation[0].data()),
+              out);
+      }
       listener_->OnGroupDone(group, delay);
     };
     {
@@ -160,6 +179,7 @@ class FakeVectorEnv final : public VectorEnv {
     out->clear_final_row();
     out->mutable_final_observation()->clear_leaf();
     out->clear_episode_end();
+    out->clear_error();
     out->mutable_reward()->resize(rows_ * sizeof(float));
     out->set_terminated(std::string(rows_, '\0'));
     out->set_truncated(std::string(rows_, '\0'));

@@ -55,6 +55,22 @@ TEST(GroupLayoutTest, BadSpecificationsAreRefusedByField) {
     std::string message;
   };
   const Case cases[] = {
+      {[](v1::EnvSpec* s) {
+         s->mutable_observation(1)->add_low(
+             std::numeric_limits<float>::quiet_NaN());
+       },
+       "spec.observation[1] (\"b\") has a bound that is nan"},
+      {[](v1::EnvSpec* s) {
+         s->mutable_observation(1)->add_low(2);
+         s->mutable_observation(1)->add_high(1);
+       },
+       "spec.observation[1] (\"b\").low is 2 and .high 1 in element 0"},
+      {[](v1::EnvSpec* s) { s->mutable_action(0)->add_num_values_each(-3); },
+       "num_values_each has a -3"},
+      {[](v1::EnvSpec* s) {
+         for (int i = 0; i < 65; ++i) s->add_episode_metric("m");
+       },
+       "spec.episode_metric has 65 names, want at most 64"},
       {[](v1::EnvSpec* s) { s->clear_observation(); },
        "spec.observation is empty"},
       {[](v1::EnvSpec* s) { s->clear_action(); }, "spec.action is empty"},

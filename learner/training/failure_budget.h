@@ -1,0 +1,53 @@
+#ifndef FLOTILLA_LEARNER_TRAINING_FAILURE_BUDGET_H_
+#define FLOTILLA_LEARNER_TRAINING_FAILURE_BUDGET_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "flotilla/v1/config.pb.h"
+#include "learner/actor/failed_rows.h"
+#include "learner/training/agreement.h"
+#include "services/coordinator/coordinator_client.h"
+
+namespace flotilla {
+
+// Ends a run whose environments fail too often: of the steps and resets of all
+// ranks' rows in the last env.failed_seconds, more than env.max_failed_share
+// were lost. Each rank adds what it has seen to the agreement of an update;
+// what comes of it is the same on all.
+//
+// Not thread-safe: the iteration owns it.
+class FailureBudget {
+ public:
+  // Both are borrowed; null `rows` never fail.
+  FailureBudget(const v1::EnvConfig& env, const FailedRows* rows,
+                CoordinatorClient* coordinator);
+
+  void Add(absl::Time now, Agreement* agreement);
+
+  // Once it is reduced. Errors: kResourceExhausted, the share, and the newest
+  // reason of a rank that has one; asks the coordinator for it, for seconds.
+  absl::Status Check(const Agreement& agreement, uint64_t generation);
+
+  // Rows that failed, of all ranks, between the last Check and that before it.
+  int64_t failed_rows() const { return failed_rows_; }
+
+ private:
+  const double max_share_;
+  const double seconds_;
+  const FailedRows* const rows_;
+  CoordinatorClient* const coordinator_;
+  int64_t counted_ = 0;  // of rows_->failed(), in what is agreed
+  int64_t adding_ = 0;   // that after the last Add
+  int64_t failed_rows_ = 0;
+
+  // What the last Add added.
+  Agreement::Sum failed_, rows_seen_;
+  Agreement::PerRank lost_;
+  Agreement::Vote full_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_TRAINING_FAILURE_BUDGET_H_

@@ -1,0 +1,26 @@
+#ifndef FLOTILLA_SERVICES_ENV_PLAYABLE_H_
+#define FLOTILLA_SERVICES_ENV_PLAYABLE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/env.pb.h"
+
+namespace flotilla {
+
+// Whether a learner with `config` can play an environment at all, before
+// anything is started: what learner/rollout/spaces.h and the algorithm would
+// refuse.
+// Errors: kInvalidArgument for a specification that is none, or actions that no
+// network here takes, saying what would do.
+absl::Status CheckPlayable(const v1::RunConfig& config,
+                           const v1::EnvSpec& spec);
+
+// What is allowed and hardly meant: an image that will be seen as a vector, its
+// shape and the remedy. "" if there is nothing to say.
+std::string PlayableWarning(const v1::EnvSpec& spec);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_ENV_PLAYABLE_H_

@@ -1,0 +1,97 @@
+#include "learner/actor/failed_rows.h"
+
+#include "glog/logging.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+using testing::HasSubstr;
+
+v1::EnvConfig Config(double share, double seconds) {
+  v1::EnvConfig env;
+  env.set_max_failed_share(share);
+  env.set_failed_seconds(seconds);
+  return env;
+}
+
+const absl::Time kStart = absl::FromUnixSeconds(1000000);
+
+TEST(FailedRowsTest, CountsWhatWasLostLately) {
+  FailedRows rows(Config(0.5, 20));
+  EXPECT_EQ(rows.window(), absl::Seconds(20));
+  for (int s = 0; s < 30; ++s) {
+    rows.NoteBatch(10, s < 15 ? 10 : 1, kStart + absl::Seconds(s));
+  }
+  const auto recent = rows.Recent(kStart + absl::Seconds(29));
+  EXPECT_EQ(recent.rows, 200);  // seconds 10 to 29
+  EXPECT_EQ(recent.lost, 5 * 10 + 15);
+  EXPECT_TRUE(recent.full);
+  EXPECT_EQ(rows.Recent(kStart + absl::Hours(1)).rows, 0);
+}
+
+TEST(FailedRowsTest, TooManyOnlyOnceTheWindowIsFullAndAboveTheShare) {
+  FailedRows rows(Config(0.5, 20));
+  bool too_many = false;
+  for (int s = 0; s < 20; ++s) {
+    const absl::Time now = kStart + absl::Seconds(s);
+    rows.NoteBatch(10, 6, now);
+    rows.NoteFailure("it broke", "", now);
+    too_many |= rows.TooMany(now);
+  }
+  EXPECT_FALSE(too_many);
+  EXPECT_TRUE(rows.TooMany(kStart + absl::Seconds(20)));
+  // Half is not above half.
+  for (int s = 20; s < 40; ++s)
+    rows.NoteBatch(10, 5, kStart + absl::Seconds(s));
+  EXPECT_FALSE(rows.TooMany(kStart + absl::Seconds(39)));
+}
+
+TEST(FailedRowsTest, AShareOfOneIsNeverTooMany) {
+  FailedRows rows(Config(1, 20));
+  for (int s = 0; s < 60; ++s) {
+    rows.NoteBatch(4, 4, kStart + absl::Seconds(s));
+    rows.NoteFailure("it broke", "", kStart);
+  }
+  EXPECT_FALSE(rows.TooMany(kStart + absl::Seconds(60)));
+  // But ranks are to hear of it.
+  EXPECT_TRUE(rows.Alarming(kStart + absl::Seconds(60)));
+  rows.NoteBatch(4, 3, kStart + absl::Seconds(60));
+  EXPECT_FALSE(rows.Alarming(kStart + absl::Seconds(60)));
+}
+
+TEST(FailedRowsTest, TheNewestFailureIsTroubleForAMinute) {
+  FailedRows rows(Config(0.5, 20));
+  EXPECT_EQ(rows.newest(), "no reason was given");
+  EXPECT_EQ(rows.Trouble(kStart), "");
+  rows.NoteFailure("first", "", kStart);
+  rows.NoteFailure("second", "Traceback\n  line", kStart);
+  EXPECT_EQ(rows.failed(), 2);
+  EXPECT_EQ(rows.newest(), "second\nTraceback\n  line");
+  // It does not change with each: people are told of every change.
+  EXPECT_EQ(rows.Trouble(kStart + absl::Seconds(59)),
+            "1 environment rows failed; the newest: first");
+  rows.NoteFailure("third", "", kStart + absl::Seconds(10));
+  EXPECT_EQ(rows.Trouble(kStart + absl::Seconds(60)),
+            "3 environment rows failed; the newest: third");
+  EXPECT_EQ(rows.Trouble(kStart + absl::Seconds(71)), "");
+}
+
+TEST(FailedRowsTest, TheLogIsBounded) {
+  FailedRows rows(Config(0.5, 20));
+  testing::internal::CaptureStderr();
+  FLAGS_logtostderr = true;
+  for (int i = 0; i < 100000; ++i) {
+    rows.NoteFailure("it broke", "Traceback",
+                     kStart + i * absl::Milliseconds(1));
+  }
+  google::FlushLogFiles(google::GLOG_INFO);
+  const std::string log = testing::internal::GetCapturedStderr();
+  // 100 seconds: a line in ten, and the traceback with it.
+  EXPECT_LT(log.size(), 10 * 300u);
+  EXPECT_THAT(log, HasSubstr("it broke (and 9999 before it"));
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,70 @@
+#include "learner/training/failure_budget.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/testing/status_matchers.h"
+
+namespace flotilla {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+const absl::Time kStart = absl::FromUnixSeconds(1000000);
+
+// What each of two ranks makes of `lost` of its 100 rows, over a full window.
+std::vector<absl::Status> Verdicts(std::vector<int64_t> lost, double share) {
+  std::vector<absl::Status> verdicts(2);
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                           coordinator, torch::kCPU);
+    ASSERT_THAT(collective.status(), IsOk());
+    v1::EnvConfig env;
+    env.set_max_failed_share(share);
+    FailedRows rows(env);
+    const int rank = assignment.rank();
+    rows.NoteBatch(0, 0, kStart);
+    const absl::Time now = kStart + rows.window();
+    rows.NoteBatch(100, lost[rank], now);
+    for (int64_t i = 0; i < lost[rank]; ++i) {
+      rows.NoteFailure(absl::StrCat("rank ", rank, " broke"),
+                       "Traceback\n  here", now);
+    }
+    FailureBudget budget(env, &rows, coordinator);
+    Agreement agreement(rank, 2);
+    budget.Add(now, &agreement);
+    ASSERT_THAT(agreement.Reduce(collective->get()), IsOk());
+    verdicts[rank] = budget.Check(agreement, assignment.generation());
+    EXPECT_EQ(budget.failed_rows(), lost[0] + lost[1]);
+  });
+  return verdicts;
+}
+
+TEST(FailureBudgetTest, RanksEndTogetherForTheNewestReasonOfOneThatHasOne) {
+  for (const absl::Status& verdict : Verdicts({0, 80}, 0.3)) {
+    EXPECT_THAT(
+        verdict,
+        StatusIs(absl::StatusCode::kResourceExhausted,
+                 AllOf(HasSubstr("40% of the environments' steps"),
+                       HasSubstr("env.max_failed_share is 0.3"),
+                       HasSubstr("of rank 1: rank 1 broke\nTraceback"))));
+  }
+}
+
+TEST(FailureBudgetTest, TheShareIsThatOfAllRanks) {
+  for (const absl::Status& verdict : Verdicts({0, 80}, 0.5)) {
+    EXPECT_THAT(verdict, IsOk());
+  }
+}
+
+TEST(FailureBudgetTest, WithoutRowsThereIsNothingToSpend) {
+  FailureBudget budget(v1::EnvConfig(), nullptr, nullptr);
+  Agreement agreement(0, 1);
+  budget.Add(kStart, &agreement);
+  EXPECT_THAT(budget.Check(agreement, 1), IsOk());
+}
+
+}  // namespace
+}  // namespace flotilla
