@@ -35,6 +35,7 @@ struct LoopParts {
   Algorithm* algorithm = nullptr;
   Normalizer* normalizer = nullptr;
   RolloutSource* rollouts = nullptr;
+  EpisodeWindow* episodes = nullptr;
 
   // The environment's own metrics of an episode, in the order of its EnvSpec.
   std::vector<std::string> episode_metrics;
@@ -45,7 +46,7 @@ struct LoopParts {
   std::function<int()> first_signal;  // that this process got; 0: none
   std::stop_token stop;               // requested by that signal
 
-  LiveState Live() const { return LiveState(algorithm, normalizer); }
+  LiveState Live() const { return LiveState(algorithm, normalizer, episodes); }
 };
 
 }  // namespace flotilla

@@ -4,40 +4,15 @@
 #include <utility>
 
 namespace flotilla {
-namespace {
-
-// Of a window of `size` episodes, what `rank` keeps: together they keep `size`.
-size_t ShareOf(int64_t size, int rank, int world_size) {
-  return size / world_size + (rank < size % world_size ? 1 : 0);
-}
-
-}  // namespace
-
-RunMetrics::RunMetrics(const v1::RunConfig& config,
-                       std::vector<std::string> episode_metrics)
-    : window_size_(config.metrics().episode_window()),
-      episode_metrics_(std::move(episode_metrics)) {}
-
-void RunMetrics::Keep(const std::vector<CollectStats::Episode>& episodes,
-                      size_t share) {
-  newest_.insert(newest_.end(), episodes.begin(), episodes.end());
-  while (newest_.size() > share) newest_.pop_front();
-}
+RunMetrics::RunMetrics(std::vector<std::string> episode_metrics,
+                       EpisodeWindow* episodes)
+    : episode_metrics_(std::move(episode_metrics)), window_(episodes) {}
 
 void RunMetrics::Add(const Experience& experience,
                      const std::vector<Metric>& learnt, double update_seconds,
                      Agreement* agreement) {
   const CollectStats& stats = experience.stats;
-  Keep(stats.episodes,
-       ShareOf(window_size_, agreement->rank(), agreement->world_size()));
-  std::vector<double> sums(3 + episode_metrics_.size(), 0.0);
-  sums[0] = newest_.size();
-  for (const CollectStats::Episode& e : newest_) {
-    sums[1] += e.raw_return;
-    sums[2] += e.length;
-    for (size_t i = 0; i < e.metrics.size(); ++i) sums[3 + i] += e.metrics[i];
-  }
-  episodes_ = agreement->AddSums("episode_window", sums);
+  window_->Add(stats.episodes, agreement);
   learnt_names_.clear();
   learnt_.clear();
   for (const Metric& metric : learnt) {
@@ -56,26 +31,28 @@ void RunMetrics::Add(const Experience& experience,
 
 void RunMetrics::Take(const Agreement& agreement) {
   dropped_ += static_cast<int64_t>(agreement[dropped_now_]);
-  const std::span<const double> sums = agreement[episodes_];
-  window_.episodes = static_cast<int64_t>(sums[0]);
-  if (window_.episodes == 0) return;
-  window_.mean_return = sums[1] / window_.episodes;
-  window_.mean_length = sums[2] / window_.episodes;
-  window_.mean_metric.clear();
-  for (const double sum : sums.subspan(3)) {
-    window_.mean_metric.push_back(sum / window_.episodes);
-  }
+  window_->Take(agreement);
+}
+
+RunMetrics::Window RunMetrics::window() const {
+  Window window;
+  window.episodes = window_->episodes();
+  if (window.episodes == 0) return window;
+  const std::vector<double> means = window_->Means();
+  window.mean_return = means[0];
+  window.mean_length = means[1];
+  window.mean_metric.assign(means.begin() + 2, means.end());
+  return window;
 }
 
 std::vector<Metric> RunMetrics::Line(const Agreement& agreement,
                                      const Progress& progress) const {
   std::vector<Metric> line;
-  if (window_.episodes > 0) {
-    line.push_back({"charts/episodic_return", window_.mean_return});
-    line.push_back({"charts/episodic_length", window_.mean_length});
+  if (const Window newest = window(); newest.episodes > 0) {
+    line.push_back({"charts/episodic_return", newest.mean_return});
+    line.push_back({"charts/episodic_length", newest.mean_length});
     for (size_t i = 0; i < episode_metrics_.size(); ++i) {
-      line.push_back(
-          {"metrics/" + episode_metrics_[i], window_.mean_metric[i]});
+      line.push_back({"metrics/" + episode_metrics_[i], newest.mean_metric[i]});
     }
   }
   line.push_back({"charts/SPS", StepsPerSecond(progress)});

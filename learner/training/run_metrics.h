@@ -2,14 +2,13 @@
 #define FLOTILLA_LEARNER_TRAINING_RUN_METRICS_H_
 
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
-#include "flotilla/v1/config.pb.h"
 #include "learner/actor/collector.h"
 #include "learner/actor/rollout_source.h"
 #include "learner/training/agreement.h"
+#include "learner/training/episode_window.h"
 #include "learner/training/run_state.h"
 #include "services/base/metrics.h"
 
@@ -28,8 +27,8 @@ namespace flotilla {
 class RunMetrics {
  public:
   // `episode_metrics`: the environment's own, in the order of its EnvSpec.
-  RunMetrics(const v1::RunConfig& config,
-             std::vector<std::string> episode_metrics);
+  // `episodes` is borrowed, and taken in with the rest.
+  RunMetrics(std::vector<std::string> episode_metrics, EpisodeWindow* episodes);
 
   // Adds this rank's part of one update: what came with its rollout, and what
   // the algorithm `learnt` from it in `update_seconds`.
@@ -43,32 +42,27 @@ class RunMetrics {
   std::vector<Metric> Line(const Agreement& agreement,
                            const Progress& progress) const;
 
-  // The newest metrics.episode_window episodes of all ranks, each rank keeping
-  // its share of them. No means while there are no episodes.
+  // The newest metrics.episode_window episodes of all ranks. No means while there
+  // are no episodes.
   struct Window {
     int64_t episodes = 0;
     double mean_return = 0;
     double mean_length = 0;
     std::vector<double> mean_metric;  // in the order of episode_metrics
   };
-  const Window& window() const { return window_; }
+  Window window() const;
 
   // Rollouts of all ranks that were too old, in this process's time.
   int64_t dropped() const { return dropped_; }
 
  private:
-  void Keep(const std::vector<CollectStats::Episode>& episodes, size_t share);
-
-  const int64_t window_size_;
   const std::vector<std::string> episode_metrics_;
-  std::deque<CollectStats::Episode> newest_;  // this rank's share
-  Window window_;
+  EpisodeWindow* const window_;
   int64_t dropped_ = 0;
 
   // What the last Add added.
   std::vector<std::string> learnt_names_;
   std::vector<Agreement::Mean> learnt_;
-  Agreement::Sums episodes_;  // their number; sums of returns, lengths, metrics
   Agreement::Mean collect_seconds_, env_seconds_, inference_seconds_,
       update_seconds_;
   Agreement::Sum preempted_, dropped_now_;

@@ -1,6 +1,7 @@
 #include "learner/training/run_state.h"
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -26,6 +27,8 @@ void ForEachField(P& p, Visit visit) {
   visit("best_return", p.best_return);
 }
 
+constexpr char kEpisodeWindow[] = "episode_window";
+
 std::string Text(int64_t value) { return absl::StrCat(value); }
 // 17 digits read back to the same bits.
 std::string Text(double value) { return absl::StrFormat("%.17g", value); }
@@ -33,7 +36,7 @@ bool Parse(const std::string& text, int64_t* value) {
   return absl::SimpleAtoi(text, value);
 }
 bool Parse(const std::string& text, double* value) {
-  return absl::SimpleAtod(text, value);
+  return absl::SimpleAtod(text, value) && std::isfinite(*value);
 }
 
 void CopyInto(const std::vector<NamedTensor>& from,
@@ -67,6 +70,7 @@ absl::Status LoadInto(const TensorMap& saved,
                       const std::vector<NamedTensor>& live) {
   torch::NoGradGuard no_grad;
   for (const NamedTensor& t : live) {
+    if (t.name == kEpisodeWindow) continue;  // FromCheckpoint knows of it
     const auto found = saved.find(t.name);
     if (found == saved.end() || found->second.sizes() != t.tensor.sizes() ||
         found->second.dtype() != t.tensor.dtype()) {
@@ -81,7 +85,9 @@ absl::Status LoadInto(const TensorMap& saved,
                        "; resume with the configuration it was made with"));
     }
   }
-  for (const NamedTensor& t : live) t.tensor.copy_(saved.at(t.name));
+  for (const NamedTensor& t : live) {
+    if (t.name != kEpisodeWindow) t.tensor.copy_(saved.at(t.name));
+  }
   return absl::OkStatus();
 }
 
@@ -169,6 +175,9 @@ std::vector<NamedTensor> LiveState::State() const {
   }
   if (normalizer_->rewards()) {
     state.push_back({"normalizer.reward_sums", normalizer_->reward_sums()});
+  }
+  if (episodes_ != nullptr) {
+    state.push_back({kEpisodeWindow, episodes_->tensor()});
   }
   return state;
 }
@@ -270,6 +279,11 @@ absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
   ASSIGN_OR_RETURN(*progress, ProgressFromText(data.progress));
   RETURN_IF_ERROR(LoadInto(data.weights, live.Weights()));
   RETURN_IF_ERROR(LoadInto(data.state, live.State()));
+  // Its size may have changed; a checkpoint without one begins anew.
+  const auto episodes = data.state.find(kEpisodeWindow);
+  if (live.episodes() != nullptr && episodes != data.state.end()) {
+    RETURN_IF_ERROR(live.episodes()->Load(episodes->second));
+  }
   live.WasReplaced();
   return absl::OkStatus();
 }

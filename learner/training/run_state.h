@@ -11,6 +11,7 @@
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/collective/collective.h"
 #include "learner/rollout/normalizer.h"
+#include "learner/training/episode_window.h"
 #include "services/base/metrics.h"
 
 namespace flotilla {
@@ -34,21 +35,26 @@ std::map<std::string, std::string> ToText(const Progress& progress);
 absl::StatusOr<Progress> ProgressFromText(
     const std::map<std::string, std::string>& text);
 
-// All that training changes, as live views: an algorithm's weights and state
-// and the normalizer's sums. Borrowed.
+// All that training changes, as live views: an algorithm's weights and state,
+// the normalizer's sums and the newest episodes. Borrowed; without `episodes`
+// those are left out.
 class LiveState {
  public:
-  LiveState(Algorithm* algorithm, Normalizer* normalizer)
-      : algorithm_(algorithm), normalizer_(normalizer) {}
+  LiveState(Algorithm* algorithm, Normalizer* normalizer,
+            EpisodeWindow* episodes = nullptr)
+      : algorithm_(algorithm), normalizer_(normalizer), episodes_(episodes) {}
 
   std::vector<NamedTensor> Weights() const { return algorithm_->Weights(); }
   std::vector<NamedTensor> State() const;
   // Call after tensors of either were copied into.
   void WasReplaced() const;
 
+  EpisodeWindow* episodes() const { return episodes_; }
+
  private:
   Algorithm* algorithm_;
   Normalizer* normalizer_;
+  EpisodeWindow* episodes_;
 };
 
 // A live state and the run's progress, set aside: what an interrupted update

@@ -78,9 +78,11 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   Normalizer normalizer(config.model(), Discount(config),
                         spaces.frames ? 0 : spaces.features,
                         config.env().num_envs());
+  EpisodeWindow episodes(config.metrics().episode_window(),
+                         pool->spec().episode_metric_size());
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(
-        *saved, LiveState(algorithm.get(), &normalizer), &progress));
+        *saved, LiveState(algorithm.get(), &normalizer, &episodes), &progress));
   }
   const std::unique_ptr<RolloutSource> rollouts =
       MakeRolloutSource({.config = config,
@@ -100,6 +102,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.algorithm = algorithm.get();
   parts.normalizer = &normalizer;
   parts.rollouts = rollouts.get();
+  parts.episodes = &episodes;
   parts.episode_metrics.assign(pool->spec().episode_metric().begin(),
                                pool->spec().episode_metric().end());
   parts.env_counts = [&] {

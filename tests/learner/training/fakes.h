@@ -116,6 +116,7 @@ struct FakeLearner {
     parts.algorithm = &algorithm;
     parts.normalizer = &normalizer;
     parts.rollouts = &rollouts;
+    parts.episodes = &episodes;
     parts.env_counts = [this] { return env_counts; };
     parts.env_workers = [] { return std::vector<v1::EnvServerStatus>(); };
     parts.first_signal = [this] { return signal; };
@@ -139,6 +140,7 @@ struct FakeLearner {
   FakeAlgorithm algorithm;
   Normalizer normalizer;
   FakeRollouts rollouts;
+  EpisodeWindow episodes{100, 0};
   EnvCounts env_counts;
   // Runs on the evaluation's thread.
   std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(

@@ -32,7 +32,7 @@ struct Rank {
                                torch::kCPU);
     CHECK(made.ok()) << made.status();
     collective = *std::move(made);
-    metrics.emplace(learner.parts.config, learner.parts.episode_metrics);
+    metrics.emplace(learner.parts.episode_metrics, learner.parts.episodes);
     phases.emplace(
         learner.parts.config, "learner/0/0", coordinator, [](v1::Heartbeat*) {},
         [](v1::Heartbeat*) {}, [](const absl::Status&) {});

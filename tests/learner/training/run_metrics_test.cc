@@ -52,7 +52,8 @@ void AddOnRanks(
                                            coordinator, torch::kCPU);
     ASSERT_THAT(collective.status(), IsOk());
     const int rank = assignment.rank();
-    RunMetrics metrics(config, {"success"});
+    EpisodeWindow episodes(config.metrics().episode_window(), 1);
+    RunMetrics metrics({"success"}, &episodes);
     Agreement agreement(rank, world);
     metrics.Add(experience(rank), learnt(rank), rank, &agreement);
     ASSERT_THAT(agreement.Reduce(collective->get()), IsOk());
@@ -103,7 +104,8 @@ TEST(RunMetricsTest, EveryNameIsThereAndEveryRankHasTheSame) {
 }
 
 TEST(RunMetricsTest, WhatNeedsAnEpisodesEndIsLeftOutUntilThereIsOne) {
-  RunMetrics metrics(WindowOf(100), {"success"});
+  EpisodeWindow episodes(100, 1);
+  RunMetrics metrics({"success"}, &episodes);
   SoloCollective alone;
   Agreement agreement(0, 1);
   metrics.Add(Experience(), {}, 0, &agreement);
@@ -118,7 +120,8 @@ TEST(RunMetricsTest, WhatNeedsAnEpisodesEndIsLeftOutUntilThereIsOne) {
 }
 
 TEST(RunMetricsTest, TheWindowHoldsTheNewestEpisodes) {
-  RunMetrics metrics(WindowOf(3), {});
+  EpisodeWindow episodes(3, 0);
+  RunMetrics metrics({}, &episodes);
   AddAlone(Ended({{0, 1, 10}, {0, 2, 20}}), &metrics);
   EXPECT_EQ(metrics.window().episodes, 2);
   EXPECT_EQ(metrics.window().mean_return, 1.5);
@@ -131,8 +134,7 @@ TEST(RunMetricsTest, TheWindowHoldsTheNewestEpisodes) {
   EXPECT_EQ(metrics.window().mean_return, 5);
 }
 
-TEST(RunMetricsTest, RanksShareTheWindowWithoutARest) {
-  // 10 episodes over 4 ranks: 3, 3, 2, 2.
+TEST(RunMetricsTest, TheWindowIsFullHoweverManyRanksShareIt) {
   const auto many = [](int) {
     return Ended(std::vector<CollectStats::Episode>(20, {0, 1, 1, {0}}));
   };

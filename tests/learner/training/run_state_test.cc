@@ -42,10 +42,13 @@ struct Learner {
                              {progress.update++, 0, &alone})
                     .ok());
   }
-  LiveState live() { return LiveState(algorithm.get(), &normalizer); }
+  LiveState live() {
+    return LiveState(algorithm.get(), &normalizer, &episodes);
+  }
 
   std::unique_ptr<Algorithm> algorithm;
   Normalizer normalizer;
+  EpisodeWindow episodes{5, 0};
   Progress progress;
 };
 

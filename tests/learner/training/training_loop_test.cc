@@ -302,6 +302,23 @@ TEST_F(TrainingLoopTest, ARunThatBeginsAnewSetsAsideWhatItHadRecorded) {
               HasSubstr("\"update\":428"));
 }
 
+TEST_F(TrainingLoopTest, TheNewestEpisodesOutliveALossAndCountOnce) {
+  const auto ends = Train(Config(), [&](int rank, FakeLearner* learner,
+                                        FakeCoordinatorClient* coordinator,
+                                        TrainingLoop*) {
+    learner->rollouts.stats.episodes = {{0, 10.0 + rank, 1}};
+    learner->rollouts.on_next = [=](int64_t update) {
+      learner->rollouts.stats.episodes[0].raw_return = 100.0 * update + rank;
+      if (rank == 1 && update == 2) {
+        coordinator->ReportFailure(1, "injected").IgnoreError();
+      }
+    };
+  });
+  // Returns 100 u + rank, each once.
+  EXPECT_THAT(Summary(), HasSubstr("\"mean_return\": 201"));
+  EXPECT_THAT(Summary(), HasSubstr("\"episodes\": 15"));
+}
+
 // A generation of one keeps no snapshot: what it learns must not be undone by
 // one of a generation before.
 TEST_F(TrainingLoopTest, WhatWasLearntAloneIsNotLostWhenSomebodyJoins) {
