@@ -19,7 +19,9 @@ foreach(header IN LISTS headers)
   endif()
 endforeach()
 
+# A header may define functions that those who include it use.
 add_library(headers_plain OBJECT EXCLUDE_FROM_ALL ${plain})
+target_compile_options(headers_plain PRIVATE -Wno-unused-function)
 target_link_libraries(headers_plain
   PRIVATE flotilla_flags flotilla_warnings flotilla::base GTest::gmock)
 add_custom_target(headers DEPENDS headers_plain)
@@ -29,6 +31,7 @@ if(NOT FLOTILLA_BUILD_LEARNER)
 endif()
 
 add_library(headers_torch OBJECT EXCLUDE_FROM_ALL ${torch})
+target_compile_options(headers_torch PRIVATE -Wno-unused-function)
 target_link_libraries(headers_torch
   PRIVATE flotilla_flags flotilla_warnings flotilla::training GTest::gmock)
 add_dependencies(headers headers_torch)

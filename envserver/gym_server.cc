@@ -67,7 +67,15 @@ absl::StatusOr<std::vector<std::string>> GymServerCommand(
   return command;
 }
 
-absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(int max_num_envs) {
+std::vector<std::string> GymServerOptions::Flags() const {
+  return {
+      absl::StrCat("--num_envs=", max_num_envs),
+      absl::StrCat("--retry_wait_seconds=", absl::ToDoubleSeconds(retry_wait)),
+      absl::StrCat("--renew_failed=", renew_failed ? 1 : 0)};
+}
+
+absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(
+    const GymServerOptions& options) {
   std::unique_ptr<GymServer> server(new GymServer);
   RETURN_IF_ERROR(server->folder_.status());
   const std::string& folder = server->folder_.path();
@@ -75,11 +83,11 @@ absl::StatusOr<std::unique_ptr<GymServer>> GymServer::Start(int max_num_envs) {
   const std::string ready = folder + "/address";
   const std::string error = folder + "/error";
   SubprocessOptions program;
-  ASSIGN_OR_RETURN(
-      program.argv,
-      GymServerCommand({"--listen=" + server->address_,
-                        "--address_file=" + ready, "--error_file=" + error,
-                        absl::StrCat("--num_envs=", max_num_envs)}));
+  std::vector<std::string> flags = options.Flags();
+  flags.insert(flags.end(),
+               {"--listen=" + server->address_, "--address_file=" + ready,
+                "--error_file=" + error});
+  ASSIGN_OR_RETURN(program.argv, GymServerCommand(flags));
   ASSIGN_OR_RETURN(server->process_, Subprocess::Start(program));
   const absl::Status started =
       server->process_->AwaitFile(ready, kStartTimeout);

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/subprocess.h"
 
@@ -19,6 +20,16 @@ namespace flotilla {
 absl::StatusOr<std::vector<std::string>> GymServerCommand(
     const std::vector<std::string>& flags);
 
+// What the Python server does for a learner, whoever starts it.
+struct GymServerOptions {
+  int max_num_envs = 1;
+  // Of environments that failed; see ThreadVectorEnv::Options.
+  absl::Duration retry_wait = absl::ZeroDuration();
+  bool renew_failed = false;
+
+  std::vector<std::string> Flags() const;
+};
+
 // A Python server of our own, on a unix socket that only we know.
 //
 // Thread-safe.
@@ -27,7 +38,8 @@ class GymServer {
   // Blocks until it listens, for as long as Gymnasium takes to load.
   // Errors: those of GymServerCommand; kFailedPrecondition, in its own words,
   // if it cannot start.
-  static absl::StatusOr<std::unique_ptr<GymServer>> Start(int max_num_envs);
+  static absl::StatusOr<std::unique_ptr<GymServer>> Start(
+      const GymServerOptions& options);
 
   const std::string& address() const { return address_; }
 

@@ -20,7 +20,7 @@ constexpr absl::Duration kMakeTimeout = absl::Minutes(1);
 
 absl::StatusOr<v1::EnvSpec> DescribeGym(const std::string& env_id,
                                         const v1::EnvOptions& options) {
-  ASSIGN_OR_RETURN(const auto server, GymServer::Start(/*max_num_envs=*/1));
+  ASSIGN_OR_RETURN(const auto server, GymServer::Start({}));
   ASSIGN_OR_RETURN(const auto channel, MakeChannel(server->address(), {}));
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
@@ -36,15 +36,16 @@ absl::StatusOr<v1::EnvSpec> DescribeGym(const std::string& env_id,
 }
 
 absl::StatusOr<std::unique_ptr<GymVectorEnv>> GymVectorEnv::Make(
-    v1::Hello hello, Listener* listener) {
-  ASSIGN_OR_RETURN(auto server, GymServer::Start(hello.num_envs()));
+    v1::Hello hello, GymServerOptions options, Listener* listener) {
+  options.max_num_envs = hello.num_envs();
+  ASSIGN_OR_RETURN(auto server, GymServer::Start(options));
   hello.set_offer_shared_memory(true);
-  EnvStreamOptions options;
-  options.connect_timeout = kMakeTimeout;
+  EnvStreamOptions play;
+  play.connect_timeout = kMakeTimeout;
   // How long a step may take is the learner's to say.
-  options.reset_timeout = absl::InfiniteDuration();
-  options.step_timeout = absl::InfiniteDuration();
-  auto stream = OpenEnvStream(server->address(), std::move(hello), options);
+  play.reset_timeout = absl::InfiniteDuration();
+  play.step_timeout = absl::InfiniteDuration();
+  auto stream = OpenEnvStream(server->address(), std::move(hello), play);
   if (!stream.ok()) return server->Explain(stream.status());
   return std::unique_ptr<GymVectorEnv>(
       new GymVectorEnv(std::move(server), *std::move(stream), listener));

@@ -26,11 +26,11 @@ absl::StatusOr<v1::EnvSpec> DescribeGym(const std::string& env_id,
 // credentials and leases, and Python serves nobody else.
 class GymVectorEnv final : public VectorEnv {
  public:
-  // Starts the Python server and shakes hands as `hello`. `listener` must
-  // outlive the result.
+  // Starts the Python server, for as many environments as `hello` asks for, and
+  // shakes hands as `hello`. `listener` must outlive the result.
   // Errors: those of DescribeGym.
-  static absl::StatusOr<std::unique_ptr<GymVectorEnv>> Make(v1::Hello hello,
-                                                            Listener* listener);
+  static absl::StatusOr<std::unique_ptr<GymVectorEnv>> Make(
+      v1::Hello hello, GymServerOptions options, Listener* listener);
 
   // Kills the Python server: an environment that hangs holds nobody up.
   ~GymVectorEnv() override;

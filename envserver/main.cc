@@ -79,7 +79,8 @@ CommandLine MakeLine(Flags* flags) {
             &flags->env);
   line.Int("--retry-wait-ms", "N", 0,
            "how long an environment that failed is left alone before it is "
-           "tried again (default 100); its row is skipped meanwhile",
+           "tried again (default 100); its row is skipped meanwhile, and its "
+           "learner's other rows go on",
            &flags->retry_wait_ms);
   line.Switch("--renew-failed",
               "make an environment that failed anew, instead of a reset",
@@ -169,13 +170,14 @@ bool IsServedByPythonAlone(const Flags& flags) {
 
 // Goes on as the Python server. Returns only if that cannot be.
 absl::Status BecomePython(const Flags& flags) {
-  ASSIGN_OR_RETURN(
-      std::vector<std::string> command,
-      GymServerCommand(
-          {"--listen=" + flags.listen, "--address_file=" + flags.address_file,
-           absl::StrCat("--num_envs=", flags.num_envs),
-           absl::StrCat("--retry_wait_seconds=", flags.retry_wait_ms / 1000.0),
-           absl::StrCat("--renew_failed=", flags.renew_failed ? 1 : 0)}));
+  const GymServerOptions options = {
+      .max_num_envs = flags.num_envs,
+      .retry_wait = absl::Milliseconds(flags.retry_wait_ms),
+      .renew_failed = flags.renew_failed};
+  std::vector<std::string> python = options.Flags();
+  python.insert(python.end(), {"--listen=" + flags.listen,
+                               "--address_file=" + flags.address_file});
+  ASSIGN_OR_RETURN(std::vector<std::string> command, GymServerCommand(python));
   std::vector<char*> arguments;
   for (std::string& argument : command) arguments.push_back(argument.data());
   arguments.push_back(nullptr);

@@ -139,7 +139,11 @@ absl::StatusOr<v1::EnvSpec> RegistryFactory::Describe(
 
 absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
     const v1::Hello& hello, VectorEnv::Listener* listener) const {
-  if (IsGym(hello.env_id())) return GymVectorEnv::Make(hello, listener);
+  if (IsGym(hello.env_id())) {
+    return GymVectorEnv::Make(
+        hello, {.retry_wait = retry_wait_, .renew_failed = renew_failed_},
+        listener);
+  }
   ASSIGN_OR_RETURN(const Entry* entry, FindEntry(hello.env_id()));
   ThreadVectorEnv::Options options;
   options.num_envs = hello.num_envs();

@@ -24,13 +24,15 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
     const std::string& env_id, const v1::EnvOptions& options,
     uint64_t worker_id);
 
-// Makes the registry's environments in rows of ThreadVectorEnv.
+// Makes the registry's environments in rows of ThreadVectorEnv, and gym: ones
+// behind a GymVectorEnv.
 //
 // Thread-safe.
 class RegistryFactory final : public VectorEnvFactory {
  public:
   // `threads` step the rows of a stream where that pays; at least 1. What is
-  // done with environments that failed: see ThreadVectorEnv::Options.
+  // done with environments that failed, gym: ones too: see
+  // ThreadVectorEnv::Options.
   explicit RegistryFactory(int threads,
                            absl::Duration retry_wait = absl::ZeroDuration(),
                            bool renew_failed = false)

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
+#include "services/base/printable.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/env/group_layout.h"
@@ -16,8 +17,10 @@
 namespace flotilla {
 namespace {
 
-// A learner is to hear of a group with nobody to play this often.
-constexpr absl::Duration kMaxHold = absl::Seconds(1);
+// What a row's error says, so that learners need not cut it again; each of two
+// reasons in it.
+constexpr size_t kMaxErrorBytes = 480;
+constexpr size_t kMaxReasonBytes = 200;
 
 // Environments are others' code, and may throw.
 template <typename Call>
@@ -29,12 +32,6 @@ auto Guard(Call call) -> decltype(call()) {
   } catch (...) {
     return absl::InternalError("an exception that is no std::exception");
   }
-}
-
-std::string OneLine(const absl::Status& status) {
-  std::string text(status.message());
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
 }
 
 }  // namespace
@@ -217,8 +214,9 @@ void ThreadVectorEnv::SetAside(RowState* row) {
   const auto retry = [&] {
     const absl::Status status = Retry(row);
     if (status.ok()) return true;
-    row->error = absl::InternalError(
-        absl::StrCat(OneLine(row->error), "; then: ", OneLine(status)));
+    row->error = absl::InternalError(absl::StrCat(
+        PrintableLine(row->error.message(), kMaxReasonBytes),
+        "; then: ", PrintableLine(status.message(), kMaxReasonBytes)));
     row->env.reset();
     return false;
   };
@@ -245,19 +243,14 @@ void ThreadVectorEnv::Complete(int group) {
   out->clear_episode_end();
   out->clear_error();
   absl::Duration delay = absl::ZeroDuration();
-  absl::Time retry_at = absl::InfiniteFuture();
+  bool nobody = true;
   const std::span<RowState> rows = RowsOf(group);
   for (int r = 0; r < rows_; ++r) {
     FillRow(rows[r], r, out);
     delay = std::max(delay, rows[r].outcome.delay);
-    retry_at =
-        std::min(retry_at, rows[r].pending ? rows[r].retry_at : absl::Time());
+    nobody = nobody && rows[r].pending;
   }
-  // Nobody is there to play: the learner need not hurry to hear it.
-  if (retry_at > absl::Time()) {
-    delay = std::clamp(retry_at - absl::Now(), absl::ZeroDuration(), kMaxHold);
-  }
-  listener_->OnGroupDone(group, delay);
+  listener_->OnGroupDone(group, nobody ? kHold : delay);
 }
 
 void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
@@ -284,8 +277,10 @@ void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
     v1::RowError* error = out->add_error();
     error->set_row(r);
     if (row.error.ok()) return;  // nothing new
-    error->set_message(absl::StrCat("env \"", spec_.env_id(), "\", row ",
-                                    row.index, ": ", OneLine(row.error)));
+    error->set_message(PrintableLine(
+        absl::StrCat("env \"", spec_.env_id(), "\", row ", row.index, ": ",
+                     std::string(row.error.message())),
+        kMaxErrorBytes));
   }
 }
 

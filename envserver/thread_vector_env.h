@@ -36,10 +36,14 @@ namespace flotilla {
 // A row that failed is pending for Options.retry_wait, and then tried again: it
 // observes zeros, and is in `error`, without a message, with each step up to the
 // one that brings it back. Only where all rows of a group are pending do its
-// steps wait, a second at most, as delays do.
+// steps wait, as delays do, and only kHold: a learner may take turns, and then
+// all its other environments wait too.
 class ThreadVectorEnv final : public VectorEnv {
  public:
   using MakeEnv = std::function<absl::StatusOr<std::unique_ptr<Environment>>()>;
+
+  // Of a step of nobody: enough that nothing spins.
+  static constexpr absl::Duration kHold = absl::Milliseconds(2);
 
   struct Options {
     int num_envs = 1;

@@ -1,15 +1,21 @@
 #include "launcher/summary.h"
 
 #include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "launcher/numbers.h"
 #include "services/base/config.h"
+#include "services/base/json.h"
 #include "services/base/version.h"
 
 namespace flotilla {
@@ -53,6 +59,79 @@ std::string DescribeParameters(const v1::RunSummary& summary) {
 
 std::string Count(int64_t count, const std::string& what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
+}
+
+// What people are told of a failure, without the end of a log that may be among
+// it ("  | I20261122 13:51:57 ..."), and without what a log writes before a line.
+std::string InOneLine(const std::string& failure) {
+  static const auto& prefix =
+      *new std::regex("^[IWEF][0-9]{8} [0-9:.]+ +[0-9]+ [^\\]]*\\] ");
+  std::vector<std::string> lines;
+  for (const auto& line : absl::StrSplit(failure, '\n', absl::SkipEmpty())) {
+    if (absl::StartsWith(line, "  | ")) continue;
+    lines.push_back(std::regex_replace(std::string(line), prefix, ""));
+  }
+  return absl::StrJoin(lines, "; ");
+}
+
+std::optional<double> Find(const NewestMetrics& metrics,
+                           const std::string& name) {
+  const auto found = metrics.find(name);
+  return found == metrics.end() ? std::nullopt : std::optional(found->second);
+}
+
+// What the coordinator knew last.
+void TakeStatus(const v1::Status& last, v1::RunSummary* summary) {
+  summary->set_world_size(last.world_size());
+  summary->set_global_steps(last.global_step());
+  summary->set_updates(last.update());
+  summary->mutable_restarts()->set_learner(last.learner_restarts());
+  summary->mutable_restarts()->set_env_worker(last.env_worker_restarts());
+  summary->set_failed_rows(last.failed_rows());
+  if (!last.started_over().empty()) {
+    summary->set_started_over(last.started_over());
+  }
+}
+
+// How far the run came: metrics may be newer than the status, or older where
+// they are written now and then.
+void TakeProgress(const NewestMetrics& metrics, v1::RunSummary* summary) {
+  const auto update = Find(metrics, "update");
+  const auto global_step = Find(metrics, "global_step");
+  const auto seconds = Find(metrics, "wall_seconds");
+  if (update && global_step && *update >= summary->updates()) {
+    summary->set_updates(static_cast<int64_t>(*update));
+    summary->set_global_steps(static_cast<int64_t>(*global_step));
+  }
+  if (summary->has_updates()) summary->set_stop_update(summary->updates());
+  if (seconds) summary->set_wall_seconds(*seconds);
+  if (seconds && global_step && *seconds > 0) {
+    summary->set_steps_per_second(*global_step / *seconds);
+  }
+}
+
+// What rank 0 leaves out of the summary of a failure too.
+void TakeReturns(const v1::RunConfig& config,
+                 const std::optional<v1::Status>& last,
+                 const NewestMetrics& metrics, v1::RunSummary* summary) {
+  const auto episodes = Find(metrics, "charts/episodes");
+  const auto mean_return = Find(metrics, "charts/episodic_return");
+  if (episodes && !summary->has_episodes()) {
+    summary->set_episodes(static_cast<int64_t>(*episodes));
+  }
+  if (mean_return && !summary->has_mean_return() && summary->episodes() > 0) {
+    summary->set_mean_return(*mean_return);
+    summary->set_mean_return_episodes(std::min<int64_t>(
+        summary->episodes(), config.metrics().episode_window()));
+  }
+  if (!last || !last->has_evaluation() || summary->has_eval_mean_return()) {
+    return;
+  }
+  const v1::Evaluation& evaluation = last->evaluation();
+  if (evaluation.round() == 0) return;
+  summary->set_eval_mean_return(evaluation.mean_return());
+  summary->set_eval_episodes(evaluation.episodes());
+  summary->set_eval_update(evaluation.update());
 }
 
 }  // namespace
@@ -99,9 +178,26 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
   return text;
 }
 
+NewestMetrics ReadNewestMetrics(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  constexpr std::streamoff kTail = 1 << 20;
+  const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
+  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  NewestMetrics newest;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = ParseJson(line);
+    if (!json.ok() || !json->is_object()) continue;
+    for (const auto& [name, value] : json->items()) {
+      if (value.is_number()) newest[name] = value.get<double>();
+    }
+  }
+  return newest;
+}
+
 v1::RunSummary SummarizeFailure(const v1::RunConfig& config,
                                 const std::optional<v1::RunSummary>& written,
                                 const std::optional<v1::Status>& last,
+                                const NewestMetrics& metrics,
                                 const std::string& failure) {
   v1::RunSummary summary = written.value_or(v1::RunSummary());
   if (!written) {
@@ -109,19 +205,12 @@ v1::RunSummary SummarizeFailure(const v1::RunConfig& config,
     summary.set_algorithm(AlgorithmName(config));
     summary.set_seed(config.seed());
     summary.set_version(Version());
+    if (last) TakeStatus(*last, &summary);
+    TakeProgress(metrics, &summary);
   }
-  if (!written && last) {
-    summary.set_world_size(last->world_size());
-    summary.set_global_steps(last->global_step());
-    summary.set_updates(last->update());
-    summary.mutable_restarts()->set_learner(last->learner_restarts());
-    summary.mutable_restarts()->set_env_worker(last->env_worker_restarts());
-    if (!last->started_over().empty()) {
-      summary.set_started_over(last->started_over());
-    }
-  }
+  TakeReturns(config, last, metrics, &summary);
   summary.set_status(v1::RunSummary::FAILED);
-  if (!summary.has_error()) summary.set_error(failure);
+  if (!summary.has_error()) summary.set_error(InOneLine(failure));
   return summary;
 }
 

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LAUNCHER_SUMMARY_H_
 #define FLOTILLA_LAUNCHER_SUMMARY_H_
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -13,11 +14,18 @@ namespace flotilla {
 // A run's result for people. What there is not, is not spoken of.
 std::string DescribeSummary(const v1::RunSummary& summary);
 
-// What there is to say of a run that failed for `failure`: what rank 0 wrote in
-// this run, if it did, and else what its coordinator knew last.
+// The newest number of each name in the end of a metrics.jsonl: of whole lines,
+// and without those that are not finite. Empty if there is no such file.
+using NewestMetrics = std::map<std::string, double>;
+NewestMetrics ReadNewestMetrics(const std::string& path);
+
+// What there is to say of a run that failed for `failure`, as people are told it:
+// what rank 0 wrote in this run, if it did, and else what the coordinator knew
+// last or the metrics say, whichever is newer.
 v1::RunSummary SummarizeFailure(const v1::RunConfig& config,
                                 const std::optional<v1::RunSummary>& written,
                                 const std::optional<v1::Status>& last,
+                                const NewestMetrics& metrics,
                                 const std::string& failure);
 
 }  // namespace flotilla

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/coordinator_process.h"
@@ -74,8 +73,11 @@ class Job {
       if (signals_.first_signal() != 0) {
         return ExitCodeOf(signals_.first_signal());
       }
-      std::fprintf(stderr, "flotilla train: %s\n",
-                   std::string(prepared.message()).c_str());
+      const std::string failure(prepared.message());
+      std::fprintf(stderr, "flotilla train: %s\n", failure.c_str());
+      if (job_.lock != nullptr && job_.lock->Keep().ok()) {
+        WriteFailure(failure, BeforeTheFirst());
+      }
       return kExitFailed;
     }
     StatusPoller poller(calls_.get(), kPollInterval);
@@ -361,7 +363,7 @@ class Job {
                    kept.ok() ? result.failure.c_str()
                              : std::string(kept.message()).c_str());
       if (kept.ok() && job_.topology.hosts_coordinator) {
-        WriteFailure(result.failure);
+        WriteFailure(result.failure, FreshSummary());
       }
     }
     if (job_.topology.hosts_coordinator) {
@@ -390,6 +392,23 @@ class Job {
     return summary.ok() ? std::optional(*std::move(summary)) : std::nullopt;
   }
 
+  // Of a run that failed before its first learner: what it had come to if it was
+  // resumed, and else that there is nothing, so that it is in nobody's way.
+  std::optional<v1::RunSummary> BeforeTheFirst() const {
+    if (auto before = ReadRunSummary(job_.folder.summary());
+        job_.resume && before.ok()) {
+      before->clear_error();
+      return *std::move(before);
+    }
+    if (job_.resume) return std::nullopt;
+    v1::RunSummary nothing = SummarizeFailure(job_.config, {}, {}, {}, "");
+    nothing.clear_error();
+    nothing.set_global_steps(0);
+    nothing.set_updates(0);
+    nothing.set_episodes(0);
+    return nothing;
+  }
+
   // The coordinator may not have heard of the last update: the result has.
   std::optional<v1::Status> AsItEnded(std::optional<v1::Status> status) const {
     if (!status || !summary_) return status;
@@ -408,11 +427,13 @@ class Job {
     return status;
   }
 
-  void WriteFailure(const std::string& failure) {
+  // `known`: what there is of a summary already.
+  void WriteFailure(const std::string& failure,
+                    const std::optional<v1::RunSummary>& known) {
     const absl::Status written = WriteRunSummary(
         job_.folder.summary(),
-        SummarizeFailure(job_.config, FreshSummary(), latest_,
-                         absl::StrReplaceAll(failure, {{"\n", "; "}})));
+        SummarizeFailure(job_.config, known, latest_,
+                         ReadNewestMetrics(job_.folder.metrics()), failure));
     if (!written.ok()) {
       std::fprintf(stderr, "flotilla train: %s\n",
                    std::string(written.message()).c_str());

@@ -20,6 +20,8 @@ struct ServeFlags {
   std::optional<int> workers;
   std::optional<int> num_envs;
   std::optional<int> threads;
+  std::optional<int> retry_wait_ms;
+  bool renew_failed = false;
   RpcCredentials credentials;
 };
 
@@ -61,6 +63,11 @@ absl::StatusOr<std::vector<SubprocessOptions>> MakeServers(
     if (flags.threads) {
       server.argv.push_back(absl::StrCat("--threads=", *flags.threads));
     }
+    if (flags.retry_wait_ms) {
+      server.argv.push_back(
+          absl::StrCat("--retry-wait-ms=", *flags.retry_wait_ms));
+    }
+    if (flags.renew_failed) server.argv.push_back("--renew-failed");
     for (const std::string& flag : CredentialFlags(flags.credentials)) {
       server.argv.push_back(flag);
     }
@@ -89,6 +96,12 @@ int RunServeEnvs(const Arguments& arguments) {
            &flags.num_envs);
   line.Int("--threads", "N", 0, "stepping threads of each; 0: one a core",
            &flags.threads);
+  line.Int("--retry-wait-ms", "N", 0,
+           "how long an environment that failed is left alone (default 100)",
+           &flags.retry_wait_ms);
+  line.Switch("--renew-failed",
+              "make an environment that failed anew, instead of a reset",
+              &flags.renew_failed);
   AddCredentialFlags(&flags.credentials, &line);
   const ParsedLine parsed = ParseLine("serve-envs", arguments, 0, &line);
   if (parsed.exit_code) return *parsed.exit_code;

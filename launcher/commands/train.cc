@@ -16,12 +16,14 @@
 #include "launcher/train_job.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
+#include "services/base/config_text.h"
 #include "services/base/device_choice.h"
 #include "services/base/gpus.h"
 #include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 #include "services/env/playable.h"
 #include "services/rpc/credential_flags.h"
 
@@ -63,7 +65,9 @@ CommandLine MakeLine(TrainFlags* flags) {
       "flotilla train CONFIG [flags]",
       "Trains as CONFIG says: a file, or a name that `flotilla configs` "
       "lists.\n"
-      "With --resume, CONFIG may be left out: the run's own is used.");
+      "With --resume, CONFIG may be left out: the run's own is used.\n"
+      "Ends with 0: solved, completed or stopped; 1: failed; 2: refused;\n"
+      "75: saved for SIGTERM, SIGUSR1, SIGUSR2 or SIGHUP; 130: for Ctrl-C.");
   TopologyFlags* topology = &flags->topology;
   line.Text("--nproc-per-node", "N|auto|gpu",
             "learners on this node (auto: one a GPU, else 1)",
@@ -318,9 +322,30 @@ absl::Status CheckReachable(const TrainFlags& flags, const Topology& topology) {
       "--tls-ca, or --token-file, or --insecure on a network you trust"));
 }
 
+// Where a person changes `path`: the last flag that set it, else the line of the
+// file.
+std::string WhereIs(const std::string& path, const TrainFlags& flags,
+                    const std::string& file) {
+  std::string flag;
+  for (const std::string& text : flags.overrides) {
+    if (absl::StartsWith(text, path + "=")) flag = "--set " + text;
+  }
+  if (!flag.empty()) return absl::StrReplaceAll(flag, flags.typed);
+  v1::RunConfig config;
+  google::protobuf::TextFormat::ParseInfoTree locations;
+  if (!ParseConfigText(WholeFile(file).value_or(""), file, &config, &locations)
+           .ok()) {
+    return file;  // it was changed since
+  }
+  const std::string location = LocationOf(path, locations);
+  return location.empty() ? file : absl::StrCat(file, ":", location);
+}
+
 // What can be asked of the environment before anything is started: whether it
 // is there, and a network and an algorithm fit it.
 absl::Status CheckEnvironment(const v1::RunConfig& config,
+                              const TrainFlags& flags,
+                              const std::string& config_path,
                               std::stop_token stop) {
   const auto response = AskEnvServer(config.env().id(), config.env().options(),
                                      kEnvTimeout, stop);
@@ -334,7 +359,8 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
       return absl::UnavailableError(message);
     }
-    return absl::InvalidArgumentError(message);
+    return absl::InvalidArgumentError(
+        absl::StrCat(WhereIs("env.id", flags, config_path), ": ", message));
   }
   const std::string warning = PlayableWarning(response->spec());
   if (!warning.empty()) {
@@ -398,7 +424,8 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (job.nothing_left.empty()) {
     RETURN_IF_ERROR(CheckPrograms(job.topology));
     RETURN_IF_ERROR(ScratchFolder().status());
-    RETURN_IF_ERROR(CheckEnvironment(job.config, stop));
+    RETURN_IF_ERROR(
+        CheckEnvironment(job.config, flags, place.config_path, stop));
   }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",

@@ -107,7 +107,8 @@ absl::Status Collector::Collect(Policy* policy, Random* rng,
   do {
     RETURN_IF_ERROR(Fill(policy, rng, stop, preemption, r, stats));
   } while (r->valid_steps == 0 && !stats->preempted && cut_at_ < began &&
-           absl::Now() - began < pool_->failed_rows().window());
+           absl::Now() - began < pool_->failed_rows().window() &&
+           !(options_.hurry && options_.hurry()));
   return absl::OkStatus();
 }
 
@@ -137,7 +138,7 @@ absl::Status Collector::Fill(Policy* policy, Random* rng, std::stop_token stop,
       return asked() && Clock::now() - *asked_at > 2 * (*asked_at - began) / t;
     };
     if (asked()) end = t;
-    if (t > 0 && Alarmed()) {
+    if (t > 0 && t < end && Alarmed()) {
       cut = true;
       end = t;
     }
@@ -173,7 +174,7 @@ absl::Status Collector::Fill(Policy* policy, Random* rng, std::stop_token stop,
 bool Collector::Alarmed() {
   const absl::Time now = absl::Now();
   if (now - cut_at_ < pool_->failed_rows().window() ||
-      !pool_->failed_rows().Alarming(now)) {
+      !pool_->failed_rows().Alarming()) {
     return false;
   }
   cut_at_ = now;
@@ -252,10 +253,11 @@ void Collector::StoreObservation(int slot, int64_t t, Rollout* r) {
     failed_[error.row()] = 1;
   }
   for (int64_t i = 0; i < rows;) {
-    // Those may see nothing yet, and that belongs to no mean.
     int64_t next = i;
     while (next < rows && !failed_[next]) ++next;
     if (next > i) normalizer_->Observe(to + i * D, next - i);
+    // Whoever failed may see nothing yet, which belongs to no mean, or be back.
+    if (next < rows) normalizer_->Scale(to + next * D, 1);
     i = next + 1;
   }
 }
@@ -267,7 +269,6 @@ void Collector::Lose(int64_t t, int64_t row, Rollout* r) const {
   r->terminated.data_ptr<uint8_t>()[at] = 0;
   r->truncated.data_ptr<uint8_t>()[at] = 0;
   r->reward.data_ptr<float>()[at] = 0;
-  if (spaces_.frames) r->age.data_ptr<uint8_t>()[t * rows_ + row] = 0;
 }
 
 // Row t - 1's rewards and ends, from the batch that answered it.
@@ -293,7 +294,8 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   for (int64_t i = 0; clamp > 0 && i < rows; ++i) {
     reward[i] = std::clamp(reward[i], -clamp, clamp);
   }
-  normalizer_->Reward(first, rows, ended_.data(), reward);
+  normalizer_->Reward(first, rows, ended_.data(),
+                      r->valid.data_ptr<uint8_t>() + at, reward);
   if (spaces_.frames) {
     const uint8_t* before = r->age.data_ptr<uint8_t>() + at;
     uint8_t* now = r->age.data_ptr<uint8_t>() + t * rows_ + first;

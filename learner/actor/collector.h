@@ -69,6 +69,9 @@ class Collector {
     bool bootstrap_truncation = true;
     // Zero what a recurrent policy remembers at each rollout's start.
     bool reset_state = false;
+    // Whether this process is to end: rollouts of nothing are not tried again
+    // then. Called while rows fail.
+    std::function<bool()> hurry = {};
   };
 
   // `pool` and `normalizer` (of vector observations and rewards) are borrowed

@@ -101,20 +101,16 @@ absl::string_view EnvPool::Observation(int slot, int leaf) const {
 }
 
 void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
-  std::vector<std::string> avoid;
-  for (const Dropped& dropped : dropped_) {
-    if (absl::Now() < dropped.until) avoid.push_back(dropped.id);
-  }
   worker->replacement = std::async(
       std::launch::async,
-      [options = options_, avoid = std::move(avoid), id = worker->id,
+      [options = options_, dropped = &dropped_, id = worker->id,
        incarnation = worker->incarnation, remote = worker->remote,
        rows = rows_per_worker_, groups = options_.env.groups(), delay,
        stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
         if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
         if (stop.stop_requested()) return absl::CancelledError("closing");
         if (remote) {
-          return LeaseEnvWorker(options, avoid, id, incarnation, rows, groups,
+          return LeaseEnvWorker(options, dropped, id, incarnation, rows, groups,
                                 stop);
         }
         return StartLocalEnvWorker(options, id, incarnation, rows, groups,
@@ -156,7 +152,8 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
     }
   }
   if (absl::IsDataLoss(why) && !worker->up.remote_id.empty()) {
-    dropped_.push_back({worker->up.remote_id, absl::Now() + kBudgetWindow});
+    // Before it is given back: another worker may wait for one.
+    dropped_.Drop(worker->up.remote_id, absl::Now() + kBudgetWindow);
   }
   Release(worker);
   worker->up = EnvWorker();  // kills what still runs

@@ -99,11 +99,6 @@ class EnvPool {
     int64_t refused_rows = 0;        // of the stream; see EnvStream
     std::deque<absl::Time> refused;  // batches with such rows, lately
   };
-  // A server that is not to be leased again.
-  struct Dropped {
-    std::string id;
-    absl::Time until;
-  };
   struct Slot {
     int worker = 0;
     int group = 0;
@@ -135,7 +130,7 @@ class EnvPool {
   std::atomic<uint64_t> last_incarnation_ = 0;
   std::unique_ptr<FailedRows> failed_rows_;
   std::deque<Worker> workers_;
-  std::vector<Dropped> dropped_;
+  DroppedServers dropped_;
   std::vector<Slot> slots_;
   v1::StepBatch incoming_;
   std::stop_source closing_;

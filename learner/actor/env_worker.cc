@@ -4,11 +4,13 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/config_rules.h"
 #include "services/base/printable.h"
@@ -56,7 +58,9 @@ absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
   return OpenEnvStream(address, std::move(hello), stream);
 }
 
-// A server that is nobody of `avoid`; the others are given back.
+// A server that is nobody of `avoid`; the others are given back. Nobody can tell
+// the coordinator whom to leave out: it may offer all of them first, so one more
+// is asked for.
 std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
                                    const std::vector<std::string>& avoid) {
   const auto leased = options.coordinator->LeaseEnvServers(
@@ -81,6 +85,25 @@ std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
 
 }  // namespace
 
+void DroppedServers::Drop(const std::string& id, absl::Time until) {
+  MutexLock lock(&mu_);
+  dropped_.push_back({id, until});
+}
+
+std::vector<std::string> DroppedServers::At(absl::Time now) {
+  MutexLock lock(&mu_);
+  std::erase_if(dropped_, [&](const Dropped& d) { return d.until <= now; });
+  std::vector<std::string> ids;
+  for (const Dropped& dropped : dropped_) ids.push_back(dropped.id);
+  return ids;
+}
+
+int RetryWaitMs(double seconds) {
+  if (!(seconds > 0)) return 0;
+  constexpr double kMost = std::numeric_limits<int>::max();
+  return static_cast<int>(std::clamp(std::round(1000 * seconds), 1.0, kMost));
+}
+
 void SleepUnless(std::stop_token stop, absl::Duration delay) {
   std::mutex mu;
   std::condition_variable_any cv;
@@ -99,11 +122,11 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
   const std::string socket = absl::StrCat(
       SocketFolder().path(), "/", options.name, "_", worker_id, "_", sockets++);
   SubprocessOptions program;
-  program.argv = {
-      ProgramFolder() + "/flotilla-envserver", "--listen=unix:" + socket,
-      "--env=" + options.env.id(), absl::StrCat("--threads=", options.threads),
-      absl::StrCat("--retry-wait-ms=",
-                   std::llround(1000 * options.env.retry_wait_seconds()))};
+  program.argv = {ProgramFolder() + "/flotilla-envserver",
+                  "--listen=unix:" + socket, "--env=" + options.env.id(),
+                  absl::StrCat("--threads=", options.threads),
+                  absl::StrCat("--retry-wait-ms=",
+                               RetryWaitMs(options.env.retry_wait_seconds()))};
   if (options.env.retry() == v1::RETRY_RENEW) {
     program.argv.push_back("--renew-failed");
   }
@@ -130,13 +153,14 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
 }
 
 absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
-                                         const std::vector<std::string>& avoid,
+                                         DroppedServers* dropped,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
                                          int groups, std::stop_token stop) {
   absl::Duration delay = absl::Milliseconds(100);
   while (!stop.stop_requested()) {
-    if (const std::optional<v1::Member> server = LeaseOne(options, avoid)) {
+    if (const std::optional<v1::Member> server =
+            LeaseOne(options, dropped->At(absl::Now()))) {
       EnvWorker worker;
       worker.address = server->address();
       worker.host = server->host();

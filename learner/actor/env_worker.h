@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/env.pb.h"
+#include "services/base/mutex.h"
 #include "services/base/subprocess.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/env/env_stream.h"
@@ -32,6 +35,26 @@ struct EnvWorkerOptions {
   absl::Duration remote_timeout = absl::Minutes(10);
 };
 
+// Servers on other hosts that are not to be leased for a while. Workers of one
+// pool share it: one that waits does not lease what another has just dropped.
+//
+// Thread-safe.
+class DroppedServers {
+ public:
+  void Drop(const std::string& id, absl::Time until);
+
+  // Ids of those that are still dropped; the others are forgotten.
+  std::vector<std::string> At(absl::Time now);
+
+ private:
+  struct Dropped {
+    std::string id;
+    absl::Time until;
+  };
+  Mutex mu_;
+  std::vector<Dropped> dropped_ ABSL_GUARDED_BY(mu_);
+};
+
 // One env worker that is up: its stream and, if it is a local one, its process.
 struct EnvWorker {
   std::unique_ptr<Subprocess> process;  // null: a server on another host
@@ -51,14 +74,18 @@ absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
                                               uint64_t incarnation, int rows,
                                               int groups, std::stop_token stop);
 
-// The same on a server of another host, leased from options.coordinator, but
-// none of `avoid` (ids). Blocks until there is one that takes us. Errors:
+// The same on a server of another host, leased from options.coordinator, that
+// is not in `dropped` by then. Blocks until there is one that takes us. Errors:
 // kCancelled when `stop` is requested.
 absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
-                                         const std::vector<std::string>& avoid,
+                                         DroppedServers* dropped,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
                                          int groups, std::stop_token stop);
+
+// env.retry_wait_seconds as flotilla-envserver takes it: whole milliseconds, at
+// least 1 unless there is no wait, and no more than its flag holds (24 days).
+int RetryWaitMs(double seconds);
 
 // Sleeps for `delay` unless `stop` comes first.
 void SleepUnless(std::stop_token stop, absl::Duration delay);

@@ -15,6 +15,7 @@ void FailedRows::NoteBatch(int64_t rows, int64_t lost, absl::Time now) {
   const int64_t index = IndexOf(now);
   MutexLock lock(&mu_);
   if (first_ < 0) first_ = index;
+  newest_ = index;
   Bucket& bucket = buckets_[index % kBuckets];
   if (bucket.index != index) bucket = {.index = index};
   bucket.rows += rows;
@@ -43,30 +44,29 @@ void FailedRows::NoteFailure(const std::string& message,
       absl::StrCat(failed, " environment rows failed; the newest: ", message);
 }
 
-FailedRows::Window FailedRows::Recent(absl::Time now) const {
-  const int64_t index = IndexOf(now);
+FailedRows::Window FailedRows::Recent() const {
   Window window;
   MutexLock lock(&mu_);
   for (const Bucket& bucket : buckets_) {
-    if (bucket.index <= index - kBuckets) continue;
+    if (bucket.index <= newest_ - kBuckets) continue;
     window.rows += bucket.rows;
     window.lost += bucket.lost;
   }
-  window.full = first_ >= 0 && first_ <= index - kBuckets;
+  window.full = first_ >= 0 && first_ <= newest_ - kBuckets;
   return window;
 }
 
-bool FailedRows::TooMany(absl::Time now) const {
+bool FailedRows::TooMany() const {
   if (!lost_any_) return false;
-  const Window recent = Recent(now);
-  return recent.full && static_cast<double>(recent.lost) >
-                            max_share_ * static_cast<double>(recent.rows);
+  const Window recent = Recent();
+  return recent.full && recent.share() > max_share_;
 }
 
-bool FailedRows::Alarming(absl::Time now) const {
+bool FailedRows::Alarming() const {
   if (!lost_any_) return false;
-  const Window recent = Recent(now);
-  return TooMany(now) || (recent.full && recent.lost == recent.rows);
+  const Window recent = Recent();
+  return recent.full &&
+         (recent.share() > max_share_ || recent.lost == recent.rows);
 }
 
 std::string FailedRows::newest() const {

@@ -22,7 +22,8 @@ class FailedRows {
  public:
   explicit FailedRows(const v1::EnvConfig& env)
       : bucket_(absl::Seconds(env.failed_seconds()) / kBuckets),
-        max_share_(env.max_failed_share()) {}
+        max_share_(env.max_failed_share()),
+        owned_(env.num_envs()) {}
 
   // A batch came for `rows` rows, `lost` of which failed or are pending.
   void NoteBatch(int64_t rows, int64_t lost, absl::Time now);
@@ -31,22 +32,28 @@ class FailedRows {
   void NoteFailure(const std::string& message, const std::string& traceback,
                    absl::Time now);
 
-  // The last env.failed_seconds.
+  // The env.failed_seconds up to the newest batch: what a learner does between
+  // rollouts, and waits for, takes nothing from it.
   struct Window {
     int64_t rows = 0;   // stepped or reset
     int64_t lost = 0;   // of those
     bool full = false;  // there were rows all along
+
+    double share() const {
+      return rows == 0 ? 0 : static_cast<double>(lost) / rows;
+    }
   };
-  Window Recent(absl::Time now) const;
+  Window Recent() const;
 
   // Whether this learner's share alone is above env.max_failed_share, over a
   // full window.
-  bool TooMany(absl::Time now) const;
+  bool TooMany() const;
 
   // That, or nothing but failures for a full window: time to agree on it.
-  bool Alarming(absl::Time now) const;
+  bool Alarming() const;
 
   int64_t failed() const { return failed_; }  // in all
+  int64_t owned() const { return owned_; }    // rows of this learner
   absl::Duration window() const { return bucket_ * kBuckets; }
 
   // The newest failure, with its traceback on further lines.
@@ -71,11 +78,13 @@ class FailedRows {
 
   const absl::Duration bucket_;
   const double max_share_;
+  const int64_t owned_;
   std::atomic<int64_t> failed_ = 0;
   std::atomic<bool> lost_any_ = false;
 
   mutable Mutex mu_;
   int64_t first_ ABSL_GUARDED_BY(mu_) = -1;  // index of the first batch
+  int64_t newest_ ABSL_GUARDED_BY(mu_) = -1;
   std::array<Bucket, kBuckets> buckets_ ABSL_GUARDED_BY(mu_);
   std::string message_ ABSL_GUARDED_BY(mu_);
   std::string traceback_ ABSL_GUARDED_BY(mu_);

@@ -16,8 +16,8 @@ class RolloutsWhenAsked : public RolloutSource {
   explicit RolloutsWhenAsked(RolloutSourceOptions options)
       : options_(std::move(options)),
         collector_(options_.pool, options_.spaces,
-                   options_.config.env().num_envs(),
-                   CollectorOptions(options_.config), options_.normalizer),
+                   options_.config.env().num_envs(), CollectorOptions(options_),
+                   options_.normalizer),
         rollout_(MakeRollout(options_.spaces,
                              options_.config.rollout().length(),
                              options_.config.env().num_envs(), options_.pinned,
@@ -56,9 +56,10 @@ class RolloutsWhenAsked : public RolloutSource {
 
 }  // namespace
 
-Collector::Options CollectorOptions(const v1::RunConfig& config) {
-  return {.bootstrap_truncation = config.ppo().bootstrap_truncation(),
-          .reset_state = config.rollout().reset_state()};
+Collector::Options CollectorOptions(const RolloutSourceOptions& options) {
+  return {.bootstrap_truncation = options.config.ppo().bootstrap_truncation(),
+          .reset_state = options.config.rollout().reset_state(),
+          .hurry = options.hurry};
 }
 
 std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options) {

@@ -69,9 +69,10 @@ struct RolloutSourceOptions {
   Normalizer* normalizer = nullptr;  // of the weights being trained
   Policy* live_policy = nullptr;     // the same, between updates
   std::function<std::unique_ptr<Policy>()> freeze;
+  std::function<bool()> hurry = {};  // Collector::Options's
 };
 
-Collector::Options CollectorOptions(const v1::RunConfig& config);
+Collector::Options CollectorOptions(const RolloutSourceOptions& options);
 
 // The kind that the configuration asks for.
 std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options);

@@ -17,8 +17,8 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
                   options_.spaces.frames ? 0 : options_.spaces.features,
                   options_.config.env().num_envs()),
       collector_(options_.pool, options_.spaces,
-                 options_.config.env().num_envs(),
-                 CollectorOptions(options_.config), &normalizer_) {
+                 options_.config.env().num_envs(), CollectorOptions(options_),
+                 &normalizer_) {
   // Beside those that wait, one is being filled and one learned from.
   const v1::RolloutConfig& rollout = options_.config.rollout();
   for (int i = 0; i < rollout.queue_capacity() + 2; ++i) {

@@ -158,8 +158,7 @@ void GradientStep::AdamWithTorch(const torch::Tensor& gradient,
 absl::Status GradientStep::NotFinite(double norm) const {
   return absl::InternalError(absl::StrCat(
       "the gradient is not finite (norm ", norm, ") after ", count(),
-      " gradient steps; the weights are as they "
-      "were before. Lower optimizer.learning_rate or check the rewards"));
+      " gradient steps; the weights are as they were before"));
 }
 
 std::vector<NamedTensor> GradientStep::State() {

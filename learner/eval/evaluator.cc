@@ -61,12 +61,32 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   std::vector<int> left(rows, episodes / rows);
   for (int i = 0; i < episodes % rows; ++i) ++left[i];
   std::vector<EvaluatedEpisode> done;
+  // When each row last made a step: its episodes may be all that is missing.
+  std::vector<absl::Time> alive(rows, absl::Now());
   CollectStats stats;
   while (static_cast<int>(done.size()) < episodes) {
     stats.episodes.clear();
     RETURN_IF_ERROR(collector.Collect(player, &rng, stop,
                                       /*preemption=*/nullptr, &steps, &stats));
-    if (pool->failed_rows().TooMany(absl::Now())) {
+    const absl::Time now = absl::Now();
+    for (int row = 0; row < rows; ++row) {
+      if (left[row] == 0 || steps.valid.select(1, row).any().item<bool>()) {
+        alive[row] = now;
+      }
+    }
+    const auto dead =
+        std::find_if(alive.begin(), alive.end(), [&](absl::Time since) {
+          return now - since > pool->failed_rows().window();
+        });
+    if (dead != alive.end() && pool->failed_rows().failed() > 0) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("environment ", dead - alive.begin(),
+                       " of the evaluation has made no step for ",
+                       options.env.failed_seconds(),
+                       " s (env.failed_seconds); the newest failure: ",
+                       pool->failed_rows().newest()));
+    }
+    if (pool->failed_rows().TooMany()) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "more than ", options.env.max_failed_share(),
           " of the evaluation's steps fail (env.max_failed_share): ",

@@ -48,12 +48,15 @@ double Parameters(const v1::RunConfig& config, const Spaces& s) {
   }
   if (model.recurrent() != v1::NONE) {
     for (int i = 0; i < model.recurrent_layers(); ++i) {
-      trunk +=
-          3 * (inputs + model.recurrent_size() + 2) * model.recurrent_size();
+      trunk += (model.recurrent() == v1::LSTM ? 4 : 3) *
+               (inputs + model.recurrent_size() + 2) * model.recurrent_size();
       inputs = model.recurrent_size();
     }
   }
-  return trunk + (inputs + 1) * D(s.actions);
+  const double heads = (inputs + 1) * (D(s.actions) + 1);
+  const bool apart = !config.has_dqn() && !model.share_trunk() && !s.frames &&
+                     model.recurrent() == v1::NONE;
+  return (apart ? 2 : 1) * trunk + heads;
 }
 
 // Steps that go through the network at once.

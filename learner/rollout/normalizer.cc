@@ -71,15 +71,17 @@ void Normalizer::Scale(float* observation, int64_t rows) const {
 }
 
 void Normalizer::Reward(int64_t first, int64_t n, const uint8_t* ended,
-                        float* reward) {
+                        const uint8_t* valid, float* reward) {
   if (rows_ == 0) return;
   double* noted = noted_.data() + observation_sums_.numel();
   for (int64_t i = 0; i < n; ++i) {
     double& running = discounted_return_[first + i];
-    running = running * discount_ + reward[i];
-    noted[0] += 1;
-    noted[1] += running;
-    noted[2] += running * running;
+    if (valid[i]) {
+      running = running * discount_ + reward[i];
+      noted[0] += 1;
+      noted[1] += running;
+      noted[2] += running * running;
+    }
     if (ended[i]) running = 0;
     reward[i] = std::clamp(reward[i] * reward_scale_, -kClip, kClip);
   }

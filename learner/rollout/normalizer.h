@@ -41,8 +41,10 @@ class Normalizer {
   void Scale(float* observation, int64_t rows) const;
 
   // Notes and scales one step's rewards of rows [first, first + n) in place.
-  // `ended[i]`: the row's episode ended with this reward.
-  void Reward(int64_t first, int64_t n, const uint8_t* ended, float* reward);
+  // `ended[i]`: the row's episode ended with this reward, or was lost. Rewards of
+  // steps that are not `valid` belong to no mean.
+  void Reward(int64_t first, int64_t n, const uint8_t* ended,
+              const uint8_t* valid, float* reward);
 
   // What was noted since the last Take: counts, sums and sums of squares.
   std::vector<double> Take();

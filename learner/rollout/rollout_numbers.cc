@@ -35,7 +35,7 @@ std::string DescribeNumbers(const Rollout& r) {
                     size.max().item<float>());
   }
   return absl::StrCat(
-      "all that was collected is finite (the largest: ", largest,
+      "all that was collected last is finite (the largest: ", largest,
       "), so the weights diverged: lower "
       "optimizer.learning_rate, or scale what is large "
       "(env.reward_clamp, model.normalize_rewards, "

@@ -22,20 +22,19 @@ FailureBudget::FailureBudget(const v1::EnvConfig& env, const FailedRows* rows,
       rows_(rows),
       coordinator_(coordinator) {}
 
-void FailureBudget::Add(absl::Time now, Agreement* agreement) {
+void FailureBudget::Add(Agreement* agreement) {
   FailedRows::Window recent;
-  int64_t failed = 0;
+  int64_t failed = 0, owned = 0;
   if (rows_ != nullptr) {
-    recent = rows_->Recent(now);
+    recent = rows_->Recent();
     failed = rows_->failed();
+    owned = rows_->owned();
   }
   failed_ =
       agreement->AddSum("failed_rows", static_cast<double>(failed - counted_));
   adding_ = failed;
-  rows_seen_ =
-      agreement->AddSum("recent_rows", static_cast<double>(recent.rows));
-  lost_ = agreement->AddPerRank("recent_lost_rows",
-                                static_cast<double>(recent.lost));
+  owned_ = agreement->AddSum("rows", static_cast<double>(owned));
+  lost_ = agreement->AddPerRank("lost_rows", recent.share() * owned);
   full_ = agreement->AddVote("recent_is_full", recent.full);
 }
 
@@ -45,7 +44,7 @@ absl::Status FailureBudget::Check(const Agreement& agreement,
   failed_rows_ = static_cast<int64_t>(agreement[failed_]);
   const Agreement::Ranks lost = agreement[lost_];
   const double all_lost = std::accumulate(lost.begin(), lost.end(), 0.0);
-  const double all = agreement[rows_seen_];
+  const double all = agreement[owned_];
   if (!agreement[full_] || all_lost <= max_share_ * all) {
     return absl::OkStatus();
   }

@@ -12,10 +12,11 @@
 
 namespace flotilla {
 
-// Ends a run whose environments fail too often: of the steps and resets of all
-// ranks' rows in the last env.failed_seconds, more than env.max_failed_share
-// were lost. Each rank adds what it has seen to the agreement of an update;
-// what comes of it is the same on all.
+// Ends a run whose environments fail too often: of the steps and resets in the
+// last env.failed_seconds of collecting, more than env.max_failed_share were
+// lost. Each rank adds its share, which weighs as its rows do (a rank whose rows
+// fail makes the others wait, and so has more of them), to the agreement of an
+// update; what comes of it is the same on all.
 //
 // Not thread-safe: the iteration owns it.
 class FailureBudget {
@@ -24,7 +25,7 @@ class FailureBudget {
   FailureBudget(const v1::EnvConfig& env, const FailedRows* rows,
                 CoordinatorClient* coordinator);
 
-  void Add(absl::Time now, Agreement* agreement);
+  void Add(Agreement* agreement);
 
   // Once it is reduced. Errors: kResourceExhausted, the share, and the newest
   // reason of a rank that has one; asks the coordinator for it, for seconds.
@@ -43,7 +44,7 @@ class FailureBudget {
   int64_t failed_rows_ = 0;
 
   // What the last Add added.
-  Agreement::Sum failed_, rows_seen_;
+  Agreement::Sum failed_, owned_;
   Agreement::PerRank lost_;
   Agreement::Vote full_;
 };

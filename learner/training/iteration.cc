@@ -9,7 +9,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "learner/checkpoint/save_schedule.h"
 #include "learner/rollout/rollout_numbers.h"
 #include "services/base/run_length.h"
@@ -116,7 +115,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   const auto round =
       agreement.AddFrom(0, "evaluation_round", progress->evaluation_round);
   const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
-  failures_.Add(absl::Now(), &agreement);
+  failures_.Add(&agreement);
   metrics_->Add(experience, learnt, update_seconds, &agreement);
   std::optional<DigestCheck> digests;
   const int64_t digest_every =
@@ -181,7 +180,7 @@ absl::StatusOr<std::vector<Metric>> Iteration::Learn(
       parts_.algorithm->Update(*experience.rollout, context);
   if (absl::IsInternal(learnt.status())) {
     return absl::InternalError(absl::StrCat(
-        "update ", progress.update, ", rank ", assignment.rank(), ": ",
+        "update ", progress.update + 1, ", rank ", assignment.rank(), ": ",
         learnt.status().message(), "; ", DescribeNumbers(*experience.rollout)));
   }
   return learnt;

@@ -13,6 +13,9 @@
 namespace flotilla {
 namespace {
 
+constexpr char kEpisodeWindow[] = "episode_window";
+constexpr char kFailedRows[] = "failed_rows";
+
 // Every field of Progress, once: `visit` gets its name and a reference.
 template <typename P, typename Visit>
 void ForEachField(P& p, Visit visit) {
@@ -22,12 +25,10 @@ void ForEachField(P& p, Visit visit) {
   visit("evaluation_round", p.evaluation_round);
   visit("env_incarnation", p.env_incarnation);
   visit("env_restarts", p.env_restarts);
-  visit("failed_rows", p.failed_rows);
+  visit(kFailedRows, p.failed_rows);
   visit("wall_seconds", p.wall_seconds);
   visit("best_return", p.best_return);
 }
-
-constexpr char kEpisodeWindow[] = "episode_window";
 
 std::string Text(int64_t value) { return absl::StrCat(value); }
 // 17 digits read back to the same bits.
@@ -158,6 +159,8 @@ absl::StatusOr<Progress> ProgressFromText(
   absl::Status status;
   ForEachField(progress, [&](const char* name, auto& value) {
     const auto found = text.find(name);
+    // Checkpoints of before it was counted lack it.
+    if (found == text.end() && absl::string_view(name) == kFailedRows) return;
     if (found == text.end() || !Parse(found->second, &value)) {
       status = absl::DataLossError(absl::StrCat(
           "the checkpoint's progress has no number \"", name, "\""));

@@ -84,15 +84,20 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
     RETURN_IF_ERROR(FromCheckpoint(
         *saved, LiveState(algorithm.get(), &normalizer, &episodes), &progress));
   }
-  const std::unique_ptr<RolloutSource> rollouts =
-      MakeRolloutSource({.config = config,
-                         .spaces = spaces,
-                         .pinned = device.is_cuda(),
-                         .state_size = algorithm->live_policy()->state_size(),
-                         .pool = pool.get(),
-                         .normalizer = &normalizer,
-                         .live_policy = algorithm->live_policy(),
-                         .freeze = [&] { return algorithm->Freeze(); }});
+  const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
+      {.config = config,
+       .spaces = spaces,
+       .pinned = device.is_cuda(),
+       .state_size = algorithm->live_policy()->state_size(),
+       .pool = pool.get(),
+       .normalizer = &normalizer,
+       .live_policy = algorithm->live_policy(),
+       .freeze = [&] { return algorithm->Freeze(); },
+       .hurry =
+           [&] {
+             return signals.Stop().stop_requested() ||
+                    coordinator->RunStopped().stop_requested();
+           }});
 
   LoopParts parts;
   parts.config = config;

@@ -147,8 +147,8 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
                        leads() && leader_->AsksToSave(), &progress_));
     newest_line_ = std::move(result.line);
     if (leads()) leader_->Record(newest_line_, progress_);
-    RETURN_IF_ERROR(Evaluate(EvaluationIsDue(parts_.config.evaluation(),
-                                             progress_, metrics_.window())));
+    RETURN_IF_ERROR(
+        Evaluate(EvaluationIsDue(parts_.config, progress_, metrics_.window())));
     if (leads() && result.save) leader_->Save(progress_);
     if (result.outcome.has_value()) return *result.outcome;
   }

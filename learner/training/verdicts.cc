@@ -14,7 +14,8 @@
 namespace flotilla {
 namespace {
 
-// Episodes that a mean has to be over before it says anything.
+// Episodes that a mean has to be over before it says anything, where the window
+// can hold them.
 constexpr int64_t kEnoughEpisodes = 20;
 
 int64_t DelayOf(const v1::RunConfig& config) {
@@ -24,21 +25,22 @@ int64_t DelayOf(const v1::RunConfig& config) {
     return 0;
   }
   // What update u comes to is known when it has been committed.
-  return std::max(1, e.deterministic_delay_updates());
+  return e.deterministic_delay_updates();
 }
 
 }  // namespace
 
-bool EvaluationIsDue(const v1::EvaluationConfig& config,
-                     const Progress& progress,
+bool EvaluationIsDue(const v1::RunConfig& config, const Progress& progress,
                      const RunMetrics::Window& window) {
-  if (config.every_updates() == 0 ||
-      progress.update % config.every_updates() != 0) {
+  const v1::EvaluationConfig& evaluation = config.evaluation();
+  if (evaluation.every_updates() == 0 ||
+      progress.update % evaluation.every_updates() != 0) {
     return false;
   }
-  return !config.has_min_training_return() ||
-         (window.episodes >= kEnoughEpisodes &&
-          window.mean_return >= config.min_training_return());
+  const int64_t most = config.metrics().episode_window();
+  return !evaluation.has_min_training_return() ||
+         (window.episodes >= std::min(kEnoughEpisodes, most) &&
+          window.mean_return >= evaluation.min_training_return());
 }
 
 Verdicts::Verdicts(const LoopParts& parts)

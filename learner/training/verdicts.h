@@ -17,9 +17,9 @@
 namespace flotilla {
 
 // Whether what `progress` has committed is to be evaluated: by what all ranks
-// share.
-bool EvaluationIsDue(const v1::EvaluationConfig& config,
-                     const Progress& progress,
+// share. evaluation.min_training_return wants a mean over 20 episodes, or over
+// all of a metrics.episode_window that is smaller.
+bool EvaluationIsDue(const v1::RunConfig& config, const Progress& progress,
                      const RunMetrics::Window& window);
 
 // What evaluations say about the end of a run, on one rank. In a deterministic

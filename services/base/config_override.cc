@@ -288,8 +288,8 @@ absl::Status CheckChosen(const Message& message, const FieldDescriptor* field) {
   }
   return Invalid(absl::StrCat("the configuration's ", oneof->name(), " is ",
                               chosen->name(), ", not ", field->name(),
-                              "; start from a ", field->name(),
-                              " configuration (`flotilla configs`)"));
+                              "; start from a configuration of ", field->name(),
+                              " (`flotilla configs`)"));
 }
 
 absl::Status Apply(const std::string& path, const std::string& value,

@@ -71,6 +71,13 @@ absl::Status CheckWhoMayChangeIt(const RunCoordinatorOptions& options) {
       credentials.insecure || IsUnixAddress(options.listen)) {
     return absl::OkStatus();
   }
+  // Names are not resolved: one of them may stand for loopback.
+  if (!options.listen.empty() && !IsLocalAddress(options.listen)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "other hosts may reach ", options.listen,
+        ": give --tls-cert, --tls-key and --tls-ca, or --token-file, or "
+        "--insecure on a network you trust, or listen on 127.0.0.1"));
+  }
   return absl::InvalidArgumentError(
       "who may change this run? Give --run-token FILE, which gets a token that "
       "its learners and `flotilla stop` take as --token-file (looking on stays "

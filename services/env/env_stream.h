@@ -30,7 +30,7 @@ class EnvStream {
 
   // Blocks for the next batch, of whichever group; the first ones are the reset
   // batches. `batch` has been checked against the specification: every column
-  // has the right size, rows are in range. A row with a number that nobody can
+  // has the right size, rows are in range and in `error` once. A row with a number that nobody can
   // learn from (services/env/numbers.h) has become a RowError, and what errors
   // say is printable and short. Reuse one `batch` per group: no allocation
   // follows the first.

@@ -270,6 +270,21 @@ absl::Status CheckFinals(const GroupLayout& layout, const v1::StepBatch& step) {
                       layout.observation_bytes);
 }
 
+// Whoever counts errors counts rows.
+absl::Status CheckErrors(const GroupLayout& layout, const v1::StepBatch& step) {
+  if (step.error_size() == 0) return absl::OkStatus();
+  std::vector<bool> named(layout.rows);
+  for (const v1::RowError& error : step.error()) {
+    RETURN_IF_ERROR(CheckRow("step.error", error.row(), layout.rows));
+    if (named[error.row()]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step.error names row ", error.row(), " twice, want one a row"));
+    }
+    named[error.row()] = true;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
                              const v1::StepBatch& step) {
   RETURN_IF_ERROR(CheckPayload(layout, shared, step));
@@ -292,10 +307,7 @@ absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
   for (const v1::EpisodeEnd& end : step.episode_end()) {
     RETURN_IF_ERROR(CheckRow("step.episode_end", end.row(), layout.rows));
   }
-  for (const v1::RowError& error : step.error()) {
-    RETURN_IF_ERROR(CheckRow("step.error", error.row(), layout.rows));
-  }
-  return absl::OkStatus();
+  return CheckErrors(layout, step);
 }
 
 absl::Status CheckName(const char* field, const std::string& value) {

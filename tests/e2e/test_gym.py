@@ -150,6 +150,26 @@ def test_an_environment_that_always_fails_ends_the_run_and_says_why(sandbox, how
         assert "\x1b" not in log.read_text()
 
 
+def test_an_evaluation_with_a_row_that_always_fails_ends_and_says_why(sandbox):
+    job = failing(
+        sandbox, 0, "--set=env.options.gym_kwargs.one_in=4", "--set=env.failed_seconds=2", "--set=total_env_steps=512"
+    )  # fmt: skip
+    assert job.succeeds()["status"] == "completed"
+    result = sandbox.run("evaluate", "run/checkpoints/latest", "--episodes=8")
+    assert result.returncode == 1, result.stdout
+    for word in ("of the evaluation has made no step for 2 s (env.failed_seconds)", "ValueError: it does not step"):
+        assert word in result.stderr, result.stderr
+
+
+def test_a_signal_ends_a_run_in_which_all_fails(sandbox):
+    job = failing(sandbox, 0, "--set=env.failed_seconds=600")
+    job.await_status(lambda s: s.failed_rows > 0, "failed rows")
+    began = time.monotonic()
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130, job.output()
+    assert time.monotonic() - began < 20
+
+
 def test_one_observation_that_is_no_number_costs_a_transition(sandbox):
     job = failing(
         sandbox, 4, "--set=env.options.gym_kwargs.after=100", "--set=model.normalize_observations=true",

@@ -144,3 +144,19 @@ def test_nothing_outlives_a_killed_launcher(sandbox):
     again = sandbox.run("train", "cartpole_fast", "--resume", "--run-dir", job.run_dir)
     assert again.returncode == 0, again.stderr
     assert summary(job.run_dir)["status"] == "solved"
+
+
+def test_a_run_that_fails_says_how_far_it_came(sandbox):
+    job = sandbox.train("cartpole_ppo", "--max-restarts", 0, "--set", "total_env_steps=100000000")
+    before = job.await_update(50)
+    os.kill(before.learner[0].pid, signal.SIGKILL)
+    assert job.wait() == 1
+    result = summary(job.run_dir)
+    newest = training_lines(job.run_dir)[-1]
+    assert result["status"] == "failed" and result["updates"] >= newest["update"] >= 50
+    assert result["stop_update"] == result["updates"] and result["world_size"] == 1
+    assert result["episodes"] == newest["charts/episodes"] > 0
+    assert result["mean_return"] == newest["charts/episodic_return"]
+    assert result["wall_seconds"] == newest["wall_seconds"] > 0
+    assert result["steps_per_second"] == pytest.approx(newest["global_step"] / newest["wall_seconds"])
+    assert "learner 0 died (signal 9" in result["error"] and ".cc:" not in result["error"]

@@ -119,3 +119,32 @@ def test_stopping_saves_and_ends_in_order(job):
     again = job.sandbox.run("status", "--run-dir", job.run_dir, "--json")
     assert again.returncode == 0 and json.loads(again.stdout)["status"] == "stopped"
     assert summary(job.run_dir) == result
+
+
+def test_a_coordinator_of_ones_own_says_who_may_change_its_run(sandbox):
+    server = sandbox.serve("flotilla", "coordinator", "--listen=127.0.0.1:0", "--address-file=address", "--run-id=run")
+    address = sandbox.folder / "address"
+    poll(lambda: address.exists() and address.read_text().strip(), "the coordinator's address")
+    address = address.read_text().strip()
+    token = sandbox.folder / "flotilla_coordinator.token"
+    assert f"--token-file {token}" in (sandbox.folder / "flotilla.log").read_text()
+    assert token.stat().st_mode & 0o777 == 0o600
+    told_status(address)  # everybody may look
+
+    result = sandbox.run("stop", "--coordinator", address)
+    assert result.returncode == 1 and "--token-file" in result.stderr
+    words = ("cartpole_fast", "--coordinator", address, "--token-file", token, "--steps", 20000)
+    sandbox.train(*words).process.wait(60)
+    assert summary(sandbox.folder / "run")["status"] == "completed"
+    server.terminate()
+    assert server.wait(20) == 0
+
+
+@pytest.mark.parametrize("flags", [[], ["--run-token=token"]])
+def test_an_open_address_is_offered_only_what_it_takes(sandbox, flags):
+    result = sandbox.run("coordinator", "--listen=0.0.0.0:0", *flags)
+    assert result.returncode == 2 and "--run-token" not in result.stderr
+    accepted = sandbox.serve("flotilla", "coordinator", "--listen=0.0.0.0:0", "--address-file=address", "--insecure")
+    poll(lambda: (sandbox.folder / "address").exists(), "the coordinator's address")
+    accepted.terminate()
+    assert accepted.wait(20) == 0

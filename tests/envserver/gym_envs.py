@@ -40,12 +40,17 @@ class NativeCartPole(CartPoleEnv):
         return np.float32(state), {}
 
 
+class Speechless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
 class Faulty(gymnasium.Env):
     """Counts its steps, and does what action `1 + i` asks for: FAULTS[i]."""
 
     FAULTS = (
         "raise", "exit", "nan", "shape", "dtype", "end, then fail to reset", "fail to be made again",
-        "see nan", "see infinity", "see too much", "see nan at the end",
+        "see nan", "see infinity", "see too much", "see nan at the end", "say too much", "say nothing",
     )  # fmt: skip
     SEEN = {"see nan": np.nan, "see infinity": -np.inf, "see too much": 1e19, "see nan at the end": np.nan}
     observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
@@ -74,6 +79,10 @@ class Faulty(gymnasium.Env):
             raise ValueError("two\nlines")
         if fault == "exit":
             raise SystemExit(3)
+        if fault == "say too much":
+            raise ValueError("\udc80" + "⛵" * 170_000)  # the first is no character
+        if fault == "say nothing":
+            raise Speechless
         if fault in self.SEEN:
             return np.float32([self.SEEN[fault]]), 0.0, fault.endswith("end"), False, {}
         if fault == "nan":
@@ -92,13 +101,20 @@ class Faulty(gymnasium.Env):
 
 
 class Failing(CartPoleEnv):
-    """CartPole that fails at HOWS[how], from that step or reset of the environment on; made anew, it counts again."""
+    """CartPole that fails at HOWS[how], from that step or reset of the environment on; made anew, it counts again. Of a process's
+    environments, one in `one_in` does.
+    """
 
     HOWS = ("raise", "shape", "nan reward", "reset", "see nan once")
 
-    def __init__(self, how, after=0):
+    made = 0
+
+    def __init__(self, how, after=0, one_in=1):
         super().__init__()
         self.how, self.left = self.HOWS[how], after
+        Failing.made += 1
+        if Failing.made % one_in:
+            self.left = 10**9
 
     def _fails(self):
         self.left -= 1

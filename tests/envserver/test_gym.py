@@ -2,6 +2,7 @@
 them, and behind flotilla-envserver, as other hosts do."""
 
 import array
+import asyncio
 import dataclasses
 import fcntl
 import mmap
@@ -11,13 +12,14 @@ import socket
 import subprocess
 import sys
 import time
+import types
 
 import grpc
 import gymnasium
 import numpy as np
 import pytest
 
-from play_client import BIN, TIMEOUT, Player, Rows, Server, await_address, env_pb2, env_pb2_grpc, episode_seed
+from play_client import BIN, SOURCE, TIMEOUT, Player, Rows, Server, await_address, env_pb2, env_pb2_grpc, episode_seed
 
 ROWS = 4
 HERE = str(pathlib.Path(__file__).parent)
@@ -216,6 +218,7 @@ def test_options_reach_the_environment(server):
         ("see infinity", ["ValueError: the observation is -inf, want a finite number up to 1e+18"]),
         ("see too much", ["ValueError: the observation is 9.999999", "want a finite number up to 1e+18"]),
         ("see nan at the end", ["ValueError: the observation is nan"]),
+        ("say nothing", ["Speechless: it cannot say why"]),
     ],
 )
 def test_an_error_costs_one_transition_of_its_row(server, fault, words):
@@ -247,11 +250,12 @@ def test_an_error_costs_one_transition_of_its_row(server, fault, words):
 @pytest.fixture
 def patient(tmp_path, request):
     """A server that waits before it tries again what failed."""
-    with Server(tmp_path, *MODES["python"], *request.param, env={"PYTHONPATH": HERE}) as server:
+    mode, *flags = request.param
+    with Server(tmp_path, *MODES[mode], *flags, env={"PYTHONPATH": HERE}) as server:
         yield server
 
 
-@pytest.mark.parametrize("patient", [["--retry-wait-ms=3600000"]], indirect=True)
+@pytest.mark.parametrize("patient", [["python", "--retry-wait-ms=3600000"]], indirect=True)
 def test_a_row_that_failed_waits_and_the_others_go_on(patient):
     with Player(patient.address, "gym:gym_envs:Faulty-v0", 4, 2) as player:
         steps = player.receive_all()
@@ -266,26 +270,37 @@ def test_a_row_that_failed_waits_and_the_others_go_on(patient):
             assert not steps[1].error
 
 
-@pytest.mark.parametrize("patient", [["--retry-wait-ms=300"]], indirect=True)
-def test_a_group_with_nobody_to_play_waits_alone(patient):
+@pytest.mark.parametrize("patient", [[mode, "--retry-wait-ms=3600000"] for mode in MODES], indirect=True)
+def test_a_group_with_nobody_to_play_neither_spins_nor_holds_others_up(patient):
     with Player(patient.address, "gym:gym_envs:Faulty-v0", 4, 2) as player:
-        steps = player.receive_all()
+        steps = player.step_all(player.receive_all(), [1, 1, 0, 0])
+        assert [len(step.error) for step in steps] == [2, 0] and all(error.message for error in steps[0].error)
         began = time.monotonic()
-        player.send(steps[0], [1, 1])
-        player.send(steps[1], [0, 0])
-        assert player.receive().group == 1
-        failed = player.receive()
-        assert failed.group == 0 and time.monotonic() - began >= 0.3
-        assert all(error.message for error in failed.error) and len(failed.error) == 2
-        player.send(failed, [0, 0])
+        for count in range(2, 102):  # a learner that takes turns
+            steps = player.step_all(steps, [0, 0, 0, 0])
+            assert [error.message for error in steps[0].error] == ["", ""]
+            np.testing.assert_array_equal(player.observation(steps[1]).ravel(), [count, count])
+        assert 100 * 0.002 <= time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("patient", [["python", "--retry-wait-ms=300"]], indirect=True)
+def test_a_group_with_nobody_to_play_is_back_after_its_wait(patient):
+    with Player(patient.address, "gym:gym_envs:Faulty-v0", 2) as player:
         step = player.receive()
-        assert [error.message for error in step.error] == ["", ""]  # both are back, and start
-        np.testing.assert_array_equal(player.observation(step).ravel(), [0, 0])
-        player.send(step, [0, 0])
-        assert not player.receive().error
+        began = time.monotonic()
+        player.send(step, [1, 1])
+        step = player.receive()
+        while step.error:
+            last = step
+            player.send(step, [0, 0])
+            step = player.receive()
+        assert time.monotonic() - began >= 0.3
+        assert [error.message for error in last.error] == ["", ""]  # both came back with it, and started
+        np.testing.assert_array_equal(player.observation(last).ravel(), [0, 0])
+        np.testing.assert_array_equal(player.observation(step).ravel(), [1, 1])
 
 
-@pytest.mark.parametrize("patient", [["--retry-wait-ms=0", "--renew-failed"]], indirect=True)
+@pytest.mark.parametrize("patient", [[mode, "--retry-wait-ms=0", "--renew-failed"] for mode in MODES], indirect=True)
 def test_a_row_that_cannot_be_made_again_is_tried_at_each_step(patient):
     with Player(patient.address, "gym:gym_envs:Faulty-v0", 1) as player:
         from gym_envs import Faulty
@@ -299,6 +314,113 @@ def test_a_row_that_cannot_be_made_again_is_tried_at_each_step(patient):
         player.send(step, [0])
         step = player.receive()
         assert not step.error and player.observation(step).ravel() == [1]
+
+
+@both
+def test_what_rows_say_is_short(server):
+    from gym_envs import Faulty
+
+    with Player(server.address, "gym:gym_envs:Faulty-v0", 64) as player:
+        step = player.receive()
+        for _ in range(2):
+            player.send(step, [1 + Faulty.FAULTS.index("say too much")] * 64)
+            step = player.receive()
+            assert [error.row for error in step.error] == list(range(64))
+            for error in step.error:
+                assert len(error.message.encode()) <= 512 and len(error.traceback.encode()) <= 8192
+                assert "ValueError: \\udc80⛵⛵" in error.message and "⛵... (" in error.message
+                assert error.traceback.startswith("Traceback") and error.traceback.endswith("bytes in all)")
+
+
+@pytest.mark.parametrize("groups, traceback_bytes", [(4, 8192), (1, 4096)])
+def test_what_all_rows_of_a_step_say_fits_into_a_message(groups, traceback_bytes, flotilla_gym):
+    hello = env_pb2.Hello(env_id="gym:gym_envs:Faulty-v0", num_envs=2048, num_groups=groups)
+    rows = flotilla_gym.rows.Rows(hello, 0, False)
+    assert rows._traceback_bytes == traceback_bytes
+
+
+@pytest.fixture
+def flotilla_gym(monkeypatch):
+    """The package itself."""
+    monkeypatch.syspath_prepend(SOURCE / "envserver" / "python")
+    import flotilla_gym.play
+
+    return flotilla_gym
+
+
+class FakeCall:
+    """A stream of one environment that fails at its first step; a test is its learner."""
+
+    def __init__(self, flotilla_gym):
+        self._requests, self.replies = asyncio.Queue(), asyncio.Queue()
+        self.flows = asyncio.Event()  # what is written gets away
+        self.flows.set()
+        server = types.SimpleNamespace(
+            max_num_envs=1, version="", retry_wait=3600, renew_failed=False, take_seat=lambda stream: None
+        )
+        self.stream = asyncio.ensure_future(flotilla_gym.play.PlayStream(server, self).run())
+        self.send(hello=env_pb2.Hello(protocol_version=1, learner_id="l", env_id="gym:gym_envs:Faulty-v0", num_envs=1, num_groups=1))
+        self.send(start=env_pb2.Start())
+
+    def send(self, **request):
+        self._requests.put_nowait(env_pb2.PlayRequest(**request))
+
+    def act(self, seq, action):
+        self.send(actions=env_pb2.ActionBatch(seq=seq, action=[np.int64([action]).tobytes()]))
+
+    def half_close(self):
+        self._requests.put_nowait(grpc.aio.EOF)
+
+    async def receive(self):
+        return await asyncio.wait_for(self.replies.get(), TIMEOUT)
+
+    # What a PlayStream does with its call.
+
+    async def read(self):
+        return await self._requests.get()
+
+    async def write(self, reply):
+        self.replies.put_nowait(reply)
+        await self.flows.wait()
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held back", "being written"])
+def test_a_stream_that_ends_leaves_no_step_behind(held, flotilla_gym, monkeypatch):
+    if held:
+        monkeypatch.setattr(flotilla_gym.play, "_HOLD", 3600)
+
+    async def play():
+        call = FakeCall(flotilla_gym)
+        assert (await call.receive()).HasField("welcome")
+        assert (await call.receive()).step.seq == 0
+        call.flows.clear()
+        call.act(0, 1)
+        if not held:
+            assert (await call.receive()).step.seq == 1
+        call.half_close()
+        await asyncio.wait_for(call.stream, TIMEOUT)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(play())
+
+
+def test_actions_may_come_before_the_server_knows_that_its_step_is_sent(flotilla_gym):
+    async def play():
+        call = FakeCall(flotilla_gym)
+        for _ in range(2):
+            await call.receive()
+        call.flows.clear()
+        call.act(0, 1)
+        assert (await call.receive()).step.seq == 1
+        call.act(1, 0)
+        while not call._requests.empty():
+            await asyncio.sleep(0)
+        call.flows.set()
+        assert (await call.receive()).step.seq == 2
+        call.half_close()
+        await asyncio.wait_for(call.stream, TIMEOUT)
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize(

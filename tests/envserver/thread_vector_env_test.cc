@@ -463,24 +463,41 @@ TEST(ThreadVectorEnvTest, RowIsBackAfterItsWait) {
   EXPECT_EQ(plan.resets, 2);
 }
 
-TEST(ThreadVectorEnvTest, GroupWithNobodyToPlayIsHeldBackUntilTheFirstRetry) {
-  Plan plan;
-  plan.failure[1] = "failed";
-  Rig rig(&plan, {.num_envs = 2, .retry_wait = absl::Hours(1)});
-  rig.Reset();
-  EXPECT_EQ(rig.done().delay(), absl::ZeroDuration());
-  rig.Step();
-  EXPECT_EQ(rig.done().delay(), absl::Seconds(1));  // at most
+TEST(ThreadVectorEnvTest, GroupWithNobodyToPlayDoesNotSpinNorHoldOthersUp) {
+  for (const absl::Duration wait : {absl::ZeroDuration(), absl::Hours(1)}) {
+    Plan plan;
+    plan.failure[1] = "failed";
+    plan.broken_makes = {2, 3, 4, 5, 6, 7, 8, 9};
+    Rig rig(&plan, {.num_envs = 2, .retry_wait = wait, .renew_failed = true});
+    rig.Reset();
+    EXPECT_EQ(rig.done().delay(), absl::ZeroDuration());
+    for (int i = 0; i < 3; ++i) {
+      const v1::StepBatch& step = rig.Step();
+      EXPECT_EQ(step.error_size(), 2);
+      EXPECT_EQ(rig.done().delay(), ThreadVectorEnv::kHold);
+      EXPECT_LE(rig.done().delay(), absl::Milliseconds(5));
+    }
+  }
 }
 
-TEST(ThreadVectorEnvTest, GroupIsNotHeldBackForLongerThanTheWait) {
+TEST(ThreadVectorEnvTest, WhatARowSaysIsShortAndPrintable) {
   Plan plan;
-  plan.failure[1] = "failed";
-  Rig rig(&plan, {.num_envs = 2, .retry_wait = absl::Milliseconds(300)});
+  plan.failure[1] = std::string(500'000, 'x') + "\xff";
+  Rig rig(&plan, {.retry_wait = absl::Hours(1)});
   rig.Reset();
-  rig.Step();
-  EXPECT_GT(rig.done().delay(), absl::ZeroDuration());
-  EXPECT_LE(rig.done().delay(), absl::Milliseconds(300));
+  const std::string message = rig.Step().error(0).message();
+  EXPECT_LE(message.size(), 512u);
+  EXPECT_THAT(message, HasSubstr("row 0: xxx"));
+  EXPECT_THAT(message, testing::EndsWith("bytes in all)"));
+
+  plan.failure[1] = "\xff\x1b[31m\n" + std::string(500'000, 'x');
+  plan.broken_resets = {2};
+  Rig both(&plan, {});
+  both.Reset();
+  const std::string reasons = both.Step().error(0).message();
+  EXPECT_LE(reasons.size(), 512u);
+  EXPECT_THAT(reasons, HasSubstr("row 0: \\xff\\x1b[31m xxx"));
+  EXPECT_THAT(reasons, testing::EndsWith("; then: no reset"));
 }
 
 // Its observation is what a test says.

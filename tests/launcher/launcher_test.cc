@@ -610,6 +610,8 @@ struct Mistake {
 };
 
 TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
+  const std::string no_game = temp_ / "no_game.textproto";
+  std::ofstream(no_game) << "ppo {}\nenv {\n  id: \"ALE/Nogame-v5\"\n}\n";
   const Mistake mistakes[] = {
       {{}, "usage: flotilla COMMAND"},
       {{"trian"}, "did you mean \"train\"?"},
@@ -625,7 +627,11 @@ TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
       {{"train", "cartpole_ppo", "--set", "env.id=Cartpole-v1"},
        "did you mean \"CartPole-v1\"?"},
       {{"train", "pong_ppo", "--standalone", "--set", "env.id=ALE/Nogame-v5"},
-       "ALE/Nogame-v5"},
+       "--set env.id=ALE/Nogame-v5: env.id is \"ALE/Nogame-v5\""},
+      {{"train", "pong_ppo", "--standalone", "--env", "ALE/Nogame-v5"},
+       "train: --env ALE/Nogame-v5: env.id is \"ALE/Nogame-v5\""},
+      {{"train", no_game, "--standalone"},
+       no_game + ":3:3: env.id is \"ALE/Nogame-v5\""},
       {{"train", "cartpole_ppo", "--nnodes", "2"}, "--node-rank"},
       {{"train", "cartpole_ppo", "--coordinator", "192.0.2.1:5"}, "--insecure"},
       {{"train", "cartpole_ppo", "--tls-cert", "x"}, "--tls"},
@@ -650,6 +656,11 @@ TEST_F(LauncherTest, APortThatSomethingElseHasIsNamed) {
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.output, HasSubstr(port.address()));
   EXPECT_EQ(CountEvents("start"), 0);
+  EXPECT_THAT(ReadFile(run() + "/summary.json"),
+              AllOf(HasSubstr("\"status\": \"failed\""),
+                    HasSubstr("\"updates\": 0"), HasSubstr(port.address())));
+  // It is in nobody's way.
+  EXPECT_EQ(End(Train("finish")).code, 0);
 }
 
 TEST_F(LauncherTest, AnUnreachableCoordinatorIsOneClearError) {

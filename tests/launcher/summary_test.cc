@@ -1,12 +1,18 @@
 #include "launcher/summary.h"
 
+#include <fstream>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/temp_dir.h"
 
 namespace flotilla {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 v1::RunSummary Solved() {
   v1::RunSummary summary;
@@ -81,7 +87,7 @@ TEST(SummarizeFailureTest, SaysWhatTheCoordinatorKnewLast) {
   last.set_learner_restarts(3);
   last.set_started_over("no checkpoint");
   const v1::RunSummary summary =
-      SummarizeFailure(Config(), std::nullopt, last, "learner 1 died");
+      SummarizeFailure(Config(), std::nullopt, last, {}, "learner 1 died");
   EXPECT_EQ(summary.status(), v1::RunSummary::FAILED);
   EXPECT_EQ(summary.error(), "learner 1 died");
   EXPECT_EQ(summary.updates(), 428);
@@ -97,7 +103,7 @@ TEST(SummarizeFailureTest, SaysWhatTheCoordinatorKnewLast) {
 
 TEST(SummarizeFailureTest, WithoutACoordinatorNothingIsCounted) {
   const v1::RunSummary summary =
-      SummarizeFailure(Config(), std::nullopt, std::nullopt, "why");
+      SummarizeFailure(Config(), std::nullopt, std::nullopt, {}, "why");
   EXPECT_EQ(summary.status(), v1::RunSummary::FAILED);
   EXPECT_EQ(summary.algorithm(), "ppo");
   EXPECT_FALSE(summary.has_updates());
@@ -111,15 +117,113 @@ TEST(SummarizeFailureTest, WhatRankZeroWroteStands) {
   v1::Status last;
   last.set_update(428);
   const v1::RunSummary summary =
-      SummarizeFailure(Config(), written, last, "learner 0: ...");
+      SummarizeFailure(Config(), written, last, {}, "learner 0: ...");
   EXPECT_EQ(summary.updates(), 430);
   EXPECT_EQ(summary.error(), "update 430: the loss is not finite");
   // It had saved all when another learner failed.
   written.set_status(v1::RunSummary::COMPLETED);
   written.clear_error();
-  const v1::RunSummary late = SummarizeFailure(Config(), written, last, "why");
+  const v1::RunSummary late =
+      SummarizeFailure(Config(), written, last, {}, "why");
   EXPECT_EQ(late.status(), v1::RunSummary::FAILED);
   EXPECT_EQ(late.error(), "why");
+}
+
+NewestMetrics Metrics() {
+  return {{"update", 93},      {"global_step", 47616},
+          {"wall_seconds", 2}, {"charts/episodes", 412},
+          {"charts/SPS", 1},   {"charts/episodic_return", 201.5}};
+}
+
+TEST(SummarizeFailureTest, MetricsSayWhatTheCoordinatorDoesNotKnow) {
+  v1::Status last;
+  last.set_world_size(2);
+  last.set_update(90);
+  last.set_global_step(46080);
+  last.set_failed_rows(5);
+  last.mutable_evaluation()->set_round(3);
+  last.mutable_evaluation()->set_update(80);
+  last.mutable_evaluation()->set_episodes(10);
+  last.mutable_evaluation()->set_mean_return(222);
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), std::nullopt, last, Metrics(), "why");
+  EXPECT_EQ(summary.updates(), 93);
+  EXPECT_EQ(summary.stop_update(), 93);
+  EXPECT_EQ(summary.failed_rows(), 5);
+  EXPECT_EQ(summary.eval_update(), 80);
+  EXPECT_EQ(summary.eval_episodes(), 10);
+  EXPECT_EQ(DescribeSummary(summary),
+            "failed: ppo on CartPole-v1\n"
+            "  evaluation return 222.0\n"
+            "  training return 201.5 (last 100 of 412 episodes)\n"
+            "  47,616 steps, 93 updates, 2.0 s, 23,808 steps/s, world of 2\n"
+            "  error: why\n");
+}
+
+TEST(SummarizeFailureTest, ANewerStatusGoesBeforeOlderMetrics) {
+  v1::Status last;
+  last.set_update(95);
+  last.set_global_step(48640);
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), std::nullopt, last, Metrics(), "why");
+  EXPECT_EQ(summary.updates(), 95);
+  EXPECT_EQ(summary.stop_update(), 95);
+  EXPECT_EQ(summary.global_steps(), 48640);
+  EXPECT_EQ(summary.steps_per_second(), 23808);
+}
+
+TEST(SummarizeFailureTest, RankZeroLeavesTheReturnToTheMetrics) {
+  v1::RunSummary written;
+  written.set_status(v1::RunSummary::FAILED);
+  written.set_updates(93);
+  written.set_episodes(50);
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), written, std::nullopt, Metrics(), "why");
+  EXPECT_EQ(summary.mean_return(), 201.5);
+  EXPECT_EQ(summary.mean_return_episodes(), 50);
+  EXPECT_EQ(summary.episodes(), 50);
+}
+
+TEST(SummarizeFailureTest, NoEpisodesHaveNoReturn) {
+  v1::RunSummary nothing;
+  nothing.set_updates(0);
+  nothing.set_episodes(0);
+  const v1::RunSummary summary =
+      SummarizeFailure(Config(), nothing, std::nullopt, Metrics(), "why");
+  EXPECT_EQ(summary.updates(), 0);
+  EXPECT_FALSE(summary.has_mean_return());
+}
+
+TEST(SummarizeFailureTest, TheErrorIsFreeOfLogLines) {
+  const v1::RunSummary died = SummarizeFailure(
+      Config(), {}, {}, {},
+      "learner 0 died (signal 9 (Killed)); --max-restarts is 0\n"
+      "  | I20261122 13:51:57.699138 24052 training_loop.cc:112] generation 1\n"
+      "log: run/logs/rank_0.log");
+  EXPECT_EQ(died.error(),
+            "learner 0 died (signal 9 (Killed)); --max-restarts is 0; log: "
+            "run/logs/rank_0.log");
+  const v1::RunSummary logged = SummarizeFailure(
+      Config(), {}, {}, {},
+      "E20261122 13:51:57.699138 24052 main.cc:9] address in use [::1]");
+  EXPECT_EQ(logged.error(), "address in use [::1]");
+}
+
+TEST(NewestMetricsTest, AreOfWholeLinesAndFinite) {
+  TempDir folder;
+  std::ofstream(folder / "metrics.jsonl")
+      << R"({"update":1,"charts/episodes":3.0,"losses/value_loss":2.5})"
+         "\n"
+      << R"({"update":1,"eval/mean_return":9.0})"
+         "\n"
+      << R"({"update":2,"losses/value_loss":null})"
+         "\n"
+      << R"({"update":3,"charts/epis)";
+  EXPECT_THAT(ReadNewestMetrics(folder / "metrics.jsonl"),
+              UnorderedElementsAre(
+                  Pair("update", 2), Pair("charts/episodes", 3),
+                  Pair("eval/mean_return", 9), Pair("losses/value_loss", 2.5)));
+  EXPECT_THAT(ReadNewestMetrics(folder / "none"), IsEmpty());
 }
 
 }  // namespace

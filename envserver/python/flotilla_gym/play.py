@@ -17,6 +17,9 @@ _MAX_STREAM_BYTES = 1 << 30  # of all groups' observations together
 _MAX_NAME_BYTES = 256
 _PATIENCE = 10  # seconds for the hello, and for the start
 _SLOT_ALIGNMENT = 64
+# Seconds that a step of nobody waits: enough that nothing spins. Not more, as a
+# learner may take turns, and then all its other environments wait too.
+_HOLD = 0.002
 
 
 def check_hello(hello, max_num_envs):
@@ -56,7 +59,8 @@ class PlayStream:
         self.episodes = 0
         self.begun = time.monotonic()
         self._writing = asyncio.Lock()
-        self._held_back = {}  # group -> the task that sends its step later
+        self._held_back = set()  # groups whose step is sent later
+        self._later = set()  # the tasks that do
 
     async def run(self):
         """Returns when the learner half-closes. Raises Refused."""
@@ -68,9 +72,13 @@ class PlayStream:
             await self._shake_hands(rows)
             await self._serve(rows)
         finally:
-            for task in self._held_back.values():
+            for task in self._later:
                 task.cancel()
-            rows.close()
+            try:
+                # They write to this call: it must not end under them.
+                await asyncio.gather(*self._later, return_exceptions=True)
+            finally:
+                rows.close()
 
     async def _shake_hands(self, rows):
         self._size = self.hello.num_envs // self.hello.num_groups  # R
@@ -138,7 +146,8 @@ class PlayStream:
         seqs = [0] * self.hello.num_groups
         for group in range(self.hello.num_groups):
             step = rows.reset(group)
-            await asyncio.sleep(rows.wait(group))
+            if rows.nobody_plays(group):
+                await asyncio.sleep(_HOLD)
             await self._send(group, 0, step)
         while True:
             batch = await self._request("actions")
@@ -158,19 +167,27 @@ class PlayStream:
             seqs[group] += 1
             self.steps += self._size
             self.episodes += len(step.episode_end)
-            await self._answer(group, seqs[group], step, rows.wait(group))
+            if rows.nobody_plays(group):
+                self._hold_back(group, seqs[group], step)
+            else:
+                await self._send(group, seqs[group], step)
 
-    async def _answer(self, group, seq, step, wait):
-        """After `wait` seconds, in which the other groups go on."""
-        if not wait:
-            return await self._send(group, seq, step)
+    def _hold_back(self, group, seq, step):
+        """Sends it after a while, in which the other groups go on."""
 
         async def later():
-            await asyncio.sleep(wait)
-            del self._held_back[group]
+            await asyncio.sleep(_HOLD)
             await self._send(group, seq, step)
 
-        self._held_back[group] = asyncio.ensure_future(later())
+        self._held_back.add(group)
+        task = asyncio.ensure_future(later())
+        self._later.add(task)
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task):
+        self._later.discard(task)
+        if not task.cancelled():
+            task.exception()  # a learner that is gone; whoever reads from it says so
 
     async def _send(self, group, seq, step):
         step.group = group
@@ -180,6 +197,8 @@ class PlayStream:
         else:
             step.inline.leaf.extend(array.tobytes() for array in self._observation[group])
         async with self._writing:
+            # Its actions may come as soon as this is written, before we know that it is.
+            self._held_back.discard(group)
             await self._context.write(env_pb2.PlayReply(step=step))
 
     async def _request(self, want, patience=None):

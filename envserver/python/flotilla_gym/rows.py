@@ -11,12 +11,15 @@ import gymnasium
 import numpy as np
 
 from flotilla.v1 import env_pb2
-from flotilla_gym.refused import Refused, one_line
+from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.seeds import episode_seed
 from flotilla_gym.spaces import MAX_MAGNITUDE, actions, leaves
 
 PREFIX = "gym:"
 _ERRORS = (Exception, SystemExit)  # an environment's sys.exit() is an error like others
+_MAX_MESSAGE_BYTES = 512
+_MAX_TRACEBACK_BYTES = 8192
+_MAX_STEP_TRACEBACK_BYTES = 8 << 20  # of all rows of a step, which has to fit into a message
 
 
 def make(env_id, options):
@@ -94,6 +97,7 @@ class Rows:
         self._retry_wait = retry_wait  # seconds
         self._renew_failed = renew_failed
         self._size = hello.num_envs // hello.num_groups  # R
+        self._traceback_bytes = min(_MAX_TRACEBACK_BYTES, _MAX_STEP_TRACEBACK_BYTES // self._size)
         self._rows = []
         for index in range(hello.num_envs):
             self._rows.append(_Row(index, self._make()))
@@ -119,12 +123,9 @@ class Rows:
         row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size)
         return self._run(group, row_actions, self._step)
 
-    def wait(self, group):
-        """Seconds until there is somebody in `group` to be played, 1 at most: 0 unless all of its rows are pending."""
-        rows = self._rows[group * self._size : (group + 1) * self._size]
-        if not all(row.pending for row in rows):
-            return 0
-        return min(1, max(0, min(row.retry_at for row in rows) - time.monotonic()))
+    def nobody_plays(self, group):
+        """Whether all rows of `group` are pending."""
+        return all(row.pending for row in self._rows[group * self._size : (group + 1) * self._size])
 
     def _run(self, group, row_actions, run):
         first = group * self._size
@@ -187,8 +188,9 @@ class Rows:
 
     def _set_aside(self, row, r, arrays, error, out):
         """The row failed: it is pending, or, without a wait, tried again at once."""
-        out.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        message = f"{type(error).__name__}: {error}"
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        out.traceback = cut(text, self._traceback_bytes)
+        reasons = [_reason(error)]
         again, row.pending = row.pending, True
         # A reset that failed too: only another environment may help.
         if self._renew_failed or again:
@@ -202,11 +204,13 @@ class Rows:
                 self._retry(row, arrays, r)
             except _ERRORS as failed:
                 _close(row)
-                message += f"; then: {type(failed).__name__}: {failed}"
+                reasons.append(_reason(failed))
         if row.pending:
             for array in arrays:
                 array[r] = 0
-        out.message = one_line(f'env "{self._hello.env_id}", row {row.index}: {message}')
+        begin = one_line(f'env "{self._hello.env_id}", row {row.index}:') + " "
+        each = (_MAX_MESSAGE_BYTES - len(begin.encode())) // len(reasons) - len("; then: ")
+        out.message = cut(begin + "; then: ".join(cut(reason, each) for reason in reasons), _MAX_MESSAGE_BYTES)
 
     def _retry(self, row, arrays, r):
         """Begins a pending row's next episode."""
@@ -217,6 +221,14 @@ class Rows:
 
     def _make(self):
         return make(self._hello.env_id, self._hello.options)
+
+
+def _reason(error):
+    try:
+        words = one_line(error)
+    except _ERRORS:  # its __str__ is others' code too
+        words = "it cannot say why"
+    return f"{type(error).__name__}: {words}"
 
 
 def _close(row):

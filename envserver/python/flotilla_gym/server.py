@@ -10,11 +10,12 @@ import gymnasium
 from flotilla.v1 import env_pb2
 from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
-from flotilla_gym.refused import Refused, one_line
+from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.rows import PREFIX, describe, make
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
+_MAX_STATUS_BYTES = 2048  # gRPC drops a call whose status is much longer
 _GRACE = 1  # seconds for ends of streams to reach their learners
 _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -186,9 +187,10 @@ def _end(future, refused):
 async def _finish(context, outcome):
     """Ends a call: well, unless `outcome` is an exception."""
     if isinstance(outcome, Refused):
-        await context.abort(outcome.code, str(outcome))
+        await context.abort(outcome.code, cut(str(outcome), _MAX_STATUS_BYTES))
     elif isinstance(outcome, asyncio.CancelledError):
         raise outcome
     elif isinstance(outcome, BaseException):
         traceback.print_exception(type(outcome), outcome, outcome.__traceback__)
-        await context.abort(grpc.StatusCode.INTERNAL, f"{type(outcome).__name__}: {one_line(outcome)}")
+        message = f"{type(outcome).__name__}: {one_line(outcome)}"
+        await context.abort(grpc.StatusCode.INTERNAL, cut(message, _MAX_STATUS_BYTES))

@@ -2,8 +2,10 @@
 
 #include <signal.h>
 
+#include <cmath>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -194,6 +196,66 @@ TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
   EXPECT_EQ(pool->Describe()[1].address(), second);
   pool.reset();
   EXPECT_THAT(leases.released(), testing::IsSupersetOf({"first", "second"}));
+}
+
+TEST(DroppedServersTest, AServerIsDroppedUntilItsTime) {
+  const absl::Time now = absl::UnixEpoch();
+  DroppedServers dropped;
+  dropped.Drop("a", now + absl::Seconds(10));
+  dropped.Drop("b", now + absl::Seconds(20));
+  EXPECT_THAT(dropped.At(now), testing::ElementsAre("a", "b"));
+  EXPECT_THAT(dropped.At(now + absl::Seconds(10)), testing::ElementsAre("b"));
+  EXPECT_THAT(dropped.At(now + absl::Seconds(20)), testing::IsEmpty());
+}
+
+TEST(LeaseEnvWorkerTest, ADroppedServerIsLeasedAgainAfterItsTime) {
+  TempDir folder;
+  Leases leases(folder.path(), /*again=*/true);
+  const std::string address = "unix:" + folder.path() + "/only";
+  auto server = StartServer(address);
+  leases.Offer("only", address);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.coordinator = &leases;
+  DroppedServers dropped;
+  const absl::Time until = absl::Now() + absl::Milliseconds(300);
+  dropped.Drop("only", until);
+  const auto worker = LeaseEnvWorker(options, &dropped, /*worker_id=*/0,
+                                     /*incarnation=*/1, /*rows=*/4,
+                                     /*groups=*/1, {});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(worker->remote_id, "only");
+  EXPECT_GE(absl::Now(), until);
+}
+
+TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
+  TempDir folder;
+  Leases leases(folder.path(), /*again=*/true);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.coordinator = &leases;
+  DroppedServers dropped;
+  std::stop_source stop;
+  int asked = 0;
+  leases.on_lease = [&] {
+    // Between two attempts of a worker that waits.
+    if (++asked == 1) dropped.Drop("bad", absl::Now() + absl::Hours(1));
+    if (asked == 2) leases.Offer("bad", "unix:" + folder.path() + "/bad");
+    if (asked == 4) stop.request_stop();
+  };
+  const auto worker =
+      LeaseEnvWorker(options, &dropped, 0, 1, 4, 1, stop.get_token());
+  EXPECT_EQ(worker.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(leases.released(), testing::ElementsAre("bad", "bad", "bad"));
+}
+
+TEST(RetryWaitMsTest, IsWholeMillisecondsThatTheFlagTakes) {
+  EXPECT_EQ(RetryWaitMs(0), 0);
+  EXPECT_EQ(RetryWaitMs(1e-9), 1);
+  EXPECT_EQ(RetryWaitMs(0.0004), 1);
+  EXPECT_EQ(RetryWaitMs(0.1), 100);
+  EXPECT_EQ(RetryWaitMs(3600), 3600000);
+  for (const double huge : {2147483.648, 1e30, HUGE_VAL}) {
+    EXPECT_EQ(RetryWaitMs(huge), std::numeric_limits<int>::max());
+  }
 }
 
 TEST(EnvPoolTest, WithoutLocalWorkersItWaitsForAServerAndSaysWhatToStart) {

@@ -24,11 +24,14 @@ TEST(FailedRowsTest, CountsWhatWasLostLately) {
   for (int s = 0; s < 30; ++s) {
     rows.NoteBatch(10, s < 15 ? 10 : 1, kStart + absl::Seconds(s));
   }
-  const auto recent = rows.Recent(kStart + absl::Seconds(29));
+  const auto recent = rows.Recent();
   EXPECT_EQ(recent.rows, 200);  // seconds 10 to 29
   EXPECT_EQ(recent.lost, 5 * 10 + 15);
   EXPECT_TRUE(recent.full);
-  EXPECT_EQ(rows.Recent(kStart + absl::Hours(1)).rows, 0);
+  EXPECT_EQ(recent.share(), 65.0 / 200);
+  // An hour without rollouts says nothing about them.
+  rows.NoteBatch(10, 0, kStart + absl::Hours(1));
+  EXPECT_EQ(rows.Recent().rows, 10);
 }
 
 TEST(FailedRowsTest, TooManyOnlyOnceTheWindowIsFullAndAboveTheShare) {
@@ -38,14 +41,15 @@ TEST(FailedRowsTest, TooManyOnlyOnceTheWindowIsFullAndAboveTheShare) {
     const absl::Time now = kStart + absl::Seconds(s);
     rows.NoteBatch(10, 6, now);
     rows.NoteFailure("it broke", "", now);
-    too_many |= rows.TooMany(now);
+    too_many |= rows.TooMany();
   }
   EXPECT_FALSE(too_many);
-  EXPECT_TRUE(rows.TooMany(kStart + absl::Seconds(20)));
+  rows.NoteBatch(10, 6, kStart + absl::Seconds(20));
+  EXPECT_TRUE(rows.TooMany());
   // Half is not above half.
-  for (int s = 20; s < 40; ++s)
+  for (int s = 21; s < 41; ++s)
     rows.NoteBatch(10, 5, kStart + absl::Seconds(s));
-  EXPECT_FALSE(rows.TooMany(kStart + absl::Seconds(39)));
+  EXPECT_FALSE(rows.TooMany());
 }
 
 TEST(FailedRowsTest, AShareOfOneIsNeverTooMany) {
@@ -54,11 +58,11 @@ TEST(FailedRowsTest, AShareOfOneIsNeverTooMany) {
     rows.NoteBatch(4, 4, kStart + absl::Seconds(s));
     rows.NoteFailure("it broke", "", kStart);
   }
-  EXPECT_FALSE(rows.TooMany(kStart + absl::Seconds(60)));
+  EXPECT_FALSE(rows.TooMany());
   // But ranks are to hear of it.
-  EXPECT_TRUE(rows.Alarming(kStart + absl::Seconds(60)));
+  EXPECT_TRUE(rows.Alarming());
   rows.NoteBatch(4, 3, kStart + absl::Seconds(60));
-  EXPECT_FALSE(rows.Alarming(kStart + absl::Seconds(60)));
+  EXPECT_FALSE(rows.Alarming());
 }
 
 TEST(FailedRowsTest, TheNewestFailureIsTroubleForAMinute) {

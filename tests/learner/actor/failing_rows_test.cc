@@ -162,7 +162,7 @@ TEST_F(FailingRowsTest, PendingRowsAreNotLearnedFromUntilTheyAreBack) {
   Serve("env")->factory.set_spoil(
       [](int step, float* seen, v1::StepBatch* batch) {
         if (batch->group() != 0 || step < 2 || step > 5) return;
-        if (step < 5) seen[0] = seen[1] = 0;
+        seen[0] = seen[1] = step < 5 ? 0 : 1000;
         v1::RowError* error = batch->add_error();
         error->set_row(0);
         if (step == 2) error->set_message("it broke");
@@ -173,9 +173,11 @@ TEST_F(FailingRowsTest, PendingRowsAreNotLearnedFromUntilTheyAreBack) {
   EXPECT_THAT(Lost(0), testing::ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(rollout_.valid_steps, 8 * 4 - 4);
   EXPECT_EQ(pool_->failed_rows().failed(), 1);  // once
-  EXPECT_EQ(pool_->failed_rows().Recent(absl::Now()).lost, 4);
+  EXPECT_EQ(pool_->failed_rows().Recent().lost, 4);
   // What it did not see is in no mean: 9 observations of 4 rows, but 4.
   EXPECT_EQ(normalizer_.Take()[0], 9 * 4 - 4);
+  // But it goes on from what it sees when it is back, scaled as all is.
+  EXPECT_EQ(rollout_.observation[5][0][0].item<float>(), 10);
 }
 
 TEST_F(FailingRowsTest, AServerThatGoesOnIsDroppedAndAnotherLeased) {
@@ -213,22 +215,40 @@ TEST_F(FailingRowsTest, ARolloutOfNothingIsCollectedAgainForAWhile) {
 
 TEST_F(FailingRowsTest, WhereTooManyFailARolloutEndsSoThatRanksCanAgree) {
   options_.env.set_failed_seconds(0.2);
+  options_.env.set_max_failed_share(0.3);
   Serve("env")->factory.set_spoil([](int, float*, v1::StepBatch* batch) {
-    for (int r = 0; r < 2; ++r) {
+    for (int r = 0; batch->group() == 0 && r < 2; ++r) {
       batch->add_error()->set_row(r);
       batch->mutable_error(r)->set_message("it broke");
     }
   });
   Start();
   const absl::Time began = absl::Now();
-  while (!pool_->failed_rows().TooMany(absl::Now())) {
+  do {
     ASSERT_OK(Collect());
-    ASSERT_EQ(rollout_.valid_steps, 0);
     ASSERT_LT(absl::Now(), began + absl::Seconds(30));
-  }
+  } while (rollout_.valid_steps == 8 * 2);
+  // In the middle, with what the other group had played.
+  EXPECT_LT(rollout_.valid_steps, 8 * 2);
+  EXPECT_EQ(rollout_.valid_steps % 2, 0);
+  EXPECT_TRUE(pool_->failed_rows().TooMany());
   // All of the window, which is counted in twentieths.
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(190));
   EXPECT_FALSE(stats_.preempted);
+}
+
+TEST_F(FailingRowsTest, WhoIsToldToEndDoesNotTryAgain) {
+  options_.env.set_failed_seconds(3600);
+  Serve("env")->factory.set_spoil([](int, float*, v1::StepBatch* batch) {
+    for (int r = 0; r < 2; ++r) batch->add_error()->set_row(r);
+  });
+  int asked = 0;
+  Collector::Options options;
+  options.hurry = [&] { return ++asked == 3; };
+  Start(options);
+  ASSERT_OK(Collect());
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(rollout_.valid_steps, 0);
 }
 
 TEST_F(FailingRowsTest, RewardsAreClampedAndReturnsStayRaw) {

@@ -50,9 +50,9 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
   const Spaces vector = DescribeSpaces(Spec(v1::FLOAT32, {10})).value();
   // 101 observations of 40 bytes, 100 actions of 8 and 28 more.
   EXPECT_EQ(Need(config, vector, "1 rollout of"), 8 * (101 * 40 + 100 * 36));
-  // Two hidden layers of 64, and the four actions.
+  // Two hidden layers of 64 each for policy and value; four actions, one value.
   EXPECT_EQ(Need(config, vector, "the network"),
-            7 * 4 * (11 * 64 + 65 * 64 + 65 * 4));
+            7 * 4 * (2 * (11 * 64 + 65 * 64) + 65 * 5));
   const Spaces frames = DescribeSpaces(Spec(v1::UINT8, {84, 84})).value();
   EXPECT_EQ(Need(config, frames, "1 rollout of"), 8 * (101 * 7056 + 100 * 36));
   v1::RunConfig dqn;

@@ -16,6 +16,8 @@ v1::ModelConfig Both() {
   return config;
 }
 
+const uint8_t kValid = 1;
+
 TEST(NormalizerTest, ScalesByTheMeanAndDeviationOfAllThatWasAdded) {
   Normalizer n(Both(), 0.9, /*features=*/2, /*rows=*/1);
   Random rng(1);
@@ -54,7 +56,7 @@ TEST(NormalizerTest, RewardsAreScaledByTheDiscountedReturnsDeviation) {
     returns.push_back(running);
     if (ended) running = 0;
     const float before = reward;
-    n.Reward(0, 1, &ended, &reward);
+    n.Reward(0, 1, &ended, &kValid, &reward);
     EXPECT_EQ(reward, before);  // nothing was added yet
   }
   n.Add(n.Take());
@@ -63,8 +65,21 @@ TEST(NormalizerTest, RewardsAreScaledByTheDiscountedReturnsDeviation) {
   for (double v : returns) variance += (v - mean) * (v - mean) / returns.size();
   float reward = 0.5f;
   const uint8_t ended = 0;
-  n.Reward(0, 1, &ended, &reward);
+  n.Reward(0, 1, &ended, &kValid, &reward);
   EXPECT_NEAR(reward, 0.5 / std::sqrt(variance + 1e-8), 1e-4);
+}
+
+TEST(NormalizerTest, RewardsOfLostStepsBelongToNoMean) {
+  Normalizer whole(Both(), 0.9, 1, /*rows=*/1), torn(Both(), 0.9, 1, 1);
+  const uint8_t lost = 0;
+  for (int i = 0; i < 20; ++i) {
+    float reward = static_cast<float>(i), same = reward, none = 0;
+    const uint8_t ended = i % 5 == 4;
+    whole.Reward(0, 1, &ended, &kValid, &reward);
+    torn.Reward(0, 1, &ended, &kValid, &same);
+    if (ended) torn.Reward(0, 1, &ended, &lost, &none);
+  }
+  EXPECT_EQ(torn.Take(), whole.Take());
 }
 
 TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
@@ -92,8 +107,8 @@ TEST(NormalizerTest, EvaluationScalesObservationsOnlyAndAnyNumberOfRows) {
   n.Add(n.Take());
   Normalizer frozen = n.ForEvaluation();
   std::vector<float> reward(1000, 7.0f);
-  const std::vector<uint8_t> ended(1000, 0);
-  frozen.Reward(0, 1000, ended.data(), reward.data());
+  const std::vector<uint8_t> ended(1000, 0), valid(1000, 1);
+  frozen.Reward(0, 1000, ended.data(), valid.data(), reward.data());
   EXPECT_EQ(reward.front(), 7.0f);
   for (float x : {100.0f, 300.0f}) n.Observe(&x, 1);
   n.Add(n.Take());
@@ -105,9 +120,9 @@ TEST(NormalizerTest, EvaluationScalesObservationsOnlyAndAnyNumberOfRows) {
 TEST(NormalizerTest, OffChangesNothing) {
   Normalizer n;
   float x[2] = {100, -100};
-  const uint8_t ended[2] = {0, 0};
+  const uint8_t ended[2] = {0, 0}, valid[2] = {1, 1};
   n.Observe(x, 1);
-  n.Reward(0, 2, ended, x);
+  n.Reward(0, 2, ended, valid, x);
   EXPECT_EQ(x[0], 100);
   EXPECT_TRUE(n.Take().empty());
 }

@@ -13,8 +13,9 @@ using testing::HasSubstr;
 
 const absl::Time kStart = absl::FromUnixSeconds(1000000);
 
-// What each of two ranks makes of `lost` of its 100 rows, over a full window.
-std::vector<absl::Status> Verdicts(std::vector<int64_t> lost, double share) {
+// What each of two ranks makes of `lost` of its `seen` rows, over a full window.
+std::vector<absl::Status> Verdicts(std::vector<int64_t> lost, double share,
+                                   std::vector<int64_t> seen = {100, 100}) {
   std::vector<absl::Status> verdicts(2);
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
@@ -23,18 +24,19 @@ std::vector<absl::Status> Verdicts(std::vector<int64_t> lost, double share) {
     ASSERT_THAT(collective.status(), IsOk());
     v1::EnvConfig env;
     env.set_max_failed_share(share);
+    env.set_num_envs(8);
     FailedRows rows(env);
     const int rank = assignment.rank();
     rows.NoteBatch(0, 0, kStart);
     const absl::Time now = kStart + rows.window();
-    rows.NoteBatch(100, lost[rank], now);
+    rows.NoteBatch(seen[rank], lost[rank], now);
     for (int64_t i = 0; i < lost[rank]; ++i) {
       rows.NoteFailure(absl::StrCat("rank ", rank, " broke"),
                        "Traceback\n  here", now);
     }
     FailureBudget budget(env, &rows, coordinator);
     Agreement agreement(rank, 2);
-    budget.Add(now, &agreement);
+    budget.Add(&agreement);
     ASSERT_THAT(agreement.Reduce(collective->get()), IsOk());
     verdicts[rank] = budget.Check(agreement, assignment.generation());
     EXPECT_EQ(budget.failed_rows(), lost[0] + lost[1]);
@@ -59,10 +61,20 @@ TEST(FailureBudgetTest, TheShareIsThatOfAllRanks) {
   }
 }
 
+TEST(FailureBudgetTest, WhoeverCollectsMoreWhileOthersWaitWeighsAsItsRows) {
+  for (const absl::Status& verdict : Verdicts({0, 9000}, 0.6, {10, 9000})) {
+    EXPECT_THAT(verdict, IsOk());
+  }
+  for (const absl::Status& verdict : Verdicts({0, 9000}, 0.4, {10, 9000})) {
+    EXPECT_THAT(verdict, StatusIs(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("50% of the environments' steps")));
+  }
+}
+
 TEST(FailureBudgetTest, WithoutRowsThereIsNothingToSpend) {
   FailureBudget budget(v1::EnvConfig(), nullptr, nullptr);
   Agreement agreement(0, 1);
-  budget.Add(kStart, &agreement);
+  budget.Add(&agreement);
   EXPECT_THAT(budget.Check(agreement, 1), IsOk());
 }
 

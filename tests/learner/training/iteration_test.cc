@@ -110,7 +110,7 @@ TEST(IterationTest, ALossThatIsNotFiniteNamesUpdateAndRank) {
     const absl::Status status = rank.Run().status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_THAT(status.ToString(),
-                testing::HasSubstr("update 7, rank 0: the loss is nan; "));
+                testing::HasSubstr("update 8, rank 0: the loss is nan; "));
   });
 }
 

@@ -6,6 +6,7 @@
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
 namespace flotilla {
@@ -135,6 +136,17 @@ TEST(RunStateTest, ProgressWithoutANumberIsDataLoss) {
   text.erase("global_step");
   EXPECT_EQ(ProgressFromText(text).status().code(),
             absl::StatusCode::kDataLoss);
+}
+
+TEST(RunStateTest, ProgressOfBeforeFailedRowsWereCountedStillLoads) {
+  Progress before;
+  before.update = 7;
+  auto text = ToText(before);
+  text.erase("failed_rows");
+  const auto progress = ProgressFromText(text);
+  ASSERT_THAT(progress.status(), IsOk());
+  EXPECT_EQ(progress->update, 7);
+  EXPECT_EQ(progress->failed_rows, 0);
 }
 
 }  // namespace

@@ -223,7 +223,7 @@ TEST_F(TrainingLoopTest, AFailureThatIsNoLossEndsTheRank) {
   for (const End& end : ends) {
     EXPECT_EQ(end.outcome.status().code(), absl::StatusCode::kInternal);
     EXPECT_THAT(std::string(end.outcome.status().message()),
-                HasSubstr("update 1, rank"));
+                HasSubstr("update 2, rank"));
   }
 }
 
@@ -234,7 +234,7 @@ TEST_F(TrainingLoopTest, AFailedRunSaysSoInItsSummary) {
           learner->algorithm.failure = absl::InternalError("the loss is nan");
         });
   EXPECT_THAT(Summary(), AllOf(HasSubstr("\"status\": \"failed\""),
-                               HasSubstr("update 2, rank 0: the loss is nan"),
+                               HasSubstr("update 3, rank 0: the loss is nan"),
                                HasSubstr("\"updates\": 2")));
 }
 
@@ -595,6 +595,30 @@ TEST_F(VerdictsTest, AtOnceNobodyWaits) {
     EXPECT_EQ(*end.outcome, RunOutcome::kSolved);
     EXPECT_GT(end.progress.update, 20);
   }
+}
+
+TEST(EvaluationIsDueTest, AMeanIsOverTwentyEpisodesOrTheWholeWindow) {
+  v1::RunConfig config;
+  config.mutable_evaluation()->set_every_updates(2);
+  config.mutable_evaluation()->set_min_training_return(100);
+  Progress progress;
+  progress.update = 4;
+  RunMetrics::Window window;
+  window.mean_return = 100;
+  for (const auto& [episode_window, enough] :
+       {std::pair(100, 20), {20, 20}, {19, 19}, {10, 10}, {1, 1}}) {
+    config.mutable_metrics()->set_episode_window(episode_window);
+    window.episodes = enough - 1;
+    EXPECT_FALSE(EvaluationIsDue(config, progress, window)) << episode_window;
+    window.episodes = enough;
+    EXPECT_TRUE(EvaluationIsDue(config, progress, window)) << episode_window;
+  }
+  window.mean_return = 99;
+  EXPECT_FALSE(EvaluationIsDue(config, progress, window));
+  config.mutable_evaluation()->clear_min_training_return();
+  EXPECT_TRUE(EvaluationIsDue(config, progress, window));
+  progress.update = 5;
+  EXPECT_FALSE(EvaluationIsDue(config, progress, window));
 }
 
 }  // namespace

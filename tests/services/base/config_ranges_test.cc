@@ -1,17 +1,23 @@
 #include "services/base/config_ranges.h"
 
+#include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <map>
+#include <regex>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/range.pb.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -69,6 +75,18 @@ void Collect(const Descriptor* type, const Path& above,
     if (IsNumber(type->field(i))) numbers->push_back(path);
     if (type->field(i)->message_type() != nullptr) {
       Collect(type->field(i)->message_type(), path, numbers);
+    }
+  }
+}
+
+// Of all messages that RunConfig has, each field once.
+void CollectFields(const Descriptor* type,
+                   std::set<const FieldDescriptor*>* fields) {
+  for (int i = 0; i < type->field_count(); ++i) {
+    const FieldDescriptor* field = type->field(i);
+    if (!fields->insert(field).second || field->is_map()) continue;
+    if (field->message_type() != nullptr) {
+      CollectFields(field->message_type(), fields);
     }
   }
 }
@@ -206,6 +224,45 @@ TEST(ConfigRangesTest, MessagesNameValueAndExpectation) {
           "optimizer.beta1 is 1; it must be at least 0 and below 1",
           "evaluation.stop_return is nan; it must be finite",
           "distributed.timeout_seconds is 0; it must be above 0"));
+}
+
+// The lines of config.proto.
+std::vector<std::string> ConfigProto() {
+  namespace fs = std::filesystem;
+  const char* source = std::getenv("FLOTILLA_SOURCE");
+  const fs::path root = source != nullptr ? fs::path(source)
+                                          : fs::path(__FILE__)
+                                                .parent_path()  // base
+                                                .parent_path()  // services
+                                                .parent_path()  // tests
+                                                .parent_path();
+  const auto text = WholeFile(root / "proto/flotilla/v1/config.proto");
+  return absl::StrSplit(text.value_or(""), '\n');
+}
+
+// Sections of RunConfig say in their own messages what they are about.
+TEST(ConfigRangesTest, EveryFieldSaysWhatItIs) {
+  const std::regex field(
+      "  +(optional|repeated|map|[A-Z]\\w*)\\b.* = [0-9]+.*");
+  const std::regex section("  +(optional )?[A-Z]\\w*Config \\w+ = [0-9]+;");
+  const std::regex comment(" +// .*");
+  const std::regex value("  [A-Z0-9_]+ = .*");  // of an enum
+  const std::vector<std::string> lines = ConfigProto();
+  size_t fields = 0;
+  for (size_t i = 1; i < lines.size(); ++i) {
+    if (!std::regex_match(lines[i], field) ||
+        std::regex_match(lines[i], value)) {
+      continue;
+    }
+    ++fields;
+    EXPECT_TRUE(absl::StrContains(lines[i], "//") ||
+                std::regex_match(lines[i - 1], comment) ||
+                std::regex_match(lines[i], section))
+        << lines[i] << ": say here or above it what it is, and its unit";
+  }
+  std::set<const FieldDescriptor*> all;
+  CollectFields(v1::RunConfig::descriptor(), &all);
+  EXPECT_EQ(fields, all.size());
 }
 
 TEST(ConfigRangesTest, UnsetWithoutADefaultIsNotLookedAt) {

@@ -481,6 +481,11 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
       {[](Step s) { s->add_episode_end()->set_row(2); },
        "step.episode_end names row 2, want 0 to 1"},
       {[](Step s) { s->add_error()->set_row(-1); }, "step.error names row -1"},
+      {[](Step s) {
+         s->add_error()->set_row(1);
+         s->add_error()->set_row(1);
+       },
+       "step.error names row 1 twice, want one a row"},
   };
   for (const Case& c : cases) {
     service_.replies = {GoodReply()};
@@ -491,6 +496,14 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
   service_.replies = {v1::PlayReply()};
   EXPECT_THAT(ReceiveOne(), StatusIs(absl::StatusCode::kInternal,
                                      HasSubstr("the reply is not a step")));
+}
+
+TEST_F(ScriptedEnvStreamTest, ErrorsMayNameRowsInAnyOrder) {
+  service_.replies = {GoodReply()};
+  v1::StepBatch* step = service_.replies[0].mutable_step();
+  step->add_error()->set_row(1);
+  step->add_error()->set_row(0);
+  EXPECT_OK(ReceiveOne());
 }
 
 TEST_F(ScriptedEnvStreamTest, SecondBatchBeforeTheActionsIsRefused) {
