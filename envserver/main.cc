@@ -217,7 +217,10 @@ absl::Status RunServer(const Flags& flags) {
   std::binary_semaphore stop(0);
   const std::stop_callback on_stop(signals->Stop(), [&] { stop.release(); });
   ServeUntil(&stop, service, coordinator.get());
-  if (coordinator != nullptr) LogIfError(coordinator->Leave("stopped"));
+  // Of a run that is over, the coordinator may be gone.
+  if (coordinator != nullptr && !coordinator->Latest().closed()) {
+    LogIfError(coordinator->Leave("stopped"));
+  }
   service.Shutdown();
   // Not the server's own grace: it would also wait for learners that are busy
   // learning to look at their connections.
