@@ -49,7 +49,7 @@ list(PREPEND folders ${room_folders})
 
 # Others' headers that only some folders may include.
 set(torch_headers "^(torch|ATen|c10|caffe2)/")
-set(torch_folders "^(learner/|tests/(learner|bench|e2e|testing)/)")
+set(torch_folders "^(learner/|tests/(learner|rehearsal|bench|e2e|testing)/)")
 set(torch_exceptions "^learner/kernels/")
 set(cuda_headers "^(cuda|cub/|cooperative_groups|thrust/|nccl|nvml|cudnn|cublas)")
 set(cuda_folders "^(learner|tests)/")

@@ -1,0 +1,39 @@
+#ifndef FLOTILLA_TESTS_REHEARSAL_DEVICE_H_
+#define FLOTILLA_TESTS_REHEARSAL_DEVICE_H_
+
+#include <cstdint>
+
+#include "learner/torch.h"
+
+namespace flotilla::rehearsal {
+
+// A device to rehearse on: what a GPU would refuse, miss or wait for shows on a
+// machine that has none.
+//
+// No host thread can touch its memory: whoever reads or writes an address of it
+// dies by SIGSEGV. Its operators are the CPU's, with the CPU's results (those
+// of fused LSTM and GRU cells within rounding), and its generator draws what
+// the CPU's draws from the same seed. counters.h says what it was asked to do,
+// no_host_wait.h forbids waiting for it, strict.h makes copies late.
+//
+// What it does not show: kernels run at once, on the thread that launches them,
+// so a missing event between the kernels of two streams goes unseen; and
+// nothing here is a measure of speed.
+//
+// For test programs only. Once registered it is the process's accelerator for
+// good and owns pinned memory, so a program that registers it uses no CUDA.
+// torch::nn::Module::to() does not know it: make modules and tensors on it.
+
+// Call it before the first tensor is made on the device. Idempotent and
+// thread-safe.
+void Register();
+
+// torch::Device(torch::kPrivateUse1, 0); its name is "rehearsal:0".
+torch::Device Device();
+
+// Bytes of its memory that tensors hold, rounded up to blocks. Thread-safe.
+int64_t LiveBytes();
+
+}  // namespace flotilla::rehearsal
+
+#endif  // FLOTILLA_TESTS_REHEARSAL_DEVICE_H_

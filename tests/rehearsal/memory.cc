@@ -1,0 +1,107 @@
+#include "tests/rehearsal/memory.h"
+
+#include <sys/mman.h>
+
+#include <cstring>
+
+#include "learner/torch.h"
+#include "tests/rehearsal/strict.h"
+
+namespace flotilla::rehearsal {
+namespace {
+
+constexpr size_t kRange = size_t{64} << 30;
+
+char* Reserve(int protection) {
+  void* range = mmap(nullptr, kRange, protection,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  PCHECK(range != MAP_FAILED) << "no addresses for the rehearsal device";
+  return static_cast<char*>(range);
+}
+
+size_t RoundUp(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// Few sizes, so that blocks find new users.
+size_t BlockSize(size_t bytes) {
+  constexpr size_t kMiB = size_t{1} << 20;
+  return bytes <= kMiB ? RoundUp(bytes, 512) : RoundUp(bytes, kMiB / 4);
+}
+
+bool Holds(const char* range, const void* address) {
+  const char* at = static_cast<const char*>(address);
+  return at >= range && at < range + kRange;
+}
+
+}  // namespace
+
+Memory& Memory::Get() {
+  static auto* const memory = new Memory();
+  return *memory;
+}
+
+Memory::Memory()
+    : device_(Reserve(PROT_NONE)), shadow_(Reserve(PROT_READ | PROT_WRITE)) {}
+
+void* Memory::Allocate(size_t bytes) {
+  if (bytes == 0) return nullptr;
+  const size_t size = BlockSize(bytes);
+  size_t place = 0;
+  {
+    MutexLock lock(&mutex_);
+    std::vector<size_t>& spare = spare_[size];
+    if (!spare.empty()) {
+      place = spare.back();
+      spare.pop_back();
+    } else {
+      TORCH_CHECK_WITH(OutOfMemoryError, size <= kRange - top_,
+                       "the rehearsal device has no block of ", size,
+                       " bytes; ", live_bytes_, " are in use");
+      place = top_;
+      top_ += size;
+    }
+    size_[place] = size;
+    live_bytes_ += static_cast<int64_t>(size);
+  }
+  if (IsStrict()) std::memset(shadow_ + place, 0xFF, size);
+  return shadow_ + place;
+}
+
+void Memory::Free(void* shadow) {
+  if (shadow == nullptr) return;
+  const size_t place = static_cast<char*>(shadow) - shadow_;
+  MutexLock lock(&mutex_);
+  const auto block = size_.find(place);
+  CHECK(block != size_.end()) << "not a block of the rehearsal device";
+  live_bytes_ -= static_cast<int64_t>(block->second);
+  spare_[block->second].push_back(place);
+  size_.erase(block);
+}
+
+bool Memory::HasDevice(const void* address) const {
+  return Holds(device_, address);
+}
+
+bool Memory::HasShadow(const void* address) const {
+  return Holds(shadow_, address);
+}
+
+void* Memory::ToShadow(const void* device) const {
+  if (device == nullptr) return nullptr;
+  CHECK(HasDevice(device)) << "not an address of the rehearsal device";
+  return shadow_ + (static_cast<const char*>(device) - device_);
+}
+
+void* Memory::ToDevice(const void* shadow) const {
+  if (shadow == nullptr) return nullptr;
+  CHECK(HasShadow(shadow)) << "not a kernel's address";
+  return device_ + (static_cast<const char*>(shadow) - shadow_);
+}
+
+int64_t Memory::live_bytes() const {
+  MutexLock lock(&mutex_);
+  return live_bytes_;
+}
+
+}  // namespace flotilla::rehearsal
