@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "learner/algo/algorithm.h"
 #include "learner/checkpoint/checkpoint.h"
-#include "learner/collective/rank_device.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
@@ -39,13 +38,14 @@ Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
 
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const std::string& output,
+                                const DeviceChooser& choose_device,
                                 std::stop_token stop) {
   ASSIGN_OR_RETURN(const CheckpointData data, LoadCheckpoint(checkpoint));
   const v1::RunConfig& config = data.config;
   SetThreads(config, /*local_world_size=*/1);
   ASSIGN_OR_RETURN(const RankDevice device,
-                   ChooseRankDevice({.device = config.runtime().device()},
-                                    /*local_rank=*/0));
+                   choose_device({.device = config.runtime().device()},
+                                 /*local_rank=*/0));
 
   EnvWorkerOptions options = EvaluationWorkers(config);
   options.learner_id = "evaluate";

@@ -5,11 +5,12 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "learner/collective/rank_device.h"
 
 namespace flotilla {
 
 // Plays `episodes` episodes with the checkpoint in folder `checkpoint`, whole
-// games and unclipped, and writes JSON to `output`:
+// games and unclipped, on the device of learner 0, and writes JSON to `output`:
 //
 //   {"env_id": ..., "checkpoint": ..., "mean_return": ..., "episodes":
 //    [{"return": ..., "length": ...}, ...]}
@@ -17,6 +18,7 @@ namespace flotilla {
 // Errors: those of the checkpoint, the env worker and the file.
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const std::string& output,
+                                const DeviceChooser& choose_device,
                                 std::stop_token stop);
 
 }  // namespace flotilla

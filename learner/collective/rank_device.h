@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_COLLECTIVE_RANK_DEVICE_H_
 #define FLOTILLA_LEARNER_COLLECTIVE_RANK_DEVICE_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ struct RankDevice {
 // Errors: kFailedPrecondition, naming what there is and the remedy.
 absl::StatusOr<RankDevice> ChooseRankDevice(const DeviceRequest& request,
                                             int local_rank);
+
+// What a program chooses by: ChooseRankDevice, or a test's own.
+using DeviceChooser = std::function<absl::StatusOr<RankDevice>(
+    const DeviceRequest& request, int local_rank)>;
 
 // The `seen` GPUs that LibTorch sees, described where the driver told of as
 // many. A LibTorch without CUDA sees none.
