@@ -87,7 +87,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
       {.config = config,
        .spaces = spaces,
-       .pinned = device.is_cuda(),
+       .pinned = !device.is_cpu(),
        .state_size = algorithm->live_policy()->state_size(),
        .pool = pool.get(),
        .normalizer = &normalizer,
