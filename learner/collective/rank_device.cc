@@ -17,6 +17,12 @@ std::vector<Gpu> GpusOfTorch(std::vector<Gpu> of_driver, int seen) {
 
 absl::StatusOr<RankDevice> ChooseRankDevice(const DeviceRequest& request,
                                             int local_rank) {
+  if (request.device == kRehearsalDevice) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("runtime.device is \"", request.device,
+                     "\", which only the tests' learner has; use auto, cpu, "
+                     "cuda or cuda:N"));
+  }
   // Its own default puts the fastest first.
   ::setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", /*overwrite=*/0);
   const std::vector<Gpu> of_driver = SurveyGpus().gpus;

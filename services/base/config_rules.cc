@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/base/config_ranges.h"
+#include "services/base/device_choice.h"
 #include "services/base/either_field.h"
 #include "services/base/json.h"
 #include "services/base/nearest_name.h"
@@ -317,6 +318,7 @@ void CheckDistributed(const v1::DistributedConfig& distributed,
 
 bool IsDevice(const std::string& device) {
   if (device == "auto" || device == "cpu" || device == "cuda") return true;
+  if (device == kRehearsalDevice) return true;  // flotilla-learner refuses it
   int index = -1;
   return absl::StartsWith(device, "cuda:") &&
          absl::SimpleAtoi(device.substr(5), &index) && index >= 0;

@@ -92,6 +92,7 @@ absl::StatusOr<std::optional<int>> ChooseGpu(const DeviceRequest& request,
   const std::string& device = request.device;
   if (!request.ids.empty()) return FromIds(request, local_rank, gpus);
   if (device == "cpu" || (device == "auto" && gpus == 0)) return std::nullopt;
+  if (device == kRehearsalDevice) return std::nullopt;
   const std::optional<int> named = NamedGpu(device);
   if (!named && device != "auto" && device != kCuda) {
     return Invalid(absl::StrCat("runtime.device is \"", device,

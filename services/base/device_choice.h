@@ -14,6 +14,10 @@ namespace flotilla {
 // questions of the same answers, so that what the one accepts the other does.
 // All of it is pure: GPUs are those that SurveyGpus() found.
 
+// A runtime.device that is in no manual: flotilla-learner-rehearsal, a test
+// program, has it. flotilla-learner refuses it.
+inline constexpr char kRehearsalDevice[] = "rehearsal";
+
 struct DeviceRequest {
   std::string device = "auto";  // runtime.device: auto, cpu, cuda, cuda:N
   // --device-ids: the GPU of each learner on this host; empty: not given.
@@ -28,7 +32,8 @@ struct DeviceRequest {
 // least 0.
 absl::StatusOr<std::vector<int>> ParseDeviceIds(const std::string& text);
 
-// The index in `gpus` of learner `local_rank`'s; nullopt: the CPU.
+// The index in `gpus` of learner `local_rank`'s; nullopt: no GPU, but the CPU
+// (or kRehearsalDevice).
 //
 //   ids         ids[local_rank]
 //   auto, cuda  the GPU of its own number; auto without any GPU: the CPU

@@ -1,6 +1,9 @@
 #include "tests/rehearsal/counters.h"
 
+#include <utility>
+
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_format.h"
 #include "services/base/mutex.h"
 
 namespace flotilla::rehearsal {
@@ -35,6 +38,35 @@ void ResetCounts() {
   MutexLock lock(&ledger.mutex);
   ledger.counts = Counts();
   ledger.launches.clear();
+}
+
+std::string Describe(const Counts& counts) {
+  const std::pair<const char*, CopyCount> copies[] = {
+      {"copies, pinned to device", counts.pinned_to_device},
+      {"copies, pageable to device", counts.pageable_to_device},
+      {"copies, device to pinned", counts.device_to_pinned},
+      {"copies, device to pageable", counts.device_to_pageable},
+      {"copies within the device", counts.within_device}};
+  const std::pair<const char*, int64_t> others[] = {
+      {"waits, all", counts.HostWaits()},
+      {"waits, blocking copies", counts.blocking_copies},
+      {"waits, host reads (item)", counts.scalar_reads},
+      {"waits, dynamic shapes", counts.dynamic_shapes},
+      {"waits, events", counts.event_waits},
+      {"waits, streams", counts.stream_waits},
+      {"waits, whole device", counts.device_waits},
+      {"overwritten pinned sources", counts.overwritten_sources},
+      {"launches", counts.launches},
+      {"views", counts.views}};
+  std::string table;
+  for (const auto& [name, count] : copies) {
+    absl::StrAppendFormat(&table, "%-27s %9d  of %d bytes\n", name,
+                          count.copies, count.bytes);
+  }
+  for (const auto& [name, count] : others) {
+    absl::StrAppendFormat(&table, "%-27s %9d\n", name, count);
+  }
+  return table;
 }
 
 std::map<std::string, int64_t> LaunchesByOperator() {

@@ -46,6 +46,9 @@ struct Counts {
 Counts ReadCounts();
 void ResetCounts();
 
+// A table of all of them, one line each.
+std::string Describe(const Counts& counts);
+
 // Launches by operator, as in {"aten::addmm", 3}.
 std::map<std::string, int64_t> LaunchesByOperator();
 

@@ -49,6 +49,8 @@ TEST(DeviceChoiceTest, CudaIsTheGpuOfTheRanksNumber) {
 TEST(DeviceChoiceTest, TheCpuWhereItIsMeant) {
   EXPECT_EQ(Choose({.device = "cpu", .local_world_size = 4}, 3, 2), "cpu");
   EXPECT_EQ(Choose({.device = "auto", .local_world_size = 4}, 3, 0), "cpu");
+  EXPECT_EQ(Choose({.device = "rehearsal", .local_world_size = 4}, 3, 2),
+            "cpu");
   EXPECT_THAT(Choose({.device = "cuda"}, 0, 0),
               HasSubstr("this host has none; use --set runtime.device=cpu"));
 }
