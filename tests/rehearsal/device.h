@@ -11,7 +11,7 @@ namespace flotilla::rehearsal {
 // machine that has none.
 //
 // No host thread can touch its memory: whoever reads or writes an address of it
-// dies by SIGSEGV. Its operators are the CPU's, with the CPU's results (those
+// dies by SIGSEGV, and stderr says why. Its operators are the CPU's, with the CPU's results (those
 // of fused LSTM and GRU cells within rounding), and its generator draws what
 // the CPU's draws from the same seed. counters.h says what it was asked to do,
 // no_host_wait.h forbids waiting for it, strict.h makes copies late.

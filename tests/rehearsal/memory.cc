@@ -1,6 +1,8 @@
 #include "tests/rehearsal/memory.h"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -29,6 +31,25 @@ size_t BlockSize(size_t bytes) {
   return bytes <= kMiB ? RoundUp(bytes, 512) : RoundUp(bytes, kMiB / 4);
 }
 
+struct sigaction former_action;
+
+// Says why, and leaves: the access comes again and the former action is taken.
+void OnSegmentationFault(int, siginfo_t* fault, void*) {
+  if (Memory::Get().HasDevice(fault->si_addr)) {
+    constexpr char kWhy[] =
+        "the host read or wrote memory of the rehearsal device\n";
+    static_cast<void>(!write(STDERR_FILENO, kWhy, sizeof(kWhy) - 1));
+  }
+  sigaction(SIGSEGV, &former_action, nullptr);
+}
+
+void ExplainSegmentationFaults() {
+  struct sigaction action = {};
+  action.sa_sigaction = OnSegmentationFault;
+  action.sa_flags = SA_SIGINFO;
+  PCHECK(sigaction(SIGSEGV, &action, &former_action) == 0);
+}
+
 bool Holds(const char* range, const void* address) {
   const char* at = static_cast<const char*>(address);
   return at >= range && at < range + kRange;
@@ -37,7 +58,11 @@ bool Holds(const char* range, const void* address) {
 }  // namespace
 
 Memory& Memory::Get() {
-  static auto* const memory = new Memory();
+  static auto* const memory = [] {
+    auto* const made = new Memory();
+    ExplainSegmentationFaults();
+    return made;
+  }();
   return *memory;
 }
 

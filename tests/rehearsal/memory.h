@@ -12,7 +12,8 @@ namespace flotilla::rehearsal {
 
 // The device's memory: two ranges of addresses, equally long.
 //
-//   device  [ . . . . A A A . . ]   what tensors carry; never mapped
+//   device  [ . . . . A A A . . ]   what tensors carry; never mapped, and who
+//                                   touches it dies and is told why
 //   shadow  [ . . . . a a a . . ]   the bytes, where kernels work
 //
 // A block has the same place in both. Only pages that were written take memory.

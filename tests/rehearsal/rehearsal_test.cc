@@ -59,11 +59,13 @@ float Read(const float* address) {
   return *static_cast<const volatile float*>(address);
 }
 
+constexpr char kTouched[] = "memory of the rehearsal device";
+
 TEST_F(RehearsalDeathTest, HostThatTouchesDeviceMemoryDies) {
   const Tensor t = torch::ones({4}, Device());
   float* const address = t.data_ptr<float>();
-  EXPECT_DEATH(Read(address), "");
-  EXPECT_DEATH(*static_cast<volatile float*>(address) = 2, "");
+  EXPECT_DEATH(Read(address), kTouched);
+  EXPECT_DEATH(*static_cast<volatile float*>(address) = 2, kTouched);
   EXPECT_DEATH(
       {
         float copy[4];
@@ -71,11 +73,11 @@ TEST_F(RehearsalDeathTest, HostThatTouchesDeviceMemoryDies) {
         std::memcpy(copy, address, bytes);
         Read(copy);
       },
-      "");
+      kTouched);
   const auto rows = t.accessor<float, 1>();
-  EXPECT_DEATH(Read(&rows[0]), "");
+  EXPECT_DEATH(Read(&rows[0]), kTouched);
   const Tensor wrong = torch::from_blob(address, {4});
-  EXPECT_DEATH(wrong.add_(1), "");
+  EXPECT_DEATH(wrong.add_(1), kTouched);
 }
 
 TEST_F(RehearsalDeathTest, OtherThreadDiesWhileKernelsRun) {
@@ -86,7 +88,7 @@ TEST_F(RehearsalDeathTest, OtherThreadDiesWhileKernelsRun) {
         for (int i = 0; i < 1000; ++i) t.add_(1);
         reader.join();
       },
-      "");
+      kTouched);
 }
 
 TEST_F(RehearsalTest, MemoryIsGivenBack) {
@@ -792,7 +794,9 @@ class Trainee {
     for (const Tensor& column : rollout_) {
       batch.push_back(column.index_select(0, index));
     }
-    Loss(batch).backward();
+    const Tensor loss = Loss(batch);
+    if (plant) plant(loss);
+    loss.backward();
     torch::NoGradGuard no_grad;
     Tensor gradient = flat_.gradients;
     gradient.mul_((0.5 / (gradient.norm() + 1e-6)).clamp_max(1.0));
@@ -806,6 +810,9 @@ class Trainee {
         -2.5e-3 / correction1);
     gradient.zero_();
   }
+
+  // A fault of the step, which a test put there.
+  std::function<void(const Tensor& loss)> plant;
 
  private:
   Tensor Loss(const Tensors& batch) const {
@@ -862,6 +869,65 @@ TEST_F(RehearsalTest, TrainsBitForBitAsTheCpu) {
   EXPECT_FALSE(torch::equal(cpu.parameters(), start));
   EXPECT_EQ(ReadCounts().pageable_to_device.copies, 0);
   EXPECT_EQ(ReadCounts().overwritten_sources, 0);
+}
+
+// A step that never waits, and what it says of each fault planted into it.
+class PlantedFaultTest : public RehearsalTest {
+ protected:
+  PlantedFaultTest() {
+    trainee_.Upload(rollout_);
+    ResetCounts();
+  }
+
+  std::string ThrownByStep() {
+    const NoHostWait scope;
+    return Thrown([this] { trainee_.Step(rows_); });
+  }
+
+  const Tensors rollout_ = RandomRollout();
+  Tensor rows_ =
+      torch::randperm(kRows).narrow(0, 0, kMinibatch).clone().pin_memory();
+  Trainee trainee_{Device()};
+};
+using PlantedFaultDeathTest = PlantedFaultTest;
+
+TEST_F(PlantedFaultTest, NoneIsFoundWhereNoneIs) {
+  EXPECT_EQ(ThrownByStep(), "nothing");
+}
+
+TEST_F(PlantedFaultTest, HostReadIsNamed) {
+  trainee_.plant = [](const Tensor& loss) { loss.item<float>(); };
+  EXPECT_THAT(ThrownByStep(), HasSubstr("item()"));
+  trainee_.plant = [](const Tensor& loss) { loss.detach().cpu(); };
+  EXPECT_THAT(ThrownByStep(), HasSubstr("to pageable memory of the host"));
+}
+
+TEST_F(PlantedFaultDeathTest, HostReadThroughAPointerIsNamed) {
+  trainee_.plant = [](const Tensor& loss) { Read(loss.data_ptr<float>()); };
+  EXPECT_DEATH(ThrownByStep(), "the host read or wrote");
+}
+
+TEST_F(PlantedFaultTest, PageableCopyIsNamed) {
+  rows_ = rows_.clone();
+  ASSERT_FALSE(rows_.is_pinned());
+  EXPECT_THAT(ThrownByStep(), HasSubstr("a copy of pageable memory"));
+  EXPECT_EQ(ReadCounts().pageable_to_device.copies, 1);
+}
+
+TEST_F(PlantedFaultTest, StraySynchronisationIsNamed) {
+  const c10::impl::VirtualGuardImpl guard(c10::kPrivateUse1);
+  trainee_.plant = [&](const Tensor&) {
+    guard.getStream(Device()).synchronize();
+  };
+  EXPECT_THAT(ThrownByStep(), HasSubstr("a stream"));
+  trainee_.plant = [&](const Tensor&) { guard.synchronizeDevice(0); };
+  EXPECT_THAT(ThrownByStep(), HasSubstr("the whole device"));
+  trainee_.plant = [&](const Tensor&) {
+    c10::Event event(c10::kPrivateUse1);
+    event.record(guard.getStream(Device()));
+    event.synchronize();
+  };
+  EXPECT_THAT(ThrownByStep(), HasSubstr("an event"));
 }
 
 }  // namespace
