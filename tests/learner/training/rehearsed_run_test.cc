@@ -1,0 +1,172 @@
+// Whole runs on the rehearsal device: environments, acting, learning and the
+// checkpoint, compared with the same run on the CPU.
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "learner/checkpoint/checkpoint.h"
+#include "learner/training/trainer.h"
+#include "services/base/config.h"
+#include "services/base/global_sizes.h"
+#include "services/base/run_folder.h"
+#include "services/base/status_macros.h"
+#include "tests/learner/collective/ranks.h"
+#include "tests/rehearsal/counters.h"
+#include "tests/rehearsal/device.h"
+#include "tests/rehearsal/strict.h"
+#include "tests/testing/temp_dir.h"
+
+namespace flotilla {
+namespace {
+
+struct Run {
+  std::string name;    // of the case
+  std::string config;  // of deploy/configs
+  std::vector<std::string> overrides;
+  double tolerance = 1e-5;  // of a weight
+};
+
+// Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs
+// and of Adam's and RMSProp's steps. Networks that no kernel knows and Muon's
+// steps are Torch's on both devices, and equal bit for bit.
+
+v1::RunConfig Load(const Run& run) {
+  const char* const source = std::getenv("FLOTILLA_SOURCE");
+  CHECK(source != nullptr) << "ctest sets FLOTILLA_SOURCE";
+  auto config = LoadValidRunConfig(
+      absl::StrCat(source, "/deploy/configs/", run.config, ".textproto"),
+      run.overrides);
+  CHECK(config.ok()) << config.status();
+  config->clear_evaluation();
+  config->mutable_metrics()->set_tensorboard(false);
+  return SizesOfLearner(Resolved(*config), /*world_size=*/1).value();
+}
+
+const ShutdownSignals& Signals() {
+  static const auto* const signals =
+      ShutdownSignals::Install().value().release();
+  return *signals;
+}
+
+// The last checkpoint of a learner that trains alone on `device`.
+absl::StatusOr<CheckpointData> TrainOn(torch::Device device, const Run& run) {
+  const TempDir folder;
+  const RunFolder run_folder(folder / "run");
+  RETURN_IF_ERROR(run_folder.Make());
+  TrainerOptions options;
+  options.config = Load(run);
+  options.run_folder = run_folder.path();
+  options.member_id = "learner/0/0";
+  options.device = device;
+  options.give_up = [](const absl::Status& status) {
+    LOG(FATAL) << status.ToString();
+  };
+  FakeCoordinatorClient coordinator(folder.path());
+  coordinator.SetAssignment(MakeAssignment(/*rank=*/0, /*world_size=*/1));
+  RETURN_IF_ERROR(Train(options, &coordinator, Signals()).status());
+  return LoadCheckpoint(run_folder.latest_checkpoint());
+}
+
+// The largest difference between two numbers of the same place.
+double Distance(const TensorMap& ours, const TensorMap& theirs) {
+  double most = 0;
+  EXPECT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs) {
+    const auto twin = ours.find(name);
+    if (twin == ours.end() || twin->second.sizes() != tensor.sizes()) {
+      ADD_FAILURE() << name << " is not there or of another shape";
+      continue;
+    }
+    const torch::Tensor difference =
+        twin->second.to(torch::kFloat64) - tensor.to(torch::kFloat64);
+    if (difference.numel() == 0) continue;
+    most = std::max(most, difference.abs().max().item<double>());
+  }
+  return most;
+}
+
+class RehearsedRunTest : public testing::TestWithParam<Run> {};
+
+TEST_P(RehearsedRunTest, LearnsWhatTheCpuLearns) {
+  rehearsal::Register();
+  const auto cpu = TrainOn(torch::kCPU, GetParam());
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  const rehearsal::Strict strict;
+  rehearsal::ResetCounts();
+  const auto rehearsed = TrainOn(rehearsal::Device(), GetParam());
+  ASSERT_TRUE(rehearsed.ok()) << rehearsed.status();
+
+  const double distance = Distance(rehearsed->weights, cpu->weights);
+  std::cout << GetParam().name << ", " << rehearsed->progress.at("update")
+            << " updates; weights differ by at most " << distance << "\n"
+            << rehearsal::Describe(rehearsal::ReadCounts());
+  EXPECT_LE(distance, GetParam().tolerance);
+  for (const char* name : {"update", "global_step", "episodes"}) {
+    EXPECT_EQ(rehearsed->progress.at(name), cpu->progress.at(name)) << name;
+  }
+  EXPECT_GT(rehearsal::ReadCounts().launches, 0);
+  EXPECT_EQ(rehearsal::ReadCounts().overwritten_sources, 0);
+}
+
+// Few steps of few environments: enough for episodes to end. With a small
+// epsilon, Adam makes large steps of what is nothing but rounding.
+INSTANTIATE_TEST_SUITE_P(
+    Configurations, RehearsedRunTest,
+    testing::Values(
+        Run{"CartpolePpo", "cartpole_ppo", {"total_updates=5"}},
+        Run{"CartpolePpoOneAhead",
+            "cartpole_ppo",
+            {"total_updates=5", "rollout.overlap_one_update=true"}},
+        Run{"PendulumPpo",
+            "pendulum_ppo",
+            {"total_updates=4", "ppo.minibatches=4", "ppo.epochs=4",
+             "rollout.length=64"}},
+        Run{"MazeLstmPpo",
+            "maze_ppo",
+            {"total_updates=3", "env.num_envs=8",
+             "env.options.maze.episode_steps=24", "rollout.length=32"}},
+        Run{"MazeGruPpo",
+            "maze_ppo",
+            {"total_updates=3", "env.num_envs=8", "model.recurrent=GRU",
+             "env.options.maze.episode_steps=24", "rollout.length=32"}},
+        Run{"CartpoleImpala",
+            "cartpole_impala",
+            {"total_updates=10", "impala.deterministic_lag=true"}},
+        Run{"CartpoleDqn",
+            "cartpole_dqn",
+            {"total_updates=40", "optimizer.epsilon=1e-5"}},
+        Run{"CartpoleDqnMuon",
+            "cartpole_dqn",
+            {"total_updates=40", "optimizer.type=MUON"},
+            0}),
+    [](const auto& info) { return info.param.name; });
+
+#ifdef FLOTILLA_HAS_ALE
+// The shipped numbers but for shorter rollouts, so that three updates ask of the
+// device what three of breakout_ppo do, and less of it for acting.
+INSTANTIATE_TEST_SUITE_P(
+    Atari, RehearsedRunTest,
+    testing::Values(Run{"BreakoutPpo",
+                        "breakout_ppo",
+                        {"total_updates=3", "rollout.length=16",
+                         "optimizer.epsilon=1e-3"}},
+                    Run{"BreakoutPpoMuon",
+                        "breakout_ppo",
+                        {"total_updates=3", "rollout.length=16", "ppo.epochs=1",
+                         "model.hidden=[64]", "optimizer.type=MUON"},
+                        0},
+                    Run{"PongDqn",
+                        "pong_dqn",
+                        {"total_updates=3", "model.conv_channels=[8,16,16]",
+                         "dqn.replay_capacity=1000"}}),
+    [](const auto& info) { return info.param.name; });
+#endif
+
+}  // namespace
+}  // namespace flotilla
