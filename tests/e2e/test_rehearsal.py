@@ -1,0 +1,129 @@
+"""Runs on the rehearsal device, whose memory no host thread can touch, learn what they learn on the CPU."""
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from harness import BIN, read_jsonl, training_lines
+
+REHEARSAL, CPU = ("--set=runtime.device=rehearsal",), ("--set=runtime.device=cpu",)
+
+
+@pytest.fixture
+def sandbox(sandbox):
+    """Its learner is the one that knows the rehearsal device, too."""
+    folder = sandbox.folder / "programs"
+    folder.mkdir()
+    for name in ("flotilla-coordinator", "flotilla-envserver"):
+        (folder / name).symlink_to(BIN / name)
+    (folder / "flotilla-learner").symlink_to(BIN / "flotilla-learner-rehearsal")
+    sandbox.env["FLOTILLA_PROGRAM_FOLDER"] = str(folder)
+    return sandbox
+
+
+def start(sandbox, run_dir, updates, learners, *more, config="cartpole_ppo", evaluation=""):
+    return sandbox.train(
+        sandbox.config(config, evaluation), "--nproc-per-node", learners, f"--set=total_updates={updates}",
+        *more, run_dir=run_dir,
+    )  # fmt: skip
+
+
+def trained(sandbox, run_dir, updates, *what, **more):
+    """The finished job."""
+    job = start(sandbox, run_dir, updates, *what, **more)
+    assert job.succeeds()["updates"] == updates
+    return job
+
+
+def latest(job):
+    return job.run_dir / "checkpoints" / "latest"
+
+
+def rehearsed_ranks(job):
+    """How many learners' logs say that they computed on the device, and what was asked of it."""
+    logs = [log.read_text() for log in job.run_dir.glob("logs/rank_*.log")]
+    return sum("on the rehearsal device" in log and "launches" in log for log in logs)
+
+
+def assert_same_weights(ours, theirs):
+    ours, theirs = (load_file(latest(job) / "weights.safetensors") for job in (ours, theirs))
+    assert ours.keys() == theirs.keys()
+    for name, tensor in theirs.items():
+        np.testing.assert_allclose(ours[name], tensor, rtol=0, atol=1e-5, err_msg=name)
+
+
+MAZE = ("--set=env.num_envs=8", "--set=env.options.maze.episode_steps=24", "--set=rollout.length=32")
+
+
+@pytest.mark.parametrize(
+    "config, updates, learners, more",
+    [
+        ("cartpole_ppo", 5, 1, ()),
+        ("cartpole_ppo", 5, 2, ()),
+        ("cartpole_ppo", 5, 2, ("--set=distributed.gradients=BUCKETS",)),
+        ("maze_ppo", 3, 2, MAZE),  # its policy has an LSTM
+        ("cartpole_impala", 10, 2, ("--set=impala.deterministic_lag=true",)),
+        # On the CPU, Adam's steps are made by kernels, which round otherwise than Torch: units that
+        # hardly learn anything learn that. Muon's are Torch's.
+        ("cartpole_dqn", 20, 2, ("--set=optimizer.type=MUON",)),
+    ],
+    ids=["ppo", "two-learners", "buckets", "lstm", "impala", "dqn"],
+)
+def test_learns_what_the_cpu_learns(sandbox, config, updates, learners, more):
+    on_cpu = trained(sandbox, "cpu", updates, learners, *CPU, *more, config=config)
+    rehearsed = trained(sandbox, "rehearsed", updates, learners, *REHEARSAL, *more, config=config)
+    assert rehearsed_ranks(on_cpu) == 0 and rehearsed_ranks(rehearsed) == learners
+    assert_same_weights(rehearsed, on_cpu)
+
+
+@pytest.mark.parametrize("device", [REHEARSAL, CPU], ids=["rehearsal", "cpu"])
+def test_a_checkpoint_of_the_device_goes_on_there_and_on_the_cpu(sandbox, device):
+    first = trained(sandbox, "first", 3, 2, *REHEARSAL)
+    again = trained(sandbox, "again", 6, 2, *device, f"--resume={latest(first)}")
+    first_on_cpu = trained(sandbox, "first-cpu", 3, 2, *CPU)
+    assert_same_weights(again, trained(sandbox, "again-cpu", 6, 2, *CPU, f"--resume={latest(first_on_cpu)}"))
+
+
+def evaluations(job):
+    lines = read_jsonl(job.run_dir / "metrics.jsonl")
+    return [line["eval/mean_return"] for line in lines if "eval/mean_return" in line]
+
+
+def played(job):
+    result = job.sandbox.run("evaluate", job.run_dir, "--episodes", 5, "--json")
+    assert result.returncode == 0, result.stderr
+    return [(episode["return"], episode["length"]) for episode in json.loads(result.stdout)["episodes"]]
+
+
+def test_evaluates_as_the_cpu_does(sandbox):
+    """While it trains, and afterwards."""
+    evaluation = "evaluation { every_updates: 2 episodes: 5 num_envs: 5 }"
+    on_cpu = trained(sandbox, "cpu", 4, 1, *CPU, evaluation=evaluation)
+    rehearsed = trained(sandbox, "rehearsed", 4, 1, *REHEARSAL, evaluation=evaluation)
+    assert rehearsed_ranks(rehearsed) == 1
+    assert len(evaluations(on_cpu)) == 2 and evaluations(rehearsed) == evaluations(on_cpu)
+    assert played(rehearsed) == played(on_cpu)
+
+
+@pytest.mark.parametrize("rank", [1, 0])
+def test_a_killed_learner_is_replaced(sandbox, rank):
+    updates = 60
+    job = start(sandbox, "run", updates, 2, *REHEARSAL)
+    before = job.await_update(5)
+    os.kill(before.learner[rank].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["status"] == "completed" and result["world_size"] == 2
+    assert result["restarts"]["learner"] == 1 and result["updates"] == updates
+    assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, updates + 1))
+
+
+def test_the_shipped_learner_has_no_such_device(sandbox):
+    del sandbox.env["FLOTILLA_PROGRAM_FOLDER"]
+    job = start(sandbox, "run", 1, 1, *REHEARSAL)
+    assert job.wait() == 2, job.diagnosis()
+    assert 'runtime.device is "rehearsal", which only the tests\' learner has' in job.output()
