@@ -1,6 +1,7 @@
 #include "tests/rehearsal/counters.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +19,41 @@ struct Ledger {
 Ledger& TheLedger() {
   static auto* const ledger = new Ledger();
   return *ledger;
+}
+
+struct Line {
+  int64_t count = 0;
+  std::string text;
+};
+
+std::vector<Line> Lines(const Counts& counts) {
+  const std::pair<const char*, CopyCount> copies[] = {
+      {"copies, pinned to device", counts.pinned_to_device},
+      {"copies, pageable to device", counts.pageable_to_device},
+      {"copies, device to pinned", counts.device_to_pinned},
+      {"copies, device to pageable", counts.device_to_pageable},
+      {"copies within the device", counts.within_device}};
+  const std::pair<const char*, int64_t> others[] = {
+      {"waits, all", counts.HostWaits()},
+      {"waits, blocking copies", counts.blocking_copies},
+      {"waits, host reads (item)", counts.scalar_reads},
+      {"waits, dynamic shapes", counts.dynamic_shapes},
+      {"waits, events", counts.event_waits},
+      {"waits, streams", counts.stream_waits},
+      {"waits, whole device", counts.device_waits},
+      {"overwritten pinned sources", counts.overwritten_sources},
+      {"launches", counts.launches},
+      {"views", counts.views}};
+  std::vector<Line> lines;
+  for (const auto& [name, count] : copies) {
+    lines.push_back(
+        {count.copies, absl::StrFormat("%-27s %9d  of %d bytes\n", name,
+                                       count.copies, count.bytes)});
+  }
+  for (const auto& [name, count] : others) {
+    lines.push_back({count, absl::StrFormat("%-27s %9d\n", name, count)});
+  }
+  return lines;
 }
 
 }  // namespace
@@ -41,32 +77,18 @@ void ResetCounts() {
 }
 
 std::string Describe(const Counts& counts) {
-  const std::pair<const char*, CopyCount> copies[] = {
-      {"copies, pinned to device", counts.pinned_to_device},
-      {"copies, pageable to device", counts.pageable_to_device},
-      {"copies, device to pinned", counts.device_to_pinned},
-      {"copies, device to pageable", counts.device_to_pageable},
-      {"copies within the device", counts.within_device}};
-  const std::pair<const char*, int64_t> others[] = {
-      {"waits, all", counts.HostWaits()},
-      {"waits, blocking copies", counts.blocking_copies},
-      {"waits, host reads (item)", counts.scalar_reads},
-      {"waits, dynamic shapes", counts.dynamic_shapes},
-      {"waits, events", counts.event_waits},
-      {"waits, streams", counts.stream_waits},
-      {"waits, whole device", counts.device_waits},
-      {"overwritten pinned sources", counts.overwritten_sources},
-      {"launches", counts.launches},
-      {"views", counts.views}};
   std::string table;
-  for (const auto& [name, count] : copies) {
-    absl::StrAppendFormat(&table, "%-27s %9d  of %d bytes\n", name,
-                          count.copies, count.bytes);
-  }
-  for (const auto& [name, count] : others) {
-    absl::StrAppendFormat(&table, "%-27s %9d\n", name, count);
-  }
+  for (const Line& line : Lines(counts)) table += line.text;
   return table;
+}
+
+std::string Excess(const Counts& counts, const Counts& most) {
+  const std::vector<Line> ours = Lines(counts), bounds = Lines(most);
+  std::string excess;
+  for (size_t i = 0; i < ours.size(); ++i) {
+    if (ours[i].count > bounds[i].count) excess += ours[i].text;
+  }
+  return excess;
 }
 
 std::map<std::string, int64_t> LaunchesByOperator() {

@@ -49,6 +49,9 @@ void ResetCounts();
 // A table of all of them, one line each.
 std::string Describe(const Counts& counts);
 
+// The lines of `counts` that are above those of `most`; "" if there is none.
+std::string Excess(const Counts& counts, const Counts& most);
+
 // Launches by operator, as in {"aten::addmm", 3}.
 std::map<std::string, int64_t> LaunchesByOperator();
 

@@ -1,14 +1,20 @@
 // Whole runs on the rehearsal device: environments, acting, learning and the
 // checkpoint, compared with the same run on the CPU.
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/training/trainer.h"
@@ -24,6 +30,8 @@
 
 namespace flotilla {
 namespace {
+
+using testing::HasSubstr;
 
 struct Run {
   std::string name;    // of the case
@@ -54,8 +62,26 @@ const ShutdownSignals& Signals() {
   return *signals;
 }
 
+// Does `plant` once, in the midst of the training loop.
+class PlantingCoordinator : public FakeCoordinatorClient {
+ public:
+  PlantingCoordinator(const std::string& folder, std::function<void()> plant)
+      : FakeCoordinatorClient(folder), plant_(std::move(plant)) {}
+
+  void Report(const v1::Heartbeat& progress) override {
+    std::call_once(planted_, plant_);
+    FakeCoordinatorClient::Report(progress);
+  }
+
+ private:
+  const std::function<void()> plant_;
+  std::once_flag planted_;
+};
+
 // The last checkpoint of a learner that trains alone on `device`.
-absl::StatusOr<CheckpointData> TrainOn(torch::Device device, const Run& run) {
+absl::StatusOr<CheckpointData> TrainOn(
+    torch::Device device, const Run& run,
+    const std::function<void()>& plant = [] {}) {
   const TempDir folder;
   const RunFolder run_folder(folder / "run");
   RETURN_IF_ERROR(run_folder.Make());
@@ -67,7 +93,7 @@ absl::StatusOr<CheckpointData> TrainOn(torch::Device device, const Run& run) {
   options.give_up = [](const absl::Status& status) {
     LOG(FATAL) << status.ToString();
   };
-  FakeCoordinatorClient coordinator(folder.path());
+  PlantingCoordinator coordinator(folder.path(), plant);
   coordinator.SetAssignment(MakeAssignment(/*rank=*/0, /*world_size=*/1));
   RETURN_IF_ERROR(Train(options, &coordinator, Signals()).status());
   return LoadCheckpoint(run_folder.latest_checkpoint());
@@ -112,6 +138,40 @@ TEST_P(RehearsedRunTest, LearnsWhatTheCpuLearns) {
   }
   EXPECT_GT(rehearsal::ReadCounts().launches, 0);
   EXPECT_EQ(rehearsal::ReadCounts().overwritten_sources, 0);
+}
+
+// What a short run asks of the device beyond `most`, with `plant` in it.
+std::string ExcessOfRun(const rehearsal::Counts& most,
+                        const std::function<void()>& plant) {
+  rehearsal::ResetCounts();
+  const auto trained = TrainOn(
+      rehearsal::Device(), {"", "cartpole_ppo", {"total_updates=1"}}, plant);
+  EXPECT_TRUE(trained.ok()) << trained.status();
+  return rehearsal::Excess(rehearsal::ReadCounts(), most);
+}
+
+TEST(PlantedFaultTest, OneInARunIsNamed) {
+  rehearsal::Register();
+  const torch::Tensor planted = torch::ones({1}, rehearsal::Device());
+  const c10::impl::VirtualGuardImpl guard(c10::kPrivateUse1);
+  const auto nothing = [] {};
+  ExcessOfRun({}, nothing);
+  const rehearsal::Counts most = rehearsal::ReadCounts();
+  EXPECT_EQ(ExcessOfRun(most, nothing), "");
+  EXPECT_THAT(ExcessOfRun(most, [&] { planted.item<float>(); }),
+              HasSubstr("waits, host reads (item)"));
+  EXPECT_THAT(ExcessOfRun(most,
+                          [&] {
+                            torch::ones({1}).to(rehearsal::Device(),
+                                                /*non_blocking=*/true);
+                          }),
+              HasSubstr("copies, pageable to device"));
+  EXPECT_THAT(
+      ExcessOfRun(most,
+                  [&] { guard.getStream(rehearsal::Device()).synchronize(); }),
+      HasSubstr("waits, streams"));
+  EXPECT_THAT(ExcessOfRun(most, [&] { guard.synchronizeDevice(0); }),
+              HasSubstr("waits, whole device"));
 }
 
 // Few steps of few environments: enough for episodes to end. With a small
