@@ -2,13 +2,14 @@
 
 import json
 import os
+import re
 import signal
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness import BIN, read_jsonl, training_lines
+from harness import BIN, read_jsonl, summary, training_lines
 
 REHEARSAL, CPU = ("--set=runtime.device=rehearsal",), ("--set=runtime.device=cpu",)
 
@@ -44,9 +45,11 @@ def latest(job):
 
 
 def rehearsed_ranks(job):
-    """How many learners' logs say that they computed on the device, and what was asked of it."""
+    """How many ranks say that they computed on the device; none overwrote what was on its way there."""
     logs = [log.read_text() for log in job.run_dir.glob("logs/rank_*.log")]
-    return sum("on the rehearsal device" in log and "launches" in log for log in logs)
+    rehearsed = [log for log in logs if "computes on the rehearsal device" in log]
+    assert all(re.search(r"^overwritten pinned sources +0$", log, re.MULTILINE) for log in rehearsed)
+    return len(rehearsed)
 
 
 def assert_same_weights(ours, theirs):
@@ -107,6 +110,17 @@ def test_evaluates_as_the_cpu_does(sandbox):
     assert rehearsed_ranks(rehearsed) == 1
     assert len(evaluations(on_cpu)) == 2 and evaluations(rehearsed) == evaluations(on_cpu)
     assert played(rehearsed) == played(on_cpu)
+
+
+def test_a_preempted_run_goes_on(sandbox):
+    job = start(sandbox, "run", 100000, 2, *REHEARSAL)
+    job.await_update(5)
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 75, job.diagnosis()
+    done = summary(job.run_dir)["updates"]
+    result = sandbox.train("--resume", f"--set=total_updates={done + 3}", run_dir="run").succeeds()
+    assert result["updates"] == done + 3
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, done + 4))
 
 
 @pytest.mark.parametrize("rank", [1, 0])

@@ -20,8 +20,9 @@ namespace flotilla::rehearsal {
 // so a missing event between the kernels of two streams goes unseen; and
 // nothing here is a measure of speed.
 //
-// For test programs only. Once registered it is the process's accelerator for
-// good and owns pinned memory, so a program that registers it uses no CUDA.
+// For test programs only: flotilla-learner-rehearsal is the learner with it.
+// Once registered it is the process's accelerator for good and owns pinned
+// memory, so a program that registers it uses no CUDA.
 // torch::nn::Module::to() does not know it: make modules and tensors on it.
 
 // Call it before the first tensor is made on the device. Idempotent and

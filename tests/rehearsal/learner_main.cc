@@ -1,13 +1,14 @@
 // flotilla-learner-rehearsal: flotilla-learner, but with the device that
 // runtime.device "rehearsal" names. For tests, which give it to the launcher as
-// flotilla-learner (FLOTILLA_PROGRAM_FOLDER). Its log ends with what was asked of
-// the device.
+// flotilla-learner (FLOTILLA_PROGRAM_FOLDER). Strict, and its log ends with what
+// was asked of the device.
 
 #include "learner/learner_main.h"
 
 #include "learner/torch.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
+#include "tests/rehearsal/strict.h"
 
 namespace flotilla {
 namespace {
@@ -26,6 +27,7 @@ absl::StatusOr<RankDevice> ChooseDevice(const DeviceRequest& request,
 }  // namespace flotilla
 
 int main(int argc, char** argv) {
+  const flotilla::rehearsal::Strict strict;
   const int exit_code =
       flotilla::LearnerMain(argc, argv, flotilla::ChooseDevice);
   LOG(INFO) << "asked of the rehearsal device:\n"

@@ -40,6 +40,8 @@ struct Run {
   double tolerance = 1e-5;  // of a weight
 };
 
+void PrintTo(const Run& run, std::ostream* out) { *out << run.name; }
+
 // Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs
 // and of Adam's and RMSProp's steps. Networks that no kernel knows and Muon's
 // steps are Torch's on both devices, and equal bit for bit.
