@@ -169,14 +169,15 @@ def test_every_kind_of_space(server):
     [
         ("gym:CartPol-v1", {}, CODE.NOT_FOUND, ["gym:CartPol-v1", "Did you mean: `CartPole`?"]),
         ("gym:CartPole-v9", {}, CODE.NOT_FOUND, ["v9", "v1"]),
+        ("gym:FrozenLake-v0", {}, CODE.NOT_FOUND, ["v0", "deprecated", "FrozenLake-v1"]),
         ("gym:no_such_package:X-v0", {}, CODE.NOT_FOUND, ["no_such_package", "install it for", "PYTHONPATH"]),
         ("gym:CartPole-v1", {"gym_kwargs": {"gravity": "1"}}, CODE.INVALID_ARGUMENT, ["gym_kwargs", "gravity"]),
         ("gym:gym_envs:Unusual-v0", {}, CODE.INVALID_ARGUMENT, ["observation space", "Text(", '"words"', "want Box"]),
         (
             "gym:gym_envs:Unusual-v0",
-            {"gym_kwargs": {"which": "action"}},  # a string needs no quotes
+            {"gym_kwargs": {"which": "text"}},  # a string needs no quotes
             CODE.INVALID_ARGUMENT,
-            ["action space", "Box(0, 3, (2,), int64)"],
+            ["action space", "Text(", "want Box"],
         ),
     ],
 )

@@ -11,9 +11,10 @@ import gymnasium
 import numpy as np
 
 from flotilla.v1 import env_pb2
+from flotilla_gym import masks
 from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.seeds import episode_seed
-from flotilla_gym.spaces import MAX_MAGNITUDE, actions, leaves
+from flotilla_gym.spaces import MAX_MAGNITUDE, Said, actions, in_order, leaves
 
 PREFIX = "gym:"
 _ERRORS = (Exception, SystemExit)  # an environment's sys.exit() is an error like others
@@ -33,7 +34,7 @@ def make(env_id, options):
     name = env_id[len(PREFIX) :]
     try:
         return gymnasium.make(name, max_episode_steps=options.max_episode_steps or None, **kwargs)
-    except gymnasium.error.UnregisteredEnv as error:
+    except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         raise Refused("NOT_FOUND", f"Gymnasium has no {env_id}: {one_line(error)}") from None
     except ModuleNotFoundError as error:
         raise Refused(
@@ -55,11 +56,23 @@ def _value(text):
         return text
 
 
-def describe(env_id, env):
-    """Its EnvSpec, and the leaves of both spaces."""
+def describe(env_id, env, first_info):
+    """Its EnvSpec, and the leaves of both spaces. `first_info()` is the info of a reset, which may have masks; it is
+    asked for only where they would matter.
+    """
     try:
         observation = leaves(env.observation_space, "observation space")
         action = leaves(env.action_space, "action space")
+        mask = masks.in_observation(env.observation_space, action)
+        if mask:
+            observation = [leaf for leaf in observation if leaf.keys[0] != masks.KEY]
+        elif masks.can_be_masked(action):
+            mask, wrong = masks.in_info(first_info(), action)
+            if wrong:
+                print(f"flotilla_gym: {env_id}: {one_line(wrong)}", file=sys.stderr, flush=True)
+            if mask and observation[0].keys == ():
+                observation[0].proto.path = "observation"  # it is not the only one
+        observation = in_order(observation + mask, f"observation space {env.observation_space}")
     except Refused as refused:
         refused.args = (f"{env_id}: {refused}",)
         raise
@@ -68,9 +81,26 @@ def describe(env_id, env):
         observation=[leaf.proto for leaf in observation],
         action=[leaf.proto for leaf in action],
         max_episode_steps=env.spec.max_episode_steps or 0,
+        action_mask_path=action[0].proto.mask_path if len(action) == 1 else "",
         reward_threshold=env.spec.reward_threshold or 0,
     )
     return spec, observation, action
+
+
+def spec_of(env_id, options):
+    """The EnvSpec of an environment that nobody plays."""
+    env = make(env_id, options)
+
+    def first_info():
+        try:
+            return env.reset(seed=0)[1]
+        except _ERRORS:  # a row that plays says so
+            return {}
+
+    try:
+        return describe(env_id, env, first_info)[0]
+    finally:
+        env.close()
 
 
 class _Row:
@@ -80,6 +110,7 @@ class _Row:
         self.index = index
         self.env = env  # None: to be made anew
         self.episode = 0  # of the next reset
+        self.begun = None  # what the first reset came to, if it is done already: its result, or an error
         self.pending = False  # failed, and not back yet
         self.retry_at = 0.0  # pending: not before, by time.monotonic()
         self.forget_episode()
@@ -102,8 +133,9 @@ class Rows:
         for index in range(hello.num_envs):
             self._rows.append(_Row(index, self._make()))
         env = self._rows[0].env
-        self.spec, self.observation, self._action = describe(hello.env_id, env)
+        self.spec, self.observation, self._action = describe(hello.env_id, env, self._first_info)
         self._action_space = env.action_space
+        self._masks = [i for i, leaf in enumerate(self.observation) if isinstance(leaf, masks.MaskLeaf)]
         self._arrays = []  # per group, per observation leaf: [R, ...]
 
     def place(self, arrays):
@@ -126,6 +158,16 @@ class Rows:
     def nobody_plays(self, group):
         """Whether all rows of `group` are pending."""
         return all(row.pending for row in self._rows[group * self._size : (group + 1) * self._size])
+
+    def _first_info(self):
+        """Of the first row that can be reset. What its reset said, or why there was none, is kept for its start."""
+        for row in self._rows:
+            try:
+                row.begun = self._reset(row)
+                return row.begun[1]
+            except _ERRORS as error:
+                row.begun = error
+        return {}
 
     def _run(self, group, row_actions, run):
         first = group * self._size
@@ -160,31 +202,42 @@ class Rows:
         return step
 
     def _start(self, row, _, arrays, r):
-        seed = episode_seed(self._hello, row.index, row.episode)
-        row.episode += 1
         row.forget_episode()
-        observation, _ = row.env.reset(seed=seed)
-        self._write(arrays, r, observation)
+        observation, info = self._reset(row)
+        self._write(arrays, r, Said(observation, info, ended=False))
         return 0, False, False, None
 
+    def _reset(self, row):
+        """Begins the row's next episode: its first observation and info."""
+        begun, row.begun = row.begun, None
+        if isinstance(begun, BaseException):
+            raise begun
+        if begun is not None:
+            return begun
+        seed = episode_seed(self._hello, row.index, row.episode)
+        row.episode += 1
+        observation, info = row.env.reset(seed=seed)
+        return observation, info
+
     def _step(self, row, action, arrays, r):
-        observation, reward, terminated, truncated, _ = row.env.step(action)
+        observation, reward, terminated, truncated, info = row.env.step(action)
         reward = float(reward)
         if not abs(reward) <= MAX_MAGNITUDE:
             raise ValueError(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
         row.length += 1
         row.raw_return += reward
-        self._write(arrays, r, observation)
-        if not terminated and not truncated:
+        ended = bool(terminated or truncated)
+        self._write(arrays, r, Said(observation, info, ended))
+        if not ended:
             return reward, False, False, None
         end = [array[r].tobytes() for array in arrays], row.raw_return, row.length
         self._start(row, action, arrays, r)
         # At the step limit, the task's own end wins.
         return reward, bool(terminated), not terminated, end
 
-    def _write(self, arrays, r, observation):
+    def _write(self, arrays, r, said):
         for leaf, array in zip(self.observation, arrays):
-            leaf.write(array, r, observation)
+            leaf.write(array, r, said)
 
     def _set_aside(self, row, r, arrays, error, out):
         """The row failed: it is pending, or, without a wait, tried again at once."""
@@ -208,6 +261,8 @@ class Rows:
         if row.pending:
             for array in arrays:
                 array[r] = 0
+            for i in self._masks:  # its actions are ignored, but chosen
+                arrays[i][r] = 1
         begin = one_line(f'env "{self._hello.env_id}", row {row.index}:') + " "
         each = (_MAX_MESSAGE_BYTES - len(begin.encode())) // len(reasons) - len("; then: ")
         out.message = cut(begin + "; then: ".join(cut(reason, each) for reason in reasons), _MAX_MESSAGE_BYTES)

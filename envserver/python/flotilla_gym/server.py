@@ -11,7 +11,7 @@ from flotilla.v1 import env_pb2
 from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
 from flotilla_gym.refused import Refused, cut, one_line
-from flotilla_gym.rows import PREFIX, describe, make
+from flotilla_gym.rows import PREFIX, spec_of
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
@@ -125,11 +125,7 @@ class Server:
         if not env_id:
             return response
         try:
-            env = make(env_id, options)
-            try:
-                response.spec.CopyFrom(describe(env_id, env)[0])
-            finally:
-                env.close()
+            response.spec.CopyFrom(spec_of(env_id, options))
         except Exception as error:  # an environment's own, too
             await _finish(context, error)
         return response
