@@ -179,7 +179,7 @@ std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
 absl::Status CheckResumable(const v1::RunConfig& before,
                             const v1::RunConfig& after) {
   std::vector<std::string> lines;
-  if (before.algorithm_case() != after.algorithm_case()) {
+  if (AlgorithmName(before) != AlgorithmName(after)) {
     lines.push_back(absl::StrCat("the algorithm was ", AlgorithmName(before),
                                  " and would be ", AlgorithmName(after)));
   }
@@ -194,6 +194,24 @@ absl::Status CheckResumable(const v1::RunConfig& before,
   return absl::InvalidArgumentError(
       absl::StrCat("cannot resume: ", absl::StrJoin(lines, "; "),
                    ". Leave it as it was, or start another run"));
+}
+
+absl::Status KeepNetwork(const RunFolder& source, v1::RunConfig* before,
+                         v1::RunConfig* after) {
+  const std::string was = before->model().torchscript();
+  const std::string is = after->model().torchscript();
+  const auto kept = WholeFile(source.network());
+  if (was.empty() || is.empty() || !kept) return absl::OkStatus();
+  const auto named = WholeFile(is);
+  if (is != was && named && *named != *kept) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot resume: model.torchscript is \"", is,
+                     "\", and that is another network than the run's own, ",
+                     source.network(), ". Leave it out, or start another run"));
+  }
+  before->mutable_model()->set_torchscript(source.network());
+  after->mutable_model()->set_torchscript(source.network());
+  return absl::OkStatus();
 }
 
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,

@@ -120,6 +120,7 @@ class Job {
   }
 
   absl::Status Prepare() {
+    if (!job_.network_file.empty()) RETURN_IF_ERROR(CopyNetwork());
     const std::string text = FormatResolved(job_.config);
     RETURN_IF_ERROR(WriteFileAtomically(ConfigPath(), text));
     for (int i = 0; i < job_.topology.num_learners; ++i) {
@@ -138,6 +139,15 @@ class Job {
         absl::StrCat("coordinator: ", address_,
                      coordinator_ == nullptr ? " (started elsewhere)" : ""));
     return absl::OkStatus();
+  }
+
+  absl::Status CopyNetwork() {
+    const auto file = WholeFile(job_.network_file);
+    if (!file) {
+      return absl::NotFoundError(
+          absl::StrCat("cannot read ", job_.network_file));
+    }
+    return WriteFileAtomically(job_.folder.network(), *file);
   }
 
   // The launcher of node 0 writes the run's own; the others keep theirs beside

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/config.h"
 #include "services/base/device_choice.h"
 #include "services/base/global_sizes.h"
@@ -84,18 +85,9 @@ TrainPlan MakePlan(const v1::RunConfig& given, const Topology& topology) {
   plan.num_envs = config.env().num_envs();
   plan.batch = plan.num_envs * config.rollout().length();
   plan.envs_per_worker = plan.num_envs / config.env().num_workers();
-  if (config.has_dqn()) {
-    plan.minibatch = config.dqn().batch_size();
-    plan.gradient_steps = config.dqn().updates_per_rollout();
-  } else {
-    const int64_t epochs =
-        config.has_ppo() ? config.ppo().epochs() : config.impala().epochs();
-    const int64_t minibatches = config.has_ppo()
-                                    ? config.ppo().minibatches()
-                                    : config.impala().minibatches();
-    plan.minibatch = plan.batch / minibatches;
-    plan.gradient_steps = epochs * minibatches;
-  }
+  const UpdatePlan update = TraitsOf(config).PlanOf(config);
+  plan.minibatch = update.minibatch;
+  plan.gradient_steps = update.gradient_steps;
   const int64_t global = plan.batch * plan.world_size;
   plan.updates = config.has_total_updates()
                      ? config.total_updates()

@@ -1,5 +1,6 @@
 #include "learner/evaluate_main.h"
 
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "learner/training/runtime.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
+#include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -34,13 +36,26 @@ Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
   return json;
 }
 
+// A run's folder may have been moved since, with the network in it.
+void FindNetwork(const std::string& checkpoint, v1::RunConfig* config) {
+  if (config->model().torchscript().empty()) return;
+  std::error_code error;
+  const std::filesystem::path run = std::filesystem::weakly_canonical(
+      std::filesystem::path(checkpoint) / "../..", error);
+  const std::string kept = RunFolder(run).network();
+  if (std::filesystem::exists(kept, error)) {
+    config->mutable_model()->set_torchscript(kept);
+  }
+}
+
 }  // namespace
 
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const std::string& output,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop) {
-  ASSIGN_OR_RETURN(const CheckpointData data, LoadCheckpoint(checkpoint));
+  ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(checkpoint));
+  FindNetwork(checkpoint, &data.config);
   const v1::RunConfig& config = data.config;
   SetThreads(config, /*local_world_size=*/1);
   ASSIGN_OR_RETURN(const RankDevice device,
@@ -57,11 +72,12 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                    StartLocalEnvWorker(probe, /*worker_id=*/0,
                                        /*incarnation=*/1, /*rows=*/1,
                                        /*groups=*/1, stop));
-  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(worker.stream->spec()));
+  ASSIGN_OR_RETURN(const Spaces spaces,
+                   DescribeSpaces(worker.stream->spec(), config.model()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device.device));
-  Normalizer normalizer(config.model(), Discount(config),
-                        spaces.frames ? 0 : spaces.features, /*rows=*/1);
+  Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),
+                        /*rows=*/1);
   Progress progress;
   RETURN_IF_ERROR(
       FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));

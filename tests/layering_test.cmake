@@ -8,33 +8,36 @@
 cmake_minimum_required(VERSION 3.25)
 
 # What a folder may include of ours. The longest folder that holds a file says.
-set(may_services/base        services/base)
+set(may_services/base        services/base services/algorithms/algorithm_traits.h)
+set(may_services/algorithms  services/base services/algorithms)
 set(may_services/rpc         services/base services/rpc)
 set(may_services/coordinator services/base services/rpc services/coordinator)
-set(may_services/env         services/base services/rpc services/env)
+set(may_services/env         services/base services/rpc services/env
+  services/algorithms/algorithm_traits.h)
 set(may_services             )
 set(may_envserver            services envserver)
 set(may_learner              services learner)
 set(may_launcher             services launcher)
 set(may_tests                services envserver learner launcher tests)
-set(folders services/base services/rpc services/coordinator services/env services
+set(folders services/base services/algorithms services/rpc services/coordinator services/env services
   envserver learner launcher tests)
 
 # The rooms of learner/, from the ground up: a room may include those below that it
 # names, and itself. What lies in learner/ itself may include all of them.
-set(rooms kernels rollout nn replay collective checkpoint algo actor eval training
+set(rooms kernels device rollout nn replay collective checkpoint algo actor eval training
   library examples)
 set(below_kernels    )
-set(below_rollout    kernels)
-set(below_nn         kernels rollout)
-set(below_replay     kernels rollout)
-set(below_collective kernels)
-set(below_checkpoint )
-set(below_algo       kernels rollout nn replay collective)
-set(below_actor      kernels rollout nn)
-set(below_eval       kernels rollout nn actor)
-set(below_training   kernels rollout nn replay collective checkpoint algo actor eval)
-set(below_library    collective)
+set(below_device     )
+set(below_rollout    kernels device)
+set(below_nn         kernels device rollout)
+set(below_replay     kernels device rollout)
+set(below_collective kernels device)
+set(below_checkpoint device)
+set(below_algo       kernels device rollout nn replay collective)
+set(below_actor      kernels device rollout nn)
+set(below_eval       kernels device rollout nn actor)
+set(below_training   kernels device rollout nn replay collective checkpoint algo actor eval)
+set(below_library    device collective)
 set(below_examples   kernels rollout nn collective algo actor library)
 set(room_folders "")
 foreach(room IN LISTS rooms)
@@ -63,6 +66,10 @@ set(rules torch cuda ale gtest)
 set(umbrella "torch/torch.h")
 set(umbrella_file "learner/torch.h")
 
+# Who may take a tensor's memory: the rest asks learner/device/host.h, which dies
+# where it is a device's. NCCL takes addresses on a device and reads none.
+set(memory_folders "^(learner/(device|kernels)/|learner/collective/nccl_|(services|envserver|launcher|tests)/)")
+
 # check(root found): lists in `found` what breaks a rule under `root`.
 function(check root found)
   set(bad "")
@@ -78,6 +85,10 @@ function(check root found)
         break()
       endif()
     endforeach()
+    file(STRINGS "${root}/${file}" lines REGEX "data_ptr")
+    if(lines AND NOT file MATCHES "${memory_folders}")
+      list(APPEND bad "${file}: data_ptr: use Host in learner/device/host.h")
+    endif()
     file(STRINGS "${root}/${file}" lines REGEX "^[ \t]*#[ \t]*include[ \t]*[<\"]")
     foreach(line IN LISTS lines)
       string(REGEX REPLACE "^[^<\"]*[<\"]([^>\"]*).*" "\\1" header "${line}")
@@ -133,6 +144,9 @@ function(plant file line)
 endfunction()
 
 plant(services/base/planted.h "#include \"services/rpc/server.h\"")
+plant(services/base/planted.cc "#include \"services/algorithms/built_in.h\"")
+plant(services/algorithms/planted.cc "#include \"services/rpc/server.h\"")
+plant(learner/algo/planted.cc "  x.data_ptr<float>();")
 plant(services/rpc/planted.h "#include \"services/env/wire.h\"")
 plant(services/coordinator/planted.cc "#include \"services/env/wire.h\"")
 plant(services/env/planted.cc "#include \"envserver/environment.h\"")

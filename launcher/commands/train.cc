@@ -2,6 +2,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -294,15 +295,15 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
         absl::StrReplaceAll(std::string(loaded.status().message()),
                             flags.typed));
   }
-  const v1::RunConfig config = *std::move(loaded);
+  v1::RunConfig config = *std::move(loaded);
   std::string before_path = RunFolder(place.run_dir).config();
   if (place.resume && *place.resume != "latest") {
     before_path = CheckpointFolder(*place.resume).config();
   }
   std::error_code error;
   if (flags.resume && fs::exists(before_path, error)) {
-    ASSIGN_OR_RETURN(const v1::RunConfig before,
-                     LoadRunConfig(before_path, {}));
+    ASSIGN_OR_RETURN(v1::RunConfig before, LoadRunConfig(before_path, {}));
+    RETURN_IF_ERROR(KeepNetwork(RunFolder(place.source_run), &before, &config));
     RETURN_IF_ERROR(CheckResumable(before, config));
     TellChanges(before, config, flags, notices);
   }
@@ -362,10 +363,46 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     return absl::InvalidArgumentError(
         absl::StrCat(WhereIs("env.id", flags, config_path), ": ", message));
   }
-  const std::string warning = PlayableWarning(response->spec());
+  const std::string warning = PlayableWarning(config, response->spec());
   if (!warning.empty()) {
     std::fprintf(stderr, "flotilla train: warning: %s\n", warning.c_str());
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckInitFrom(const v1::RunConfig& config) {
+  const std::string& path = config.model().init_from();
+  if (path.empty() || CheckpointFolder(path).Exists() ||
+      CheckpointFolder(RunFolder(path).latest_checkpoint()).Exists()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "model.init_from is \"", path,
+      "\", which is neither a checkpoint (RUN/checkpoints/step_...) nor a run "
+      "folder that has one"));
+}
+
+// The learners of a run load the network's file from its folder: what becomes of
+// the one that was named does not matter to it.
+absl::Status TakeNetwork(const TrainFlags& flags,
+                         const std::string& config_path, TrainJob* job) {
+  const std::string given = job->config.model().torchscript();
+  const std::string kept = job->folder.network();
+  if (given.empty()) return absl::OkStatus();
+  job->config.mutable_model()->set_torchscript(kept);
+  if (!job->topology.hosts_coordinator || given == kept) {
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  if (!fs::is_regular_file(given, error) || !std::ifstream(given)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(WhereIs("model.torchscript", flags, config_path),
+                     ": model.torchscript is \"", given,
+                     "\", which is no file that can be read; make it with "
+                     "torch.jit.script(module).save(\"",
+                     given, "\")"));
+  }
+  job->network_file = given;
   return absl::OkStatus();
 }
 
@@ -418,11 +455,13 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   job.max_restarts = flags.max_restarts.value_or(3);
   job.credentials = flags.credentials;
   job.progress = flags.progress;
+  RETURN_IF_ERROR(TakeNetwork(flags, place.config_path, &job));
   if (place.resume && place.source_run == place.run_dir) {
     job.nothing_left = NothingLeft(job.folder, place.checkpoint(), job.config);
   }
   if (job.nothing_left.empty()) {
     RETURN_IF_ERROR(CheckPrograms(job.topology));
+    if (place.source_run.empty()) RETURN_IF_ERROR(CheckInitFrom(job.config));
     RETURN_IF_ERROR(ScratchFolder().status());
     RETURN_IF_ERROR(
         CheckEnvironment(job.config, flags, place.config_path, stop));

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <optional>
 
-#include "learner/rollout/gather.h"
+#include "learner/device/host.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -25,32 +25,25 @@ class Stopwatch {
   const Clock::time_point begin_ = Clock::now();
 };
 
-int64_t LeafElements(const v1::Leaf& leaf) {
-  int64_t n = 1;
-  for (int64_t d : leaf.shape()) n *= d;
-  return n;
-}
-
-// Writes one leaf's R rows, of any dtype, as float32 columns [column, column +
-// n) of R rows `stride` apart.
+// One action leaf's elements of rows that are `stride` apart, end to end as the
+// environment's type has them.
 template <typename T>
-void WriteLeaf(const char* from, int64_t rows, int64_t n, float* to,
-               int64_t stride) {
-  const T* values = reinterpret_cast<const T*>(from);
-  for (int64_t r = 0; r < rows; ++r, to += stride) {
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<float>(*values++);
+void WriteColumn(const T* from, int64_t rows, int64_t stride,
+                 const ActionSpace::Leaf& leaf, std::string* column) {
+  if (leaf.dtype == v1::UINT8) {
+    column->resize(rows * leaf.elements);
+    for (int64_t r = 0; r < rows; ++r, from += stride) {
+      for (int64_t i = 0; i < leaf.elements; ++i) {
+        (*column)[r * leaf.elements + i] = static_cast<char>(from[i]);
+      }
+    }
+    return;
   }
-}
-
-void WriteLeafAs(v1::DType dtype, const char* from, int64_t rows, int64_t n,
-                 float* to, int64_t stride) {
-  switch (dtype) {
-    case v1::UINT8:
-      return WriteLeaf<uint8_t>(from, rows, n, to, stride);
-    case v1::INT64:
-      return WriteLeaf<int64_t>(from, rows, n, to, stride);
-    default:
-      return WriteLeaf<float>(from, rows, n, to, stride);
+  const size_t bytes = leaf.elements * sizeof(T);
+  column->resize(rows * bytes);
+  char* to = column->data();
+  for (int64_t r = 0; r < rows; ++r, from += stride, to += bytes) {
+    std::memcpy(to, from, bytes);
   }
 }
 
@@ -64,12 +57,6 @@ std::vector<double> TaskMetrics(const v1::EnvSpec& spec,
   return values;
 }
 
-// Adds one final observation.
-void Append(const void* observation, size_t bytes, Rollout* r) {
-  const uint8_t* from = static_cast<const uint8_t*>(observation);
-  r->final_observation.insert(r->final_observation.end(), from, from + bytes);
-}
-
 }  // namespace
 
 Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
@@ -81,19 +68,11 @@ Collector::Collector(EnvPool* pool, const Spaces& spaces, int64_t rows,
       options_(options),
       absent_(pool->num_slots(), false),
       in_flight_(pool->num_slots(), false),
-      failed_(pool->rows_per_slot(), 0) {
-  if (spaces_.frames) {
-    const int64_t bytes = spaces_.stack * spaces_.features;
-    stack_.resize(pool->rows_per_slot() * bytes);
-    final_stack_.resize(bytes);
-    carried_observation_ = torch::zeros(
-        {spaces_.stack, rows, spaces_.height, spaces_.width}, torch::kUInt8);
-    carried_age_ = torch::zeros({rows}, torch::kUInt8);
-  } else {
-    final_vector_.resize(spaces_.features);
-    carried_observation_ = torch::zeros({1, rows, spaces_.features});
-  }
-  clipped_action_.resize(pool->rows_per_slot() * spaces_.actions);
+      failed_(pool->rows_per_slot(), 0),
+      carried_(spaces, /*steps=*/1, rows) {
+  final_row_.resize(carried_.row_bytes());
+  column_.resize(spaces_.action.leaf.size());
+  clipped_action_.resize(pool->rows_per_slot() * spaces_.action.continuous);
   ended_.resize(pool->rows_per_slot());
 }
 
@@ -123,7 +102,7 @@ absl::Status Collector::Fill(Policy* policy, Random* rng, std::stop_token stop,
   r->valid.fill_(1);
   r->final_step.clear();
   r->final_observation.clear();
-  CarryOver(r);
+  r->observation.CopyStep(0, carried_, 0);
   int64_t end = r->length;
   bool cut = false;
   std::optional<Clock::time_point> asked_at;
@@ -158,13 +137,8 @@ absl::Status Collector::Fill(Policy* policy, Random* rng, std::stop_token stop,
   stats->preempted = end < r->length && !cut;
   r->valid.narrow(0, end, r->length - end).zero_();
   // The last row opens the next rollout.
-  if (spaces_.frames) {
-    carried_observation_.copy_(r->observation.narrow(0, end, spaces_.stack));
-    carried_age_.copy_(r->age[end]);
-  } else {
-    carried_observation_.copy_(r->observation.narrow(0, end, 1));
-  }
-  const uint8_t* valid = r->valid.data_ptr<uint8_t>();
+  carried_.CopyStep(0, r->observation, end);
+  const uint8_t* valid = Host<uint8_t>(r->valid);
   r->valid_steps = 0;
   for (int64_t i = 0; i < r->length * rows_; ++i) r->valid_steps += valid[i];
   return absl::OkStatus();
@@ -179,12 +153,6 @@ bool Collector::Alarmed() {
   }
   cut_at_ = now;
   return true;
-}
-
-void Collector::CarryOver(Rollout* r) {
-  r->observation.narrow(0, 0, carried_observation_.size(0))
-      .copy_(carried_observation_);
-  if (spaces_.frames) r->age[0].copy_(carried_age_);
 }
 
 absl::StatusOr<EnvPool::Event> Collector::Receive(
@@ -216,38 +184,23 @@ absl::StatusOr<EnvPool::Event> Collector::Receive(
   if (!late) Forget(slot, /*all=*/*event != EnvPool::Event::kStep);
   if (t > 0) {
     const int64_t at = (t - 1) * rows_ + first;
-    std::memset(r->valid.data_ptr<uint8_t>() + at, 0, rows);
-    std::memset(r->terminated.data_ptr<uint8_t>() + at, 0, rows);
-    std::memset(r->truncated.data_ptr<uint8_t>() + at, 0, rows);
-    std::fill_n(r->reward.data_ptr<float>() + at, rows, 0.0f);
+    std::memset(Host<uint8_t>(r->valid) + at, 0, rows);
+    std::memset(Host<uint8_t>(r->terminated) + at, 0, rows);
+    std::memset(Host<uint8_t>(r->truncated) + at, 0, rows);
+    std::fill_n(Host<float>(r->reward) + at, rows, 0.0f);
   }
-  if (spaces_.frames) {
-    std::memset(r->age.data_ptr<uint8_t>() + t * rows_ + first, 0, rows);
-  }
+  r->observation.Restart(t, first, rows);
   if (!absent_[slot]) StoreObservation(slot, t, r);
   return event;
 }
 
 void Collector::StoreObservation(int slot, int64_t t, Rollout* r) {
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
-  const v1::EnvSpec& spec = pool_->spec();
-  if (spaces_.frames) {
-    const absl::string_view frames = pool_->Observation(slot, 0);
-    uint8_t* to =
-        r->observation.data_ptr<uint8_t>() +
-        ((t + FrameOffset(spaces_)) * rows_ + first) * spaces_.features;
-    std::memcpy(to, frames.data(), frames.size());
-    return;
-  }
-  const int64_t D = spaces_.features;
-  float* to = r->observation.data_ptr<float>() + (t * rows_ + first) * D;
-  int64_t column = 0;
-  for (int leaf = 0; leaf < spec.observation_size(); ++leaf) {
-    const int64_t n = LeafElements(spec.observation(leaf));
-    WriteLeafAs(spec.observation(leaf).dtype(),
-                pool_->Observation(slot, leaf).data(), rows, n, to + column, D);
-    column += n;
-  }
+  r->observation.Write(
+      t, first, rows, [&](int leaf) { return pool_->Observation(slot, leaf); });
+  if (!normalizer_->observations()) return;
+  const int64_t stride = r->observation.stride();
+  float* to = r->observation.Numbers(t, first);
   std::fill(failed_.begin(), failed_.end(), 0);
   for (const v1::RowError& error : pool_->batch(slot).error()) {
     failed_[error.row()] = 1;
@@ -255,9 +208,9 @@ void Collector::StoreObservation(int slot, int64_t t, Rollout* r) {
   for (int64_t i = 0; i < rows;) {
     int64_t next = i;
     while (next < rows && !failed_[next]) ++next;
-    if (next > i) normalizer_->Observe(to + i * D, next - i);
+    if (next > i) normalizer_->Observe(to + i * stride, next - i, stride);
     // Whoever failed may see nothing yet, which belongs to no mean, or be back.
-    if (next < rows) normalizer_->Scale(to + next * D, 1);
+    if (next < rows) normalizer_->Scale(to + next * stride, 1, stride);
     i = next + 1;
   }
 }
@@ -265,10 +218,10 @@ void Collector::StoreObservation(int slot, int64_t t, Rollout* r) {
 // Row `row`'s transition into t is none.
 void Collector::Lose(int64_t t, int64_t row, Rollout* r) const {
   const int64_t at = (t - 1) * rows_ + row;
-  r->valid.data_ptr<uint8_t>()[at] = 0;
-  r->terminated.data_ptr<uint8_t>()[at] = 0;
-  r->truncated.data_ptr<uint8_t>()[at] = 0;
-  r->reward.data_ptr<float>()[at] = 0;
+  Host<uint8_t>(r->valid)[at] = 0;
+  Host<uint8_t>(r->terminated)[at] = 0;
+  Host<uint8_t>(r->truncated)[at] = 0;
+  Host<float>(r->reward)[at] = 0;
 }
 
 // Row t - 1's rewards and ends, from the batch that answered it.
@@ -276,10 +229,10 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   const v1::StepBatch& batch = pool_->batch(slot);
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
   const int64_t at = (t - 1) * rows_ + first;
-  std::memcpy(r->reward.data_ptr<float>() + at, batch.reward().data(),
+  std::memcpy(Host<float>(r->reward) + at, batch.reward().data(),
               rows * sizeof(float));
-  uint8_t* terminated = r->terminated.data_ptr<uint8_t>() + at;
-  uint8_t* truncated = r->truncated.data_ptr<uint8_t>() + at;
+  uint8_t* terminated = Host<uint8_t>(r->terminated) + at;
+  uint8_t* truncated = Host<uint8_t>(r->truncated) + at;
   std::memcpy(terminated, batch.terminated().data(), rows);
   std::memcpy(truncated, batch.truncated().data(), rows);
   for (const v1::RowError& error : batch.error()) {
@@ -287,23 +240,16 @@ void Collector::StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r) {
   }
   for (int64_t i = 0; i < rows; ++i) {
     ended_[i] = terminated[i] | truncated[i];
-    ended_[i] |= !r->valid.data_ptr<uint8_t>()[at + i];
+    ended_[i] |= !Host<uint8_t>(r->valid)[at + i];
   }
   const float clamp = static_cast<float>(pool_->env().reward_clamp());
-  float* reward = r->reward.data_ptr<float>() + at;
+  float* reward = Host<float>(r->reward) + at;
   for (int64_t i = 0; clamp > 0 && i < rows; ++i) {
     reward[i] = std::clamp(reward[i], -clamp, clamp);
   }
-  normalizer_->Reward(first, rows, ended_.data(),
-                      r->valid.data_ptr<uint8_t>() + at, reward);
-  if (spaces_.frames) {
-    const uint8_t* before = r->age.data_ptr<uint8_t>() + at;
-    uint8_t* now = r->age.data_ptr<uint8_t>() + t * rows_ + first;
-    for (int64_t i = 0; i < rows; ++i) {
-      now[i] =
-          ended_[i] ? 0 : std::min<int64_t>(before[i] + 1, spaces_.stack - 1);
-    }
-  }
+  normalizer_->Reward(first, rows, ended_.data(), Host<uint8_t>(r->valid) + at,
+                      reward);
+  r->observation.Continue(t, first, rows, ended_.data());
   if (options_.bootstrap_truncation && batch.final_row_size() > 0) {
     Bootstrap(slot, t, policy, r);
   }
@@ -332,57 +278,26 @@ void Collector::Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r) {
   for (int f = 0; f < batch.final_row_size(); ++f) {
     const int64_t b = first + batch.final_row(f);
     const int64_t at = (t - 1) * rows_ + b;
-    if (!r->truncated.data_ptr<uint8_t>()[at] ||
-        r->terminated.data_ptr<uint8_t>()[at]) {
+    if (!Host<uint8_t>(r->truncated)[at] || Host<uint8_t>(r->terminated)[at]) {
       continue;
     }
-    Observations seen;
-    seen.rows = 1;
-    seen.state = state_.data() + b * state_size_;
-    r->final_step.push_back(at);
-    if (spaces_.frames) {
-      // The old episode's newest k - 1 frames, then the final one.
-      const int64_t bytes = spaces_.features;
-      std::vector<uint8_t>& stack = final_stack_;
-      std::vector<uint8_t> before(stack.size());
-      StackRows(*r, spaces_, t - 1, b, 1, before.data());
-      std::memcpy(stack.data(), before.data() + bytes, stack.size() - bytes);
-      std::memcpy(stack.data() + stack.size() - bytes,
-                  batch.final_observation().leaf(0).data() + f * bytes, bytes);
-      seen.frames = stack.data();
-      Append(stack.data() + stack.size() - bytes, bytes, r);
-    } else {
-      int64_t column = 0;
-      for (int leaf = 0; leaf < batch.final_observation().leaf_size(); ++leaf) {
-        const v1::Leaf& shape = pool_->spec().observation(leaf);
-        const int64_t n = LeafElements(shape);
-        const std::string& bytes = batch.final_observation().leaf(leaf);
-        const size_t row_bytes = bytes.size() / batch.final_row_size();
-        WriteLeafAs(shape.dtype(), bytes.data() + f * row_bytes, 1, n,
-                    final_vector_.data() + column, n);
-        column += n;
-      }
-      normalizer_->Scale(final_vector_.data(), 1);
-      seen.vector = final_vector_.data();
-      Append(final_vector_.data(), final_vector_.size() * sizeof(float), r);
+    r->observation.EncodeRow(
+        [&](int leaf) -> absl::string_view {
+          return batch.final_observation().leaf(leaf);
+        },
+        f, final_row_.data());
+    if (normalizer_->observations()) {
+      normalizer_->Scale(ObservationStore::NumbersOf(final_row_.data()), 1,
+                         r->observation.stride());
     }
-    policy->Value(seen, r->bootstrap_value.data_ptr<float>() + at);
+    r->final_step.push_back(at);
+    r->final_observation.insert(r->final_observation.end(), final_row_.begin(),
+                                final_row_.end());
+    Observations seen;
+    seen.state = state_.data() + b * state_size_;
+    r->observation.ViewFinal(t - 1, b, final_row_.data(), &scratch_, &seen);
+    policy->Value(seen, Host<float>(r->bootstrap_value) + at);
   }
-}
-
-Observations Collector::Observe(int slot, int64_t t, const Rollout& r) {
-  Observations seen;
-  seen.rows = pool_->rows_per_slot();
-  const int64_t first = pool_->first_row(slot);
-  seen.state = state_.data() + first * state_size_;
-  if (spaces_.frames) {
-    StackRows(r, spaces_, t, first, seen.rows, stack_.data());
-    seen.frames = stack_.data();
-  } else {
-    seen.vector = r.observation.data_ptr<float>() +
-                  (t * rows_ + first) * spaces_.features;
-  }
-  return seen;
 }
 
 // At the end only the value is wanted, and no random number is drawn.
@@ -390,30 +305,34 @@ void Collector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
                        Random* rng, Rollout* r) {
   const int64_t at = t * rows_ + pool_->first_row(slot);
   const int64_t rows = pool_->rows_per_slot();
-  float* value = r->value.data_ptr<float>() + at;
+  float* value = Host<float>(r->value) + at;
   float* state = state_.data() + pool_->first_row(slot) * state_size_;
   if (t == 0 && state_size_ > 0) {
-    std::copy_n(state, rows * state_size_,
-                r->initial_state.data_ptr<float>() +
-                    pool_->first_row(slot) * state_size_);
+    std::copy_n(
+        state, rows * state_size_,
+        Host<float>(r->initial_state) + pool_->first_row(slot) * state_size_);
   }
   if (absent_[slot]) {
     std::fill_n(value, rows, 0.0f);
     if (t < r->length) {
-      std::memset(r->valid.data_ptr<uint8_t>() + at, 0, rows);
+      std::memset(Host<uint8_t>(r->valid) + at, 0, rows);
     }
     return;
   }
-  const Observations seen = Observe(slot, t, *r);
+  Observations seen;
+  seen.state = state;
+  r->observation.View(t, pool_->first_row(slot), rows, &scratch_, &seen);
   if (t == end) return policy->Value(seen, value);
   DecisionOutput out;
   out.value = value;
   out.state = state;
-  out.log_prob = r->log_prob.data_ptr<float>() + at;
-  if (spaces_.continuous) {
-    out.continuous = r->action.data_ptr<float>() + at * spaces_.actions;
-  } else {
-    out.discrete = r->action.data_ptr<int64_t>() + at;
+  out.log_prob = Host<float>(r->log_prob) + at;
+  const ActionSpace& space = spaces_.action;
+  if (space.choices() > 0) {
+    out.discrete = Host<int64_t>(r->action.discrete) + at * space.choices();
+  }
+  if (space.continuous > 0) {
+    out.continuous = Host<float>(r->action.continuous) + at * space.continuous;
   }
   policy->Decide(seen, /*greedy=*/false, rng, out);
   SendActions(slot, t, *r);
@@ -423,19 +342,28 @@ void Collector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
 // keeps what was sampled, as CleanRL's ClipAction wrapper has it.
 void Collector::SendActions(int slot, int64_t t, const Rollout& r) {
   const int64_t at = t * rows_ + pool_->first_row(slot);
-  const int64_t rows = pool_->rows_per_slot(), A = spaces_.actions;
-  in_flight_[slot] = true;
-  if (!spaces_.continuous) {
-    pool_->Send(slot, r.action.data_ptr<int64_t>() + at,
-                rows * sizeof(int64_t));
-    return;
-  }
-  const float* sampled = r.action.data_ptr<float>() + at * A;
+  const int64_t rows = pool_->rows_per_slot();
+  const ActionSpace& space = spaces_.action;
+  const int64_t K = space.choices(), A = space.continuous;
+  const int64_t* chosen =
+      K > 0 ? Host<int64_t>(r.action.discrete) + at * K : nullptr;
+  const float* sampled =
+      A > 0 ? Host<float>(r.action.continuous) + at * A : nullptr;
   for (int64_t i = 0; i < rows * A; ++i) {
-    clipped_action_[i] = std::clamp(sampled[i], spaces_.action_low[i % A],
-                                    spaces_.action_high[i % A]);
+    clipped_action_[i] =
+        std::clamp(sampled[i], space.low[i % A], space.high[i % A]);
   }
-  pool_->Send(slot, clipped_action_.data(), rows * A * sizeof(float));
+  for (size_t i = 0; i < space.leaf.size(); ++i) {
+    const ActionSpace::Leaf& leaf = space.leaf[i];
+    if (leaf.discrete) {
+      WriteColumn(chosen + leaf.first, rows, K, leaf, &column_[i]);
+    } else {
+      WriteColumn(clipped_action_.data() + leaf.first, rows, A, leaf,
+                  &column_[i]);
+    }
+  }
+  in_flight_[slot] = true;
+  pool_->Send(slot, column_);
 }
 
 }  // namespace flotilla

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,8 +14,8 @@
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
 #include "learner/rollout/rollout.h"
-#include "learner/rollout/spaces.h"
 #include "services/base/random.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -103,12 +104,10 @@ class Collector {
                                          Rollout* r, CollectStats* stats);
   void Decide(int slot, int64_t t, int64_t end, Policy* policy, Random* rng,
               Rollout* r);
-  void CarryOver(Rollout* r);
   void StoreObservation(int slot, int64_t t, Rollout* r);
   void Lose(int64_t t, int64_t row, Rollout* r) const;
   void StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r);
   void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
-  Observations Observe(int slot, int64_t t, const Rollout& r);
   void SendActions(int slot, int64_t t, const Rollout& r);
   void Forget(int slot, bool all);
 
@@ -128,14 +127,13 @@ class Collector {
   absl::Time cut_at_ = absl::InfinitePast();  // because too many failed
   int64_t state_size_ = 0;                    // S, once a policy has played
   std::vector<float> state_;                  // [B, S]  before the current step
-  std::vector<uint8_t> stack_;                // [rows_per_slot, k, H, W]
-  std::vector<uint8_t> final_stack_;          // [1, k, H, W]
-  std::vector<float> final_vector_;           // [D]
-  std::vector<float> clipped_action_;         // [rows_per_slot, A]
-  std::vector<uint8_t> ended_;                // [rows_per_slot]
-  // The last observation row of the rollout before, and with frames the k - 1
-  // before it.
-  torch::Tensor carried_observation_, carried_age_;
+  ObservationStore::Scratch scratch_;
+  std::vector<uint8_t> final_row_;     // one final observation
+  std::vector<float> clipped_action_;  // [rows_per_slot, A]
+  std::vector<std::string> column_;    // what is sent, per action leaf
+  std::vector<uint8_t> ended_;         // [rows_per_slot]
+  // The last step of the rollout before.
+  ObservationStore carried_;
 };
 
 }  // namespace flotilla

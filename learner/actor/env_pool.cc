@@ -278,15 +278,16 @@ absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
   return true;
 }
 
-void EnvPool::Send(int s, const void* actions, size_t bytes) {
+void EnvPool::Send(int s, std::span<const std::string> columns) {
   Slot& slot = slots_[s];
   EnvStream* stream = workers_[slot.worker].up.stream.get();
   if (stream == nullptr) return;
   slot.actions.set_group(slot.group);
   slot.actions.set_seq(slot.batch.seq());
-  if (slot.actions.action_size() == 0) slot.actions.add_action();
-  slot.actions.mutable_action(0)->assign(static_cast<const char*>(actions),
-                                         bytes);
+  for (int i = 0; i < static_cast<int>(columns.size()); ++i) {
+    if (slot.actions.action_size() == i) slot.actions.add_action();
+    *slot.actions.mutable_action(i) = columns[i];
+  }
   stream->Send(slot.actions).IgnoreError();
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <span>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -70,9 +71,9 @@ class EnvPool {
   const v1::StepBatch& batch(int slot) const { return slots_[slot].batch; }
   absl::string_view Observation(int slot, int leaf) const;
 
-  // Sends the slot's actions, one column of row-major bytes. A failure shows at
-  // the next Receive.
-  void Send(int slot, const void* actions, size_t bytes);
+  // Sends the slot's actions: per action leaf [R, ...] as bytes. A failure shows
+  // at the next Receive.
+  void Send(int slot, std::span<const std::string> columns);
 
   const v1::EnvConfig& env() const { return options_.env; }
   const FailedRows& failed_rows() const { return *failed_rows_; }

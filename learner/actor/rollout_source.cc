@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "learner/actor/rollouts_ahead.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/config.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
@@ -57,8 +58,9 @@ class RolloutsWhenAsked : public RolloutSource {
 }  // namespace
 
 Collector::Options CollectorOptions(const RolloutSourceOptions& options) {
-  return {.bootstrap_truncation = options.config.ppo().bootstrap_truncation(),
-          .reset_state = options.config.rollout().reset_state(),
+  const v1::RunConfig& config = options.config;
+  return {.bootstrap_truncation = TraitsOf(config).BootstrapsTruncation(config),
+          .reset_state = config.rollout().reset_state(),
           .hurry = options.hurry};
 }
 

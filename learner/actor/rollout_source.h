@@ -14,7 +14,7 @@
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
 #include "learner/rollout/rollout.h"
-#include "learner/rollout/spaces.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 

@@ -14,7 +14,7 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
     : options_(std::move(options)),
       one_ahead_(CollectionOf(options_.config) == Collection::kOneAhead),
       normalizer_(options_.config.model(), Discount(options_.config),
-                  options_.spaces.frames ? 0 : options_.spaces.features,
+                  options_.spaces.normalized(),
                   options_.config.env().num_envs()),
       collector_(options_.pool, options_.spaces,
                  options_.config.env().num_envs(), CollectorOptions(options_),

@@ -12,8 +12,8 @@
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/rollout.h"
-#include "learner/rollout/spaces.h"
 #include "services/base/metrics.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -64,8 +64,8 @@ class Algorithm {
   virtual void StateWasReplaced() {}
 };
 
-// Makes the algorithm `config` names, on `device`, with weights from its seed.
-// The switch over algorithms is here and nowhere else.
+// Makes the algorithm `config` names, on `device`, with weights from its seed:
+// that row of algorithm_table.h.
 // Errors: kInvalidArgument, kUnimplemented when it does not fit `spaces`.
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(
     const v1::RunConfig& config, const Spaces& spaces, torch::Device device);

@@ -8,6 +8,7 @@
 #include "learner/algo/gradient_step.h"
 #include "learner/algo/schedule.h"
 #include "learner/algo/td_loss.h"
+#include "learner/device/host.h"
 #include "learner/nn/q_policy.h"
 #include "learner/replay/replay_buffer.h"
 #include "services/base/random.h"
@@ -17,6 +18,13 @@
 namespace flotilla {
 namespace {
 
+ReplayBuffer::Options ReplayOptions(const v1::DqnConfig& dqn) {
+  return {.capacity = dqn.replay_capacity(),
+          .n_step = dqn.n_step(),
+          .discount = dqn.discount(),
+          .priority_alpha = dqn.priority_alpha()};
+}
+
 class Dqn : public Algorithm {
  public:
   Dqn(const v1::RunConfig& config, QNetwork net)
@@ -25,7 +33,8 @@ class Dqn : public Algorithm {
         target_(net_.Clone()),
         step_(net_.Flat(), config.optimizer(), config.distributed()),
         policy_(&net_),
-        replay_(net_.spaces(), config.env().num_envs(), config.dqn()) {
+        replay_(net_.spaces(), config.env().num_envs(),
+                ReplayOptions(config.dqn())) {
     BeforeCollecting(0);
   }
 
@@ -113,7 +122,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
           " here: ", applied.status().message()));
     }
     RETURN_IF_ERROR(applied.status());
-    if (mine > 0) replay_.SetErrors(batch.id, sums.error.data_ptr<float>());
+    if (mine > 0) replay_.SetErrors(batch.id, Host<float>(sums.error));
     samples += mine;
     q += sums.q;
     sync_seconds += applied->sync_seconds;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/muon.h"
+#include "learner/device/host.h"
 #include "learner/kernels/adam.h"
 #include "services/base/status_macros.h"
 
@@ -80,9 +81,9 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
     result.sync_bytes =
         GradientBytes(P, type_) + static_cast<int64_t>(tail.nbytes());
     const torch::Tensor summed = tail.to(torch::kCPU);
-    result.samples = summed.data_ptr<float>()[0];
-    result.extra = summed.data_ptr<float>()[1];
-    divisor = by_ranks_ ? summed.data_ptr<float>()[2] : result.samples;
+    result.samples = Host<float>(summed)[0];
+    result.extra = Host<float>(summed)[1];
+    divisor = by_ranks_ ? Host<float>(summed)[2] : result.samples;
   }
   if (result.samples == 0) return result;
 
@@ -106,13 +107,13 @@ double GradientStep::StepWithKernels(double divisor, double learning_rate) {
   options.correct_bias = !rmsprop;
   AdamState state;
   state.size = net_.size();
-  state.parameters = net_.parameters.data_ptr<float>();
-  state.first_moment = moment1_.data_ptr<float>();
-  state.second_moment = moment2_.data_ptr<float>();
-  state.step = *step_.data_ptr<int64_t>();
+  state.parameters = Host<float>(net_.parameters);
+  state.first_moment = Host<float>(moment1_);
+  state.second_moment = Host<float>(moment2_);
+  state.step = *Host<int64_t>(step_);
   const AdamResult done =
-      AdamStep(options, net_.gradients.data_ptr<float>(), &state);
-  *step_.data_ptr<int64_t>() = state.step;
+      AdamStep(options, Host<float>(net_.gradients), &state);
+  *Host<int64_t>(step_) = state.step;
   // Beyond what float32 can clip it counts as infinite.
   return done.applied || std::isnan(done.norm)
              ? done.norm
@@ -127,7 +128,7 @@ double GradientStep::StepWithTorch(double divisor, double learning_rate) {
   if (config_.max_grad_norm() > 0) {
     gradient.mul_(std::min(1.0, config_.max_grad_norm() / (norm + 1e-6)));
   }
-  ++*step_.data_ptr<int64_t>();
+  ++*Host<int64_t>(step_);
   if (config_.type() == v1::MUON) {
     MuonStep(net_, config_.beta1(), learning_rate, &moment1_);
   } else {
@@ -141,7 +142,7 @@ void GradientStep::AdamWithTorch(const torch::Tensor& gradient,
                                  double learning_rate) {
   const bool rmsprop = config_.type() == v1::RMSPROP;
   const double beta1 = rmsprop ? 0 : config_.beta1();
-  const double step = static_cast<double>(*step_.data_ptr<int64_t>());
+  const double step = static_cast<double>(*Host<int64_t>(step_));
   const auto correction = [&](double beta) {
     return rmsprop ? 1.0 : 1 - std::pow(beta, step);
   };

@@ -9,6 +9,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "learner/collective/collective.h"
 #include "learner/collective/gradient_buckets.h"
+#include "learner/device/host.h"
 #include "learner/nn/flat_parameters.h"
 
 namespace flotilla {
@@ -53,7 +54,7 @@ class GradientStep {
                                double extra, double learning_rate);
 
   // Steps taken, by all ranks alike: those without a sample do not count.
-  int64_t count() const { return *step_.data_ptr<int64_t>(); }
+  int64_t count() const { return *Host<int64_t>(step_); }
 
   // The optimizer's buffers, each [P], and then its step count [1] int64: live
   // views.

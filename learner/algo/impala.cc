@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "learner/algo/policy_gradient.h"
+#include "learner/device/host.h"
 #include "learner/kernels/vtrace.h"
 #include "learner/nn/action_scorer.h"
 #include "services/base/status_macros.h"
@@ -11,25 +12,24 @@
 namespace flotilla {
 namespace {
 
-v1::PpoConfig Loss(const v1::ImpalaConfig& impala) {
-  v1::PpoConfig loss;
-  loss.set_clip_ratio(impala.clip_ratio() > 0
-                          ? impala.clip_ratio()
-                          : std::numeric_limits<double>::infinity());
-  loss.set_value_clip(0);
-  loss.set_entropy_cost(impala.entropy_cost());
-  loss.set_value_cost(impala.value_cost());
-  loss.set_epochs(impala.epochs());
-  loss.set_minibatches(impala.minibatches());
-  loss.set_normalize_advantages(false);
+PolicyLoss Loss(const v1::ImpalaConfig& impala) {
+  PolicyLoss loss;
+  loss.clip_ratio = impala.clip_ratio() > 0
+                        ? impala.clip_ratio()
+                        : std::numeric_limits<double>::infinity();
+  loss.entropy_cost = impala.entropy_cost();
+  loss.value_cost = impala.value_cost();
+  loss.epochs = impala.epochs();
+  loss.minibatches = impala.minibatches();
   return loss;
 }
 
 class Impala : public PolicyGradient {
  public:
-  Impala(const v1::RunConfig& config, ActorCritic net)
-      : PolicyGradient(config, Loss(config.impala()), std::move(net)),
-        scorer_(&net_) {
+  Impala(const v1::RunConfig& config, const Spaces& spaces,
+         std::unique_ptr<Network> net)
+      : PolicyGradient(config, Loss(config.impala()), spaces, std::move(net)),
+        scorer_(net_.get(), spaces) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
     log_prob_ = torch::zeros({T, B});
     value_ = torch::zeros({T + 1, B});
@@ -53,20 +53,20 @@ absl::StatusOr<Impala::Estimates> Impala::Estimate(const Rollout& r,
   VtraceInput input;
   input.length = r.length;
   input.rows = r.rows;
-  input.reward = r.reward.data_ptr<float>();
-  input.value = value_.data_ptr<float>();
-  input.log_prob = log_prob_.data_ptr<float>();
-  input.actor_log_prob = r.log_prob.data_ptr<float>();
-  input.terminated = r.terminated.data_ptr<uint8_t>();
-  input.truncated = r.truncated.data_ptr<uint8_t>();
-  input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
-  input.valid = r.valid.data_ptr<uint8_t>();
+  input.reward = Host<float>(r.reward);
+  input.value = Host<float>(value_);
+  input.log_prob = Host<float>(log_prob_);
+  input.actor_log_prob = Host<float>(r.log_prob);
+  input.terminated = Host<uint8_t>(r.terminated);
+  input.truncated = Host<uint8_t>(r.truncated);
+  input.bootstrap_value = Host<float>(r.bootstrap_value);
+  input.valid = Host<uint8_t>(r.valid);
   input.discount = static_cast<float>(impala.discount());
   input.lambda = static_cast<float>(impala.lambda());
   input.rho_clip = static_cast<float>(impala.rho_clip());
   input.c_clip = static_cast<float>(impala.c_clip());
   input.pg_rho_clip = static_cast<float>(impala.pg_rho_clip());
-  Vtrace(input, target_.data_ptr<float>(), advantage_.data_ptr<float>());
+  Vtrace(input, Host<float>(target_), Host<float>(advantage_));
   Rollout now = r;
   now.log_prob = log_prob_;
   now.value = value_;
@@ -77,13 +77,9 @@ absl::StatusOr<Impala::Estimates> Impala::Estimate(const Rollout& r,
 
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeImpala(
     const v1::RunConfig& config, const Spaces& spaces, torch::Device device) {
-  if (config.model().recurrent() != v1::NONE) {
-    return absl::UnimplementedError(
-        "impala has no recurrent form; use ppo, or --set model.recurrent=NONE");
-  }
-  ASSIGN_OR_RETURN(ActorCritic net,
-                   ActorCritic::Make(spaces, config.model(), device));
-  return std::unique_ptr<Algorithm>(new Impala(config, std::move(net)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Network> net,
+                   MakeNetwork(spaces, config.model(), device));
+  return std::unique_ptr<Algorithm>(new Impala(config, spaces, std::move(net)));
 }
 
 }  // namespace flotilla

@@ -33,9 +33,7 @@ namespace flotilla {
 //
 //             1 learner                    2 learners
 //   IMPALA    152,960  272,640  251,520    487,680  947,200  650,240
-//   APPO      196,608  135,168  157,696    364,544  286,720  368,640
-//
-// Errors: kUnimplemented for a recurrent model.
+//   APPO      147,456  151,552  188,416    245,760  233,472  294,912
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeImpala(
     const v1::RunConfig& config, const Spaces& spaces, torch::Device device);
 

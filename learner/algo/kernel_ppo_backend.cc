@@ -1,58 +1,57 @@
 #include <span>
 
 #include "learner/algo/ppo_backend.h"
+#include "learner/device/host.h"
 #include "learner/kernels/ppo_gradient.h"
-#include "learner/nn/mlp_shape_of.h"
 
 namespace flotilla {
 namespace {
 
 class KernelPpoBackend : public PpoBackend {
  public:
-  KernelPpoBackend(ActorCritic* net, const v1::PpoConfig& config)
-      : net_(net), config_(config), gradient_(MlpShapeOf(*net).value()) {}
+  KernelPpoBackend(const Network* net, const PolicyLoss& loss)
+      : net_(net), loss_(loss), gradient_(net->KernelShape().value()) {}
 
   PpoSums Compute(const PpoBatch& batch) override {
     const Rollout& r = *batch.rollout;
     PpoSamples samples;
-    samples.observations = r.observation.data_ptr<float>();
-    if (net_->spaces().continuous) {
-      samples.continuous_actions = r.action.data_ptr<float>();
+    samples.observations = Host<float>(r.observation.leaf(0));
+    if (r.action.continuous.defined()) {
+      samples.continuous_actions = Host<float>(r.action.continuous);
     } else {
-      samples.discrete_actions = r.action.data_ptr<int64_t>();
+      samples.discrete_actions = Host<int64_t>(r.action.discrete);
     }
-    samples.log_prob = r.log_prob.data_ptr<float>();
-    samples.advantage = batch.advantage.data_ptr<float>();
-    samples.returns = batch.returns.data_ptr<float>();
-    samples.value = r.value.data_ptr<float>();
+    samples.log_prob = Host<float>(r.log_prob);
+    samples.advantage = Host<float>(batch.advantage);
+    samples.returns = Host<float>(batch.returns);
+    samples.value = Host<float>(r.value);
     const std::span<const int32_t> rows(
-        batch.index.data_ptr<int32_t>(),
-        static_cast<size_t>(batch.index.numel()));
+        Host<int32_t>(batch.index), static_cast<size_t>(batch.index.numel()));
 
     PpoLoss loss;
     loss.clip_ratio = static_cast<float>(batch.clip_ratio);
     loss.value_clip = static_cast<float>(batch.value_clip);
-    loss.entropy_cost = static_cast<float>(config_.entropy_cost());
-    loss.value_cost = static_cast<float>(config_.value_cost());
-    if (config_.normalize_advantages() && rows.size() > 1) {
+    loss.entropy_cost = static_cast<float>(loss_.entropy_cost);
+    loss.value_cost = static_cast<float>(loss_.value_cost);
+    if (loss_.normalize_advantages && rows.size() > 1) {
       loss.advantage = NormalizeAdvantages(samples, rows);
     }
-    return gradient_.Compute(net_->parameters().data_ptr<float>(), samples,
-                             rows, loss, /*accumulate=*/false,
-                             net_->gradients().data_ptr<float>());
+    return gradient_.Compute(Host<float>(net_->parameters()), samples, rows,
+                             loss, /*accumulate=*/false,
+                             Host<float>(net_->gradients()));
   }
 
  private:
-  ActorCritic* const net_;
-  const v1::PpoConfig config_;
+  const Network* const net_;
+  const PolicyLoss loss_;
   PpoGradient gradient_;
 };
 
 }  // namespace
 
-std::unique_ptr<PpoBackend> MakeKernelPpoBackend(ActorCritic* net,
-                                                 const v1::PpoConfig& config) {
-  return std::make_unique<KernelPpoBackend>(net, config);
+std::unique_ptr<PpoBackend> MakeKernelPpoBackend(const Network* net,
+                                                 const PolicyLoss& loss) {
+  return std::make_unique<KernelPpoBackend>(net, loss);
 }
 
 }  // namespace flotilla

@@ -3,6 +3,8 @@
 #include <numeric>
 #include <utility>
 
+#include "learner/device/host.h"
+
 namespace flotilla {
 namespace {
 
@@ -20,7 +22,7 @@ torch::Tensor Borrow(std::vector<int32_t>* values, int64_t begin, int64_t end) {
 
 Minibatches::Minibatches(const Rollout& rollout, int count, bool by_column)
     : rollout_(rollout), count_(count), by_column_(by_column) {
-  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
+  const uint8_t* valid = Host<uint8_t>(rollout.valid);
   for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
     if (valid[i]) steps_.push_back(static_cast<int32_t>(i));
   }
@@ -43,7 +45,7 @@ Minibatch Minibatches::Get(int m) {
   }
   const int64_t rows = rollout_.rows / count_;
   part.columns = Borrow(&columns_, rows * m, rows * (m + 1));
-  const uint8_t* valid = rollout_.valid.data_ptr<uint8_t>();
+  const uint8_t* valid = Host<uint8_t>(rollout_.valid);
   gathered_.clear();
   for (int64_t t = 0; t < rollout_.length; ++t) {
     for (int64_t i = rows * m; i < rows * (m + 1); ++i) {

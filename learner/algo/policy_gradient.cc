@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/schedule.h"
-#include "learner/nn/mlp_shape_of.h"
+#include "learner/device/host.h"
 #include "services/base/random.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
@@ -17,9 +17,9 @@ namespace {
 // 1 - Var(returns - value) / Var(returns), over valid steps: 1 is a perfect
 // value function, 0 no better than a constant.
 double ExplainedVariance(const Rollout& rollout, const torch::Tensor& returns) {
-  const uint8_t* valid = rollout.valid.data_ptr<uint8_t>();
-  const float* v = rollout.value.data_ptr<float>();
-  const float* r = returns.data_ptr<float>();
+  const uint8_t* valid = Host<uint8_t>(rollout.valid);
+  const float* v = Host<float>(rollout.value);
+  const float* r = Host<float>(returns);
   double n = 0, sum = 0, squares = 0, error_sum = 0, error_squares = 0;
   for (int64_t i = 0; i < rollout.valid.numel(); ++i) {
     if (!valid[i]) continue;
@@ -54,20 +54,23 @@ absl::Status WhatIsNotFinite(const PpoSums& sums, const absl::Status& status) {
 }  // namespace
 
 PolicyGradient::PolicyGradient(const v1::RunConfig& config,
-                               const v1::PpoConfig& loss, ActorCritic net)
+                               const PolicyLoss& loss, const Spaces& spaces,
+                               std::unique_ptr<Network> net)
     : config_(config),
       loss_(loss),
+      spaces_(spaces),
       net_(std::move(net)),
-      step_(net_.Flat(), config.optimizer(), config.distributed()) {
-  net_.Initialize(config.seed());
-  net_.set_bf16(config.runtime().bf16());
-  backend_ = MlpShapeOf(net_).has_value() ? MakeKernelPpoBackend(&net_, loss_)
-                                          : MakeTorchPpoBackend(&net_, loss_);
-  policy_ = MakeNetworkPolicy(&net_);
+      step_(net_->Flat(), config.optimizer(), config.distributed()) {
+  net_->Initialize(config.seed());
+  net_->set_bf16(config.runtime().bf16());
+  backend_ = net_->KernelShape().has_value()
+                 ? MakeKernelPpoBackend(net_.get(), loss_)
+                 : MakeTorchPpoBackend(net_.get(), spaces_, loss_);
+  policy_ = MakeNetworkPolicy(net_.get(), spaces_);
 }
 
 torch::Tensor PolicyGradient::Terminated(const Rollout& rollout) const {
-  return loss_.bootstrap_truncation()
+  return loss_.bootstrap_truncation
              ? rollout.terminated
              : torch::bitwise_or(rollout.terminated, rollout.truncated);
 }
@@ -91,22 +94,22 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
       ScheduleFactor(config_.optimizer(),
                      ShareDone(config_, context.update, context.global_step));
   const double learning_rate = config_.optimizer().learning_rate() * factor;
-  const double clip_factor = loss_.anneal_clip() ? factor : 1.0;
+  const double clip_factor = loss_.anneal_clip ? factor : 1.0;
   ASSIGN_OR_RETURN(Estimates estimates, Estimate(rollout, context));
 
-  Minibatches minibatches(rollout, loss_.minibatches(), net_.recurrent());
+  Minibatches minibatches(rollout, loss_.minibatches, net_->recurrent());
   PpoSums sums;
   double grad_norm = 0, sync_seconds = 0;
   int64_t sync_bytes = 0;
   int steps = 0;
   Random rng(SamplingSeed(HashSeed({config_.seed(), 1}),
                           context.collective->rank(), context.update));
-  for (int epoch = 0; epoch < loss_.epochs(); ++epoch) {
+  for (int epoch = 0; epoch < loss_.epochs; ++epoch) {
     double kl = 0;
-    for (int m = 0; m < loss_.minibatches(); ++m) {
+    for (int m = 0; m < loss_.minibatches; ++m) {
       PpoBatch batch = NextBatch(m, &minibatches, &estimates, &rng);
-      batch.clip_ratio = loss_.clip_ratio() * clip_factor;
-      batch.value_clip = loss_.value_clip() * clip_factor;
+      batch.clip_ratio = loss_.clip_ratio * clip_factor;
+      batch.value_clip = loss_.value_clip * clip_factor;
       const double samples = static_cast<double>(batch.index.numel());
       batch.before_last_backward = [&] {
         step_.BeforeLastBackward(context.collective, samples);
@@ -127,7 +130,7 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
       ++steps;
     }
     // Reduced, so every rank stops here or none does.
-    if (loss_.target_kl() > 0 && kl > loss_.target_kl()) break;
+    if (loss_.target_kl > 0 && kl > loss_.target_kl) break;
   }
   policy_->Refresh();
 

@@ -7,9 +7,12 @@
 #include "learner/algo/algorithm.h"
 #include "learner/algo/gradient_step.h"
 #include "learner/algo/minibatches.h"
+#include "learner/algo/policy_loss.h"
 #include "learner/algo/ppo_backend.h"
+#include "learner/nn/network.h"
 #include "learner/nn/policies.h"
 #include "services/base/random.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -35,17 +38,15 @@ class PolicyGradient : public Algorithm {
 
   Policy* live_policy() override { return policy_.get(); }
   std::unique_ptr<Policy> Freeze() const override {
-    return MakeFrozenPolicy(net_);
+    return MakeFrozenPolicy(*net_, spaces_);
   }
-  std::vector<NamedTensor> Weights() override { return net_.Named(); }
+  std::vector<NamedTensor> Weights() override { return net_->Named(); }
   std::vector<NamedTensor> State() override { return step_.State(); }
   void StateWasReplaced() override { policy_->Refresh(); }
 
  protected:
-  // `loss`: epochs, minibatches and the loss's numbers. A clip_ratio of
-  // infinity clips nothing.
-  PolicyGradient(const v1::RunConfig& config, const v1::PpoConfig& loss,
-                 ActorCritic net);
+  PolicyGradient(const v1::RunConfig& config, const PolicyLoss& loss,
+                 const Spaces& spaces, std::unique_ptr<Network> net);
 
   // A rollout and what its steps are worth.
   struct Estimates {
@@ -66,8 +67,9 @@ class PolicyGradient : public Algorithm {
   torch::Tensor Terminated(const Rollout& rollout) const;
 
   const v1::RunConfig config_;
-  const v1::PpoConfig loss_;
-  ActorCritic net_;
+  const PolicyLoss loss_;
+  const Spaces spaces_;
+  const std::unique_ptr<Network> net_;
 
  private:
   GradientStep step_;

@@ -6,6 +6,7 @@
 
 #include "learner/algo/policy_gradient.h"
 #include "learner/algo/segment_ppo.h"
+#include "learner/device/host.h"
 #include "learner/kernels/gae.h"
 #include "services/base/status_macros.h"
 
@@ -31,19 +32,22 @@ absl::Status NormalizeOverRanks(const Rollout& rollout, Collective* collective,
   return absl::OkStatus();
 }
 
-// How the backend is to see it: advantages normalised over ranks are left
+// What the backend is to do itself: advantages normalised over ranks are left
 // alone.
-v1::PpoConfig BackendConfig(v1::PpoConfig config) {
+PolicyLoss BackendLoss(const v1::PpoConfig& config) {
+  PolicyLoss loss = PpoLossOf(config);
   if (config.normalize_advantages_over_ranks()) {
-    config.set_normalize_advantages(false);
+    loss.normalize_advantages = false;
   }
-  return config;
+  return loss;
 }
 
 class Ppo : public PolicyGradient {
  public:
-  Ppo(const v1::RunConfig& config, ActorCritic net)
-      : PolicyGradient(config, BackendConfig(config.ppo()), std::move(net)) {
+  Ppo(const v1::RunConfig& config, const Spaces& spaces,
+      std::unique_ptr<Network> net)
+      : PolicyGradient(config, BackendLoss(config.ppo()), spaces,
+                       std::move(net)) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
     advantage_ = torch::zeros({T, B});
     returns_ = torch::zeros({T, B});
@@ -62,16 +66,15 @@ absl::StatusOr<Ppo::Estimates> Ppo::Estimate(const Rollout& r,
   GaeInput input;
   input.length = r.length;
   input.rows = r.rows;
-  input.reward = r.reward.data_ptr<float>();
-  input.value = r.value.data_ptr<float>();
-  input.terminated = terminated.data_ptr<uint8_t>();
-  input.truncated = r.truncated.data_ptr<uint8_t>();
-  input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
-  input.valid = r.valid.data_ptr<uint8_t>();
-  input.discount = static_cast<float>(loss_.discount());
-  input.lambda = static_cast<float>(loss_.gae_lambda());
-  GeneralizedAdvantages(input, advantage_.data_ptr<float>(),
-                        returns_.data_ptr<float>());
+  input.reward = Host<float>(r.reward);
+  input.value = Host<float>(r.value);
+  input.terminated = Host<uint8_t>(terminated);
+  input.truncated = Host<uint8_t>(r.truncated);
+  input.bootstrap_value = Host<float>(r.bootstrap_value);
+  input.valid = Host<uint8_t>(r.valid);
+  input.discount = static_cast<float>(config_.ppo().discount());
+  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
+  GeneralizedAdvantages(input, Host<float>(advantage_), Host<float>(returns_));
   const v1::PpoConfig& ppo = config_.ppo();
   if (ppo.normalize_advantages() && ppo.normalize_advantages_over_ranks()) {
     RETURN_IF_ERROR(NormalizeOverRanks(r, context.collective, &advantage_));
@@ -81,15 +84,31 @@ absl::StatusOr<Ppo::Estimates> Ppo::Estimate(const Rollout& r,
 
 }  // namespace
 
+PolicyLoss PpoLossOf(const v1::PpoConfig& config) {
+  PolicyLoss loss;
+  loss.clip_ratio = config.clip_ratio();
+  loss.value_clip = config.value_clip();
+  loss.entropy_cost = config.entropy_cost();
+  loss.value_cost = config.value_cost();
+  loss.epochs = config.epochs();
+  loss.minibatches = config.minibatches();
+  loss.max_minibatch = config.max_minibatch();
+  loss.normalize_advantages = config.normalize_advantages();
+  loss.target_kl = config.target_kl();
+  loss.anneal_clip = config.anneal_clip();
+  loss.bootstrap_truncation = config.bootstrap_truncation();
+  return loss;
+}
+
 absl::StatusOr<std::unique_ptr<Algorithm>> MakePpo(const v1::RunConfig& config,
                                                    const Spaces& spaces,
                                                    torch::Device device) {
-  ASSIGN_OR_RETURN(ActorCritic net,
-                   ActorCritic::Make(spaces, config.model(), device));
+  ASSIGN_OR_RETURN(std::unique_ptr<Network> net,
+                   MakeNetwork(spaces, config.model(), device));
   if (config.ppo().minibatch() == v1::SEGMENTS) {
-    return MakeSegmentPpo(config, std::move(net));
+    return MakeSegmentPpo(config, spaces, std::move(net));
   }
-  return std::unique_ptr<Algorithm>(new Ppo(config, std::move(net)));
+  return std::unique_ptr<Algorithm>(new Ppo(config, spaces, std::move(net)));
 }
 
 }  // namespace flotilla

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "learner/algo/algorithm.h"
+#include "learner/algo/policy_loss.h"
 
 namespace flotilla {
 
@@ -31,6 +32,8 @@ namespace flotilla {
 absl::StatusOr<std::unique_ptr<Algorithm>> MakePpo(const v1::RunConfig& config,
                                                    const Spaces& spaces,
                                                    torch::Device device);
+
+PolicyLoss PpoLossOf(const v1::PpoConfig& config);
 
 }  // namespace flotilla
 

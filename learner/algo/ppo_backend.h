@@ -4,11 +4,12 @@
 #include <functional>
 #include <memory>
 
-#include "flotilla/v1/config.pb.h"
+#include "learner/algo/policy_loss.h"
 #include "learner/kernels/ppo_loss.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/network.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -43,12 +44,14 @@ class PpoBackend {
 };
 
 // Through autograd: any network, any device. `net` is borrowed by both.
-std::unique_ptr<PpoBackend> MakeTorchPpoBackend(ActorCritic* net,
-                                                const v1::PpoConfig& config);
+std::unique_ptr<PpoBackend> MakeTorchPpoBackend(const Network* net,
+                                                const Spaces& spaces,
+                                                const PolicyLoss& loss);
 
-// Through learner/kernels, in one pass without autograd: MLPs on the CPU.
-std::unique_ptr<PpoBackend> MakeKernelPpoBackend(ActorCritic* net,
-                                                 const v1::PpoConfig& config);
+// Through learner/kernels, in one pass without autograd: networks that have a
+// KernelShape.
+std::unique_ptr<PpoBackend> MakeKernelPpoBackend(const Network* net,
+                                                 const PolicyLoss& loss);
 
 }  // namespace flotilla
 

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "learner/algo/policy_gradient.h"
+#include "learner/algo/ppo.h"
 #include "learner/algo/segment_priorities.h"
+#include "learner/device/host.h"
 #include "learner/kernels/vtrace.h"
 #include "learner/nn/action_scorer.h"
 #include "services/base/run_length.h"
@@ -13,17 +15,19 @@
 namespace flotilla {
 namespace {
 
-v1::PpoConfig WithoutNormalization(v1::PpoConfig ppo) {
-  ppo.set_normalize_advantages(false);
-  return ppo;
+PolicyLoss WithoutNormalization(const v1::PpoConfig& config) {
+  PolicyLoss loss = PpoLossOf(config);
+  loss.normalize_advantages = false;
+  return loss;
 }
 
 class SegmentPpo : public PolicyGradient {
  public:
-  SegmentPpo(const v1::RunConfig& config, ActorCritic net)
-      : PolicyGradient(config, WithoutNormalization(config.ppo()),
+  SegmentPpo(const v1::RunConfig& config, const Spaces& spaces,
+             std::unique_ptr<Network> net)
+      : PolicyGradient(config, WithoutNormalization(config.ppo()), spaces,
                        std::move(net)),
-        scorer_(&net_) {
+        scorer_(net_.get(), spaces) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
     target_ = torch::zeros({T, B});
     policy_advantage_ = torch::zeros({T, B});
@@ -67,19 +71,19 @@ void SegmentPpo::EstimateAgain(Estimates* estimates) {
   VtraceInput input;
   input.length = r.length;
   input.rows = r.rows;
-  input.reward = r.reward.data_ptr<float>();
-  input.value = r.value.data_ptr<float>();
-  input.log_prob = log_prob_.data_ptr<float>();
-  input.actor_log_prob = r.log_prob.data_ptr<float>();
-  input.terminated = terminated_.data_ptr<uint8_t>();
-  input.truncated = r.truncated.data_ptr<uint8_t>();
-  input.bootstrap_value = r.bootstrap_value.data_ptr<float>();
-  input.valid = r.valid.data_ptr<uint8_t>();
-  input.discount = static_cast<float>(loss_.discount());
-  input.lambda = static_cast<float>(loss_.gae_lambda());
-  input.rho_clip = static_cast<float>(loss_.rho_clip());
-  input.c_clip = static_cast<float>(loss_.c_clip());
-  Vtrace(input, target_.data_ptr<float>(), policy_advantage_.data_ptr<float>());
+  input.reward = Host<float>(r.reward);
+  input.value = Host<float>(r.value);
+  input.log_prob = Host<float>(log_prob_);
+  input.actor_log_prob = Host<float>(r.log_prob);
+  input.terminated = Host<uint8_t>(terminated_);
+  input.truncated = Host<uint8_t>(r.truncated);
+  input.bootstrap_value = Host<float>(r.bootstrap_value);
+  input.valid = Host<uint8_t>(r.valid);
+  input.discount = static_cast<float>(config_.ppo().discount());
+  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
+  input.rho_clip = static_cast<float>(config_.ppo().rho_clip());
+  input.c_clip = static_cast<float>(config_.ppo().c_clip());
+  Vtrace(input, Host<float>(target_), Host<float>(policy_advantage_));
   estimates->returns = target_;
   estimates->advantage =
       (target_ - r.value.narrow(0, 0, r.length)).masked_fill_(r.valid == 0, 0);
@@ -92,23 +96,37 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
   r.value.view({-1}).index_copy_(0, scored_, scored_value_);
   EstimateAgain(estimates);
 
-  const std::vector<double> probabilities =
-      SegmentProbabilities(estimates->advantage, loss_.priority_alpha());
+  const std::vector<double> probabilities = SegmentProbabilities(
+      estimates->advantage, config_.ppo().priority_alpha());
   const std::vector<int64_t> segments =
-      DrawSegments(probabilities, r.rows / loss_.minibatches(), rng);
+      DrawSegments(probabilities, r.rows / loss_.minibatches, rng);
   index_.clear();
   torch::Tensor weight = torch::zeros({r.rows});
-  const uint8_t* valid = r.valid.data_ptr<uint8_t>();
+  const uint8_t* valid = Host<uint8_t>(r.valid);
   for (const int64_t b : segments) {
-    weight[b] = SegmentWeight(probabilities[b], r.rows, loss_.priority_alpha(),
-                              loss_.priority_beta(), done_);
-    for (int64_t i = b; i < r.length * r.rows; i += r.rows) {
-      if (valid[i]) index_.push_back(static_cast<int32_t>(i));
+    weight[b] =
+        SegmentWeight(probabilities[b], r.rows, config_.ppo().priority_alpha(),
+                      config_.ppo().priority_beta(), done_);
+  }
+  if (net_->recurrent()) {
+    // By step and then by segment, as whole sequences are replayed.
+    for (int64_t t = 0; t < r.length; ++t) {
+      for (const int64_t b : segments) {
+        const int64_t i = t * r.rows + b;
+        if (valid[i]) index_.push_back(static_cast<int32_t>(i));
+      }
+    }
+  } else {
+    for (const int64_t b : segments) {
+      for (int64_t i = b; i < r.length * r.rows; i += r.rows) {
+        if (valid[i]) index_.push_back(static_cast<int32_t>(i));
+      }
     }
   }
   PpoBatch batch;
   batch.rollout = &r;
   batch.index = torch::tensor(index_, torch::kInt32);
+  batch.columns = torch::tensor(segments, torch::kInt64).to(torch::kInt32);
   batch.returns = estimates->returns;
   torch::Tensor advantage = estimates->advantage;
   if (config_.ppo().normalize_advantages() && index_.size() > 1) {
@@ -121,15 +139,17 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
   scored_ = batch.index.to(torch::kInt64);
   scored_log_prob_ = torch::empty({scored_.numel()});
   scored_value_ = torch::empty({scored_.numel()});
-  scorer_.ScoreSteps(r, batch.index, &scored_log_prob_, &scored_value_);
+  scorer_.ScoreSteps(r, batch.index, batch.columns, &scored_log_prob_,
+                     &scored_value_);
   return batch;
 }
 
 }  // namespace
 
 std::unique_ptr<Algorithm> MakeSegmentPpo(const v1::RunConfig& config,
-                                          ActorCritic net) {
-  return std::make_unique<SegmentPpo>(config, std::move(net));
+                                          const Spaces& spaces,
+                                          std::unique_ptr<Network> net) {
+  return std::make_unique<SegmentPpo>(config, spaces, std::move(net));
 }
 
 }  // namespace flotilla

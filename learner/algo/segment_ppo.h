@@ -24,7 +24,8 @@ namespace flotilla {
 // Where we differ: PufferLib learns nothing from the last step of a rollout,
 // and here the value at T gives it an advantage.
 std::unique_ptr<Algorithm> MakeSegmentPpo(const v1::RunConfig& config,
-                                          ActorCritic net);
+                                          const Spaces& spaces,
+                                          std::unique_ptr<Network> net);
 
 }  // namespace flotilla
 

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <numeric>
 
+#include "learner/device/host.h"
+
 namespace flotilla {
 
 std::vector<double> SegmentProbabilities(const torch::Tensor& advantage,
                                          double alpha) {
   const torch::Tensor size = advantage.to(torch::kFloat64).abs().sum(0);
-  const double* sizes = size.data_ptr<double>();
+  const double* sizes = Host<double>(size);
   std::vector<double> p(size.numel());
   double total = 0;
   for (size_t b = 0; b < p.size(); ++b) {

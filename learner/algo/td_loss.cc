@@ -1,5 +1,9 @@
 #include "learner/algo/td_loss.h"
 
+#include <vector>
+
+#include "learner/nn/action_head.h"
+
 namespace flotilla {
 
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
@@ -8,20 +12,46 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   const auto give = [&](const torch::Tensor& t) {
     return t.to(net.device(), /*non_blocking=*/true);
   };
+  const Spaces& spaces = net.spaces();
+  const std::vector<int64_t>& choices = spaces.action.num_values;
+  // [N]: the mean over choices of what `pick` makes of each one's part.
+  const auto over_choices = [&](const auto& pick) {
+    torch::Tensor sum;
+    int64_t first = 0;
+    for (size_t i = 0; i < choices.size(); ++i) {
+      const torch::Tensor one =
+          pick(first, choices[i], static_cast<int64_t>(i));
+      sum = sum.defined() ? sum + one : one;
+      first += choices[i];
+    }
+    return choices.size() == 1 ? sum
+                               : sum / static_cast<double>(choices.size());
+  };
   torch::Tensor y;  // [N]
   {
     torch::NoGradGuard no_grad;
-    const torch::Tensor next = give(batch.next_observation);
+    const Batch next = batch.next_observation.To(net.device());
     const torch::Tensor next_q = target.Forward(next);
-    const torch::Tensor best =
-        (config.double_q() ? net.Forward(next) : next_q).argmax(1, true);
-    y = give(batch.n_step_return) +
-        give(batch.discount) * next_q.gather(1, best).squeeze(1);
+    torch::Tensor judged = config.double_q() ? net.Forward(next) : next_q;
+    const torch::Tensor value = over_choices([&](int64_t first, int64_t n,
+                                                 int64_t) {
+      torch::Tensor q = judged.narrow(1, first, n);
+      if (spaces.mask >= 0) {
+        q = ForbidValues(q, next.leaf[spaces.mask].narrow(1, first, n));
+      }
+      return next_q.narrow(1, first, n).gather(1, q.argmax(1, true)).squeeze(1);
+    });
+    y = give(batch.n_step_return) + give(batch.discount) * value;
   }
   net.Flat().gradients.zero_();
-  const torch::Tensor q = net.Forward(give(batch.observation))
-                              .gather(1, give(batch.action).unsqueeze(1))
-                              .squeeze(1);
+  const torch::Tensor all_q = net.Forward(batch.observation.To(net.device()));
+  const torch::Tensor action = give(batch.action.discrete);
+  const torch::Tensor q =
+      over_choices([&](int64_t first, int64_t n, int64_t i) {
+        return all_q.narrow(1, first, n)
+            .gather(1, action.narrow(1, i, 1))
+            .squeeze(1);
+      });
   const torch::Tensor each =
       config.huber() ? torch::smooth_l1_loss(q, y, torch::Reduction::None)
                      : torch::mse_loss(q, y, torch::Reduction::None);

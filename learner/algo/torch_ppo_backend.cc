@@ -2,16 +2,18 @@
 #include <vector>
 
 #include "learner/algo/ppo_backend.h"
-#include "learner/nn/distributions.h"
-#include "learner/rollout/gather.h"
+#include "learner/device/host.h"
+#include "learner/nn/action_head.h"
+#include "learner/nn/replay_sequences.h"
 
 namespace flotilla {
 namespace {
 
 class TorchPpoBackend : public PpoBackend {
  public:
-  TorchPpoBackend(ActorCritic* net, const v1::PpoConfig& config)
-      : net_(net), config_(config) {}
+  TorchPpoBackend(const Network* net, const Spaces& spaces,
+                  const PolicyLoss& loss)
+      : net_(net), mask_(spaces.mask), head_(spaces.action), loss_(loss) {}
 
   PpoSums Compute(const PpoBatch& batch) override {
     net_->gradients().zero_();
@@ -43,7 +45,7 @@ class TorchPpoBackend : public PpoBackend {
   // One part, unless that would be more than max_minibatch steps: then parts of
   // at most that many, of whole environments if the network is recurrent.
   std::vector<Part> Cut(const PpoBatch& batch) const {
-    const int64_t most = config_.max_minibatch();
+    const int64_t most = loss_.max_minibatch;
     if (most == 0 || batch.index.numel() <= most) {
       return {{batch.index, batch.columns, {}}};
     }
@@ -72,7 +74,7 @@ class TorchPpoBackend : public PpoBackend {
   torch::Tensor Advantage(const PpoBatch& batch) const {
     const torch::Tensor advantage =
         batch.advantage.flatten().index_select(0, batch.index);
-    if (!config_.normalize_advantages() || advantage.numel() < 2) {
+    if (!loss_.normalize_advantages || advantage.numel() < 2) {
       return advantage;
     }
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8);
@@ -86,7 +88,8 @@ class TorchPpoBackend : public PpoBackend {
       return flat.index_select(0, batch.index)
           .to(device, /*non_blocking=*/true);
     };
-    const torch::Tensor action = pick(r.action.flatten(0, 1));
+    const Actions action = r.action.Map(
+        [&](const torch::Tensor& t) { return pick(t.flatten(0, 1)); });
     const torch::Tensor old_log_prob = pick(r.log_prob.flatten());
     const torch::Tensor old_value =
         pick(r.value.narrow(0, 0, r.length).flatten());
@@ -94,12 +97,10 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Tensor advantage =
         host_advantage.to(device, /*non_blocking=*/true);
 
-    const ActorCriticOutput out =
-        net_->recurrent()
-            ? Replay(batch)
-            : net_->Forward(GatherObservations(r, net_->spaces(), batch.index)
-                                .to(device));
-    const LogProbAndEntropy now = ScoreActions(*net_, out.policy, action);
+    const auto [out, observation] = Run(batch);
+    const LogProbAndEntropy now = head_.Evaluate(
+        out.policy, out.log_std,
+        mask_ >= 0 ? observation.leaf[mask_] : torch::Tensor(), action);
     const torch::Tensor log_ratio = now.log_prob - old_log_prob;
     const torch::Tensor ratio = log_ratio.exp();
     const torch::Tensor policy_loss =
@@ -116,8 +117,8 @@ class TorchPpoBackend : public PpoBackend {
     }
     const torch::Tensor value_loss = 0.5 * error.sum();
     const torch::Tensor entropy = now.entropy.sum();
-    const torch::Tensor loss = policy_loss - config_.entropy_cost() * entropy +
-                               config_.value_cost() * value_loss;
+    const torch::Tensor loss = policy_loss - loss_.entropy_cost * entropy +
+                               loss_.value_cost * value_loss;
     loss.backward();
 
     torch::NoGradGuard no_grad;
@@ -129,43 +130,34 @@ class TorchPpoBackend : public PpoBackend {
              ((ratio - 1).abs() > batch.clip_ratio).sum().to(torch::kFloat32)})
             .to(torch::kCPU)
             .to(torch::kFloat64);
-    const double* s = sums.data_ptr<double>();
+    const double* s = Host<double>(sums);
     return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
   }
 
-  // The outputs at batch.index of whole sequences, replayed from where the
-  // rollout began.
-  ActorCriticOutput Replay(const PpoBatch& batch) {
-    const Rollout& r = *batch.rollout;
-    const torch::Device device = net_->device();
-    const torch::Tensor steps = torch::arange(r.length, torch::kInt32);
-    const torch::Tensor all =
-        (steps.unsqueeze(1) * r.rows + batch.columns).flatten();  // [T * b]
-    Sequences sequences;
-    sequences.state = r.initial_state.index_select(0, batch.columns).to(device);
-    sequences.keep = (1 - Starts(r).index_select(1, batch.columns))
-                         .to(torch::kFloat32)
-                         .unsqueeze(2)
-                         .to(device);
-    ActorCriticOutput out = net_->Forward(
-        GatherObservations(r, net_->spaces(), all).to(device), sequences);
-    if (batch.index.numel() == all.numel()) return out;
-    const torch::Tensor valid =
-        r.valid.flatten().index_select(0, all).nonzero().squeeze(1).to(device);
-    out.policy = out.policy.index_select(0, valid);
-    out.value = out.value.index_select(0, valid);
-    return out;
+  // The network's outputs at batch.index, and what it saw there.
+  Replayed Run(const PpoBatch& batch) const {
+    if (net_->recurrent()) {
+      return ReplaySequences(*net_, *batch.rollout, batch.index, batch.columns);
+    }
+    Replayed run;
+    run.observation =
+        batch.rollout->observation.Gather(batch.index).To(net_->device());
+    run.output = net_->Forward(run.observation);
+    return run;
   }
 
-  ActorCritic* const net_;
-  const v1::PpoConfig config_;
+  const Network* const net_;
+  const int mask_;  // of Spaces.observation; below 0: none
+  const ActionHead head_;
+  const PolicyLoss loss_;
 };
 
 }  // namespace
 
-std::unique_ptr<PpoBackend> MakeTorchPpoBackend(ActorCritic* net,
-                                                const v1::PpoConfig& config) {
-  return std::make_unique<TorchPpoBackend>(net, config);
+std::unique_ptr<PpoBackend> MakeTorchPpoBackend(const Network* net,
+                                                const Spaces& spaces,
+                                                const PolicyLoss& loss) {
+  return std::make_unique<TorchPpoBackend>(net, spaces, loss);
 }
 
 }  // namespace flotilla

@@ -19,6 +19,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "learner/checkpoint/durable_file.h"
+#include "learner/device/host.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/sha256.h"
@@ -215,7 +216,7 @@ std::string ParametersSha256(const std::vector<torch::Tensor>& tensors) {
   Sha256 sha256;
   for (const torch::Tensor& tensor : tensors) {
     const torch::Tensor host = tensor.detach().to(torch::kCPU).contiguous();
-    sha256.Update(host.data_ptr(), host.nbytes());
+    sha256.Update(HostBytes(host), host.nbytes());
   }
   return sha256.HexDigest();
 }

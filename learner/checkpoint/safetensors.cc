@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "learner/device/host.h"
 #include "services/base/json.h"
 #include "services/base/status_macros.h"
 
@@ -123,7 +124,7 @@ absl::StatusOr<Placed> View(const std::string& name,
   if (reinterpret_cast<uintptr_t>(data) % c10::elementSize(*dtype) != 0) {
     // A neighbour of another size put it there; Torch wants it aligned.
     torch::Tensor copy = torch::empty(*shape, *dtype);
-    std::memcpy(copy.data_ptr(), data, bytes);
+    std::memcpy(HostBytes(copy), data, bytes);
     return Placed{copy, begin, end};
   }
   return Placed{torch::from_blob(
@@ -169,7 +170,7 @@ absl::Status WriteSafetensors(const TensorMap& tensors, const ByteSink& sink) {
   RETURN_IF_ERROR(sink(header.data(), header.size()));
   for (const auto& [name, tensor] : tensors) {
     const torch::Tensor host = tensor.detach().to(torch::kCPU).contiguous();
-    RETURN_IF_ERROR(sink(host.data_ptr(), host.nbytes()));
+    RETURN_IF_ERROR(sink(HostBytes(host), host.nbytes()));
   }
   return absl::OkStatus();
 }

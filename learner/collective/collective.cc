@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/device/host.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -19,7 +20,7 @@ torch::Tensor Bytes(std::string* text) {
 absl::StatusOr<std::vector<std::string>> Collective::GatherBytes(
     std::string mine, int root) {
   const torch::Tensor sizes = torch::zeros({world_size()}, torch::kInt64);
-  int64_t* const size = sizes.data_ptr<int64_t>();
+  int64_t* const size = Host<int64_t>(sizes);
   size[rank()] = static_cast<int64_t>(mine.size());
   RETURN_IF_ERROR(AllReduceSum(sizes));
   int64_t all = 0;

@@ -17,6 +17,7 @@
 #include "learner/collective/rendezvous.h"
 #include "learner/collective/shm_reducer.h"
 #include "learner/collective/shm_segment.h"
+#include "learner/device/host.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 
@@ -49,11 +50,11 @@ class ShmCollective : public HostCollective {
         : flat.scalar_type() == torch::kFloat64  ? Element::kFloat64
         : flat.scalar_type() == torch::kBFloat16 ? Element::kBFloat16
                                                  : Element::kInt64;
-    return reducer_.AllReduceSum(flat.data_ptr(), flat.numel(), element);
+    return reducer_.AllReduceSum(HostBytes(flat), flat.numel(), element);
   }
 
   absl::Status BroadcastOnHost(torch::Tensor bytes, int root) override {
-    return reducer_.Broadcast(bytes.data_ptr(), bytes.numel(), root);
+    return reducer_.Broadcast(HostBytes(bytes), bytes.numel(), root);
   }
 
  private:

@@ -17,7 +17,7 @@
 #include "learner/actor/env_pool.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
-#include "learner/rollout/spaces.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 

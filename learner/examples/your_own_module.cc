@@ -32,7 +32,6 @@ int main(int argc, char** argv) {
     void* bytes = const_cast<char*>(envs->Observation(0, 0).data());
     return torch::from_blob(bytes, {1, 4}).clone();
   };
-
   torch::Tensor seen = observe();
   const int episodes = 100 + 20 * rank;  // of uneven number too: nobody hangs
   int64_t steps = 0;
@@ -42,7 +41,8 @@ int main(int argc, char** argv) {
       const torch::Tensor log_policy = log_softmax(net->forward(seen)[0], 0);
       const int64_t action = log_policy.exp().multinomial(1).item<int64_t>();
       log_prob.push_back(log_policy[action]);
-      envs->Send(0, &action, sizeof(action));
+      const std::string sent(reinterpret_cast<const char*>(&action), 8);
+      envs->Send(0, {&sent, 1});
       seen = observe();
       ended = envs->batch(0).terminated()[0] || envs->batch(0).truncated()[0];
     }

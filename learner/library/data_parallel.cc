@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/collective/gradient_buckets.h"
+#include "learner/device/host.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -107,7 +108,7 @@ absl::Status DataParallel::State::AverageGradients(double samples) {
 
   for (size_t i = 0; i < parameters_.size(); ++i) {
     torch::Tensor& gradient = parameters_[i].mutable_grad();
-    const float total = all.data_ptr<float>()[i];
+    const float total = Host<float>(all)[i];
     if (total == 0) {
       gradient.reset();
     } else if (gradient.defined()) {

@@ -2,9 +2,8 @@
 
 #include <algorithm>
 
-#include "learner/nn/distributions.h"
-#include "learner/nn/mlp_shape_of.h"
-#include "learner/rollout/gather.h"
+#include "learner/device/host.h"
+#include "learner/nn/replay_sequences.h"
 
 namespace flotilla {
 namespace {
@@ -12,32 +11,56 @@ namespace {
 // Observations at a time: stacks of frames are large.
 constexpr int64_t kChunk = 512;
 
+torch::Tensor Steps(int64_t begin, int64_t count) {
+  return torch::arange(begin, begin + count, torch::kInt32);
+}
+
+Actions Flat(const Rollout& rollout) {
+  return rollout.action.Map(
+      [](const torch::Tensor& t) { return t.flatten(0, 1); });
+}
+
 }  // namespace
 
-ActionScorer::ActionScorer(const ActorCritic* net) : net_(net) {
-  if (const auto shape = MlpShapeOf(*net)) mlp_.emplace(*shape);
+ActionScorer::ActionScorer(const Network* net, const Spaces& spaces)
+    : net_(net), spaces_(spaces), head_(spaces.action) {
+  if (const auto shape = net->KernelShape()) mlp_.emplace(*shape);
 }
 
 void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
                          torch::Tensor* value) {
   torch::NoGradGuard no_grad;
-  if (mlp_) mlp_->SetParameters(net_->parameters().data_ptr<float>());
-  const torch::Tensor action = rollout.action.flatten(0, 1);
+  if (mlp_) mlp_->SetParameters(Host<float>(net_->parameters()));
   const torch::Tensor log_probs = log_prob->view({-1});
   const torch::Tensor values = value->view({-1});
   const int64_t seen = values.numel(), acted = log_probs.numel();
+  const Actions action = Flat(rollout);
+  if (net_->recurrent()) {
+    const torch::Tensor columns = Steps(0, rollout.rows);
+    const Batch all =
+        SequenceBatch(rollout, columns, rollout.length + 1).To(net_->device());
+    const NetworkOutput out = net_->Forward(
+        all, SequencesOf(rollout, columns, rollout.length + 1, net_->device()));
+    values.copy_(out.value);
+    NetworkOutput decided = out;
+    decided.policy = out.policy.narrow(0, 0, acted);
+    if (out.log_std.defined() && out.log_std.dim() > 1) {
+      decided.log_std = out.log_std.narrow(0, 0, acted);
+    }
+    log_probs.copy_(LogProb(decided, all.Narrow(0, acted), action));
+    return;
+  }
   for (int64_t begin = 0; begin < seen; begin += kChunk) {
     const int64_t count = std::min(kChunk, seen - begin);
     // Nothing was done about the last row.
     const int64_t first = std::min(begin, acted);
     const int64_t decided = std::min(begin + count, acted) - first;
-    const torch::Tensor observation =
-        net_->spaces().frames
-            ? GatherObservations(
-                  rollout, net_->spaces(),
-                  torch::arange(begin, begin + count, torch::kInt32))
-            : rollout.observation.flatten(0, 1).narrow(0, begin, count);
-    ScoreChunk(observation, action.narrow(0, first, decided),
+    ScoreChunk(mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(
+                          0, begin, count)}}
+                    : rollout.observation.Gather(Steps(begin, count)),
+               action.Map([&](const torch::Tensor& t) {
+                 return t.narrow(0, first, decided);
+               }),
                log_probs.narrow(0, first, decided),
                values.narrow(0, begin, count));
   }
@@ -45,37 +68,67 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
 
 void ActionScorer::ScoreSteps(const Rollout& rollout,
                               const torch::Tensor& index,
+                              const torch::Tensor& columns,
                               torch::Tensor* log_prob, torch::Tensor* value) {
   torch::NoGradGuard no_grad;
-  if (mlp_) mlp_->SetParameters(net_->parameters().data_ptr<float>());
-  const torch::Tensor action = rollout.action.flatten(0, 1);
+  if (mlp_) mlp_->SetParameters(Host<float>(net_->parameters()));
+  const Actions action = Flat(rollout);
+  const auto some = [&](const torch::Tensor& steps) {
+    return action.Map(
+        [&](const torch::Tensor& t) { return t.index_select(0, steps); });
+  };
+  if (net_->recurrent()) {
+    const Replayed replayed = ReplaySequences(*net_, rollout, index, columns);
+    value->copy_(replayed.output.value);
+    log_prob->copy_(
+        LogProb(replayed.output, replayed.observation, some(index)));
+    return;
+  }
   for (int64_t begin = 0; begin < index.numel(); begin += kChunk) {
     const int64_t count = std::min(kChunk, index.numel() - begin);
     const torch::Tensor steps = index.narrow(0, begin, count);
-    ScoreChunk(GatherObservations(rollout, net_->spaces(), steps),
-               action.index_select(0, steps), log_prob->narrow(0, begin, count),
+    ScoreChunk(rollout.observation.Gather(steps), some(steps),
+               log_prob->narrow(0, begin, count),
                value->narrow(0, begin, count));
   }
 }
 
-void ActionScorer::ScoreChunk(const torch::Tensor& observation,
-                              const torch::Tensor& action,
+torch::Tensor ActionScorer::LogProb(const NetworkOutput& output,
+                                    const Batch& observation,
+                                    const Actions& action) const {
+  const torch::Device device = output.policy.device();
+  const torch::Tensor mask = spaces_.mask >= 0
+                                 ? observation.leaf[spaces_.mask].to(device)
+                                 : torch::Tensor();
+  return head_
+      .Evaluate(
+          output.policy, output.log_std, mask,
+          action.Map([&](const torch::Tensor& t) { return t.to(device); }))
+      .log_prob;
+}
+
+void ActionScorer::ScoreChunk(const Batch& observation, const Actions& action,
                               torch::Tensor log_prob, torch::Tensor value) {
-  torch::Tensor policy;
+  const int64_t seen = value.numel(), decided = log_prob.numel();
+  NetworkOutput out;
   if (mlp_) {
-    policy = torch::empty({observation.size(0), net_->spaces().actions});
-    mlp_->Forward(observation.data_ptr<float>(), observation.size(0),
-                  policy.data_ptr<float>(), value.data_ptr<float>());
+    out.policy = torch::empty({seen, head_.num_outputs()});
+    // A kernel's network has one log_std, whatever it sees.
+    mlp_->Forward(Host<float>(observation.leaf[0]), seen,
+                  Host<float>(out.policy), Host<float>(value));
+    if (spaces_.action.continuous > 0) {
+      out.log_std = net_->parameters().narrow(0, 0, spaces_.action.continuous);
+    }
   } else {
-    const ActorCriticOutput out = net_->Forward(observation.to(net_->device()));
+    out = net_->Forward(observation.To(net_->device()));
     value.copy_(out.value);
-    policy = out.policy;
   }
-  const int64_t decided = action.size(0);
   if (decided == 0) return;
-  log_prob.copy_(ScoreActions(*net_, policy.narrow(0, 0, decided),
-                              action.to(net_->device()))
-                     .log_prob);
+  out.policy = out.policy.narrow(0, 0, decided);
+  if (out.log_std.defined() && out.log_std.dim() > 1) {
+    out.log_std = out.log_std.narrow(0, 0, decided);
+  }
+  log_prob.copy_(LogProb(out, observation.Narrow(0, decided), action));
 }
 
 }  // namespace flotilla

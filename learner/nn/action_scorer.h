@@ -4,9 +4,11 @@
 #include <optional>
 
 #include "learner/kernels/mlp_actor_critic.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/action_head.h"
+#include "learner/nn/network.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -18,7 +20,7 @@ namespace flotilla {
 class ActionScorer {
  public:
   // `net` is borrowed and must outlive this.
-  explicit ActionScorer(const ActorCritic* net);
+  ActionScorer(const Network* net, const Spaces& spaces);
 
   // Writes, on the host, the log-probability of the actions that were taken
   // and the values of all observations.
@@ -26,17 +28,24 @@ class ActionScorer {
              torch::Tensor* log_prob,  // [T, B] float32
              torch::Tensor* value);    // [T + 1, B] float32
 
-  // The same of the steps `index` [M] int32 into T * B alone.
+  // The same of the steps `index` [M] int32 into T * B alone. Recurrent networks:
+  // the valid steps of the environments `columns` [b] int32, by t and then in
+  // their order.
   void ScoreSteps(const Rollout& rollout, const torch::Tensor& index,
+                  const torch::Tensor& columns,
                   torch::Tensor* log_prob,  // [M] float32
                   torch::Tensor* value);    // [M] float32
 
  private:
   // Of observations [M, ...] and, as far as they go, actions [m <= M, ...].
-  void ScoreChunk(const torch::Tensor& observation, const torch::Tensor& action,
+  void ScoreChunk(const Batch& observation, const Actions& action,
                   torch::Tensor log_prob, torch::Tensor value);
+  torch::Tensor LogProb(const NetworkOutput& output, const Batch& observation,
+                        const Actions& action) const;
 
-  const ActorCritic* const net_;
+  const Network* const net_;
+  const Spaces spaces_;
+  const ActionHead head_;
   std::optional<MlpActorCritic> mlp_;
 };
 

@@ -24,69 +24,73 @@ torch::Tensor Orthogonal(torch::IntArrayRef shape, double gain,
 
 }  // namespace
 
-absl::StatusOr<ActorCritic> ActorCritic::Make(const Spaces& spaces,
-                                              const v1::ModelConfig& config,
-                                              torch::Device device) {
+absl::StatusOr<std::unique_ptr<ActorCritic>> ActorCritic::Make(
+    const Spaces& spaces, const v1::ModelConfig& config, torch::Device device) {
   SettleVectorMath();
-  RETURN_IF_ERROR(CheckEncoder(spaces, config));
-  ActorCritic net;
-  net.spaces_ = spaces;
-  net.config_ = config;
-  net.Build(device);
+  std::unique_ptr<ActorCritic> net(new ActorCritic);
+  ASSIGN_OR_RETURN(net->plan_, PlanEncoders(spaces, config));
+  net->spaces_ = spaces;
+  net->config_ = config;
+  net->Build(device);
   return net;
 }
 
 void ActorCritic::Build(torch::Device device) {
-  const std::vector<int64_t> hidden = HiddenWidths(config_, spaces_.frames);
-  const int64_t A = spaces_.actions;
-  std::vector<LayerSpec> trunk, critic, actor;
+  const int64_t A = spaces_.action.continuous, O = spaces_.action.outputs();
   const bool recurrent = config_.recurrent() != v1::NONE;
   const int64_t H = config_.recurrent_size();
-  if (spaces_.frames || config_.share_trunk() || recurrent) {
-    trunk = PlanEncoder("trunk", spaces_, config_);
-    const int64_t features = recurrent ? H : hidden.back();
-    actor = {{"policy", {A, features}, 0.01}};
-    critic = {{"value", {1, features}, 1.0}};
-  } else {
+  const LeafEncoder& first = plan_.leaf[0];
+  const LeafSpec& seen = spaces_.observation[first.leaf];
+  apart_ = !plan_.merged() && seen.kind == LeafKind::kVector &&
+           !config_.share_trunk() && !recurrent;
+  std::vector<LayerSpec> critic, actor;
+  int64_t features = 0;
+  int64_t total = A;
+  if (apart_) {
+    const std::vector<int64_t>& hidden = first.hidden;
+    const int64_t inputs = FlatWidth(seen, first);
     const std::string head = absl::StrCat(".", 2 * hidden.size());
-    const std::string actor_name = spaces_.continuous ? "actor_mean" : "actor";
-    critic = PlanMlp("critic", spaces_.features, hidden);
+    const std::string actor_name = A > 0 ? "actor_mean" : "actor";
+    critic = PlanMlp("critic", inputs, hidden);
     critic.push_back({"critic" + head, {1, hidden.back()}, 1.0});
-    actor = PlanMlp(actor_name, spaces_.features, hidden);
-    actor.push_back({actor_name + head, {A, hidden.back()}, 0.01});
+    actor = PlanMlp(actor_name, inputs, hidden);
+    actor.push_back({actor_name + head, {O, hidden.back()}, 0.01});
+  } else {
+    encoder_ =
+        ObservationEncoder("trunk", spaces_, plan_, config_.activation());
+    total += encoder_.CountParameters();
+    features = encoder_.features();
+    const int64_t inputs = recurrent ? H : features;
+    actor = {{"policy", {O, inputs}, 0.01}};
+    critic = {{"value", {1, inputs}, 1.0}};
   }
-
-  const bool shared = !trunk.empty();
-  int64_t total = spaces_.continuous ? A : 0;
-  for (const auto* part : {&trunk, &critic, &actor}) {
-    total += CountParameters(*part);
-  }
+  total += CountParameters(critic) + CountParameters(actor);
   const int64_t GH = RecurrentGates(config_.recurrent()) * H;
   const int layers = recurrent ? config_.recurrent_layers() : 0;
   for (int l = 0; l < layers; ++l) {
-    total += GH * ((l == 0 ? hidden.back() : H) + H + 2);
+    total += GH * ((l == 0 ? features : H) + H + 2);
   }
   flat_ = FlatParameters(total, device);
-  if (spaces_.continuous) log_std_ = flat_.Take("actor_logstd", {A});
-  trunk_ = MakeLayers(trunk, &flat_);
+  if (A > 0) log_std_ = flat_.Take("actor_logstd", {A});
+  encoder_.Take(&flat_);
   const std::string cell = config_.recurrent() == v1::LSTM ? "lstm." : "gru.";
   for (int l = 0; l < layers; ++l) {
     const auto take = [&](const std::string& name, torch::IntArrayRef shape) {
       return flat_.Take(absl::StrCat(cell, name, "_l", l), shape);
     };
     const torch::Tensor weight_ih =
-        take("weight_ih", {GH, l == 0 ? hidden.back() : H});
+        take("weight_ih", {GH, l == 0 ? features : H});
     const torch::Tensor weight_hh = take("weight_hh", {GH, H});
     const torch::Tensor bias_ih = take("bias_ih", {GH});
     recurrent_.push_back(
         {weight_ih, weight_hh, bias_ih, take("bias_hh", {GH})});
   }
-  if (shared) {
-    actor_ = MakeLayers(actor, &flat_);
+  if (apart_) {
     critic_ = MakeLayers(critic, &flat_);
+    actor_ = MakeLayers(actor, &flat_);
   } else {
-    critic_ = MakeLayers(critic, &flat_);
     actor_ = MakeLayers(actor, &flat_);
+    critic_ = MakeLayers(critic, &flat_);
   }
 }
 
@@ -94,12 +98,14 @@ void ActorCritic::Initialize(uint64_t seed) {
   torch::NoGradGuard no_grad;
   // On the CPU whatever the device, so that all ranks draw the same numbers.
   const at::Generator generator = at::detail::createCPUGenerator(seed);
-  for (auto* layers : {&trunk_, &critic_, &actor_}) {
-    for (Layer& layer : *layers) {
-      layer.weight.copy_(
-          Orthogonal(layer.weight.sizes(), layer.gain, generator));
-      layer.bias.zero_();
-    }
+  std::vector<Layer*> layers = encoder_.layers();
+  for (auto* head : {&critic_, &actor_}) {
+    for (Layer& layer : *head) layers.push_back(&layer);
+  }
+  for (Layer* layer : layers) {
+    layer->weight.copy_(
+        Orthogonal(layer->weight.sizes(), layer->gain, generator));
+    if (layer->bias.defined()) layer->bias.zero_();
   }
   for (RecurrentWeights& layer : recurrent_) {
     layer.weight_ih.copy_(Orthogonal(layer.weight_ih.sizes(), 1.0, generator));
@@ -134,28 +140,54 @@ torch::Tensor ActorCritic::Recur(const torch::Tensor& features,
   return x.flatten(0, 1);
 }
 
-ActorCriticOutput ActorCritic::Forward(const torch::Tensor& observation,
-                                       const Sequences& sequences) const {
-  ForwardOptions options;
-  options.relu = spaces_.frames || config_.activation() == v1::RELU;
-  options.residual = config_.encoder() == v1::RESNET;
-  options.bf16 = bf16_ && spaces_.frames;
-  torch::Tensor features = observation;
-  if (!trunk_.empty()) features = flotilla::Forward(trunk_, features, options);
-  torch::Tensor state;
+NetworkOutput ActorCritic::Forward(const Batch& observation,
+                                   const Sequences& sequences) const {
+  ForwardOptions head;
+  head.relu = apart_ ? config_.activation() == v1::RELU : encoder_.relu();
+  head.activate_last = false;
+  torch::Tensor features, state;
+  if (apart_) {
+    features = observation.leaf[plan_.leaf[0].leaf];
+    if (features.dim() > 2) features = features.flatten(1);
+  } else {
+    features = encoder_.Forward(observation, bf16_);
+  }
   if (recurrent()) features = Recur(features, sequences, &state);
-  const ForwardOptions head{.relu = options.relu, .activate_last = false};
-  return {flotilla::Forward(actor_, features, head),
+  return {flotilla::Forward(actor_, features, head), log_std_,
           flotilla::Forward(critic_, features, head).squeeze(1), state};
 }
 
-ActorCritic ActorCritic::Clone() const {
-  ActorCritic copy;
-  copy.spaces_ = spaces_;
-  copy.config_ = config_;
-  copy.bf16_ = bf16_;
-  copy.Build(device());
-  copy.parameters().copy_(parameters());
+std::optional<MlpShape> ActorCritic::KernelShape() const {
+  const LeafEncoder& first = plan_.leaf[0];
+  const LeafSpec& seen = spaces_.observation[first.leaf];
+  const ActionSpace& action = spaces_.action;
+  const bool one_choice = action.choices() == 1 && action.continuous == 0;
+  if (plan_.merged() || seen.kind != LeafKind::kVector || seen.stack > 1 ||
+      recurrent() || spaces_.mask >= 0 || !device().is_cpu() ||
+      (!one_choice && action.choices() > 0)) {
+    return std::nullopt;
+  }
+  MlpShape shape;
+  shape.observations = static_cast<int>(seen.elements());
+  shape.hidden.assign(first.hidden.begin(), first.hidden.end());
+  shape.activation =
+      config_.activation() == v1::RELU ? Activation::kRelu : Activation::kTanh;
+  shape.share_trunk = !apart_;
+  shape.actions = static_cast<int>(action.outputs());
+  shape.continuous = action.continuous > 0;
+  CHECK_EQ(ParameterCount(shape), num_parameters());
+  return shape;
+}
+
+std::unique_ptr<Network> ActorCritic::Clone() const {
+  std::unique_ptr<ActorCritic> copy(new ActorCritic);
+  copy->spaces_ = spaces_;
+  copy->config_ = config_;
+  copy->plan_ = plan_;
+  copy->bf16_ = bf16_;
+  copy->Build(device());
+  torch::NoGradGuard no_grad;
+  copy->parameters().copy_(parameters());
   return copy;
 }
 

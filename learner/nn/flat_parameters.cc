@@ -9,6 +9,23 @@ FlatParameters::FlatParameters(int64_t size, torch::Device device) {
   gradients = gradient_message.narrow(0, 0, size);
 }
 
+FlatParameters FlatParameters::Adopt(const std::vector<NamedTensor>& module) {
+  torch::NoGradGuard no_grad;
+  int64_t size = 0;
+  for (const NamedTensor& t : module) size += t.tensor.numel();
+  FlatParameters flat(size, module.at(0).tensor.device());
+  for (const NamedTensor& t : module) {
+    torch::Tensor theirs = t.tensor;
+    const torch::Tensor ours = flat.Take(t.name, theirs.sizes());
+    flat.named.back().tensor.copy_(theirs);
+    theirs.set_requires_grad(true);
+    theirs.set_data(flat.named.back().tensor);
+    theirs.mutable_grad() = ours.grad();
+    flat.leaf.back() = theirs;
+  }
+  return flat;
+}
+
 torch::Tensor FlatParameters::Take(const std::string& name,
                                    torch::IntArrayRef shape) {
   int64_t taken = 0;

@@ -29,6 +29,10 @@ struct FlatParameters {
   // gradient a view into `gradients`. All of them together take `size` numbers.
   torch::Tensor Take(const std::string& name, torch::IntArrayRef shape);
 
+  // Of parameters that are there already, any module's: float32 and on one
+  // device. They keep their values, and are views into `parameters` from now on.
+  static FlatParameters Adopt(const std::vector<NamedTensor>& module);
+
   torch::Tensor parameters;         // [P] float32
   torch::Tensor gradient_message;   // [P + kTail] float32
   torch::Tensor gradients;          // [P]  the message's beginning

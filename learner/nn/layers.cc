@@ -1,5 +1,6 @@
 #include "learner/nn/layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,34 +11,22 @@ namespace {
 
 const double kSqrt2 = std::sqrt(2.0);
 
-int64_t ConvOut(int64_t size, int64_t kernel, int64_t stride) {
-  return (size - kernel) / stride + 1;
-}
-
-std::vector<LayerSpec> PlanNatureCnn(const std::string& name, const Spaces& s,
-                                     const v1::ModelConfig& config,
-                                     int64_t features) {
-  int64_t c[] = {32, 64, 64};
-  for (int i = 0; i < config.conv_channels_size(); ++i) {
-    c[i] = config.conv_channels(i);
-  }
-  int64_t h = s.height, w = s.width;
-  for (auto [kernel, stride] :
-       {std::pair<int64_t, int64_t>{8, 4}, {4, 2}, {3, 1}}) {
-    h = ConvOut(h, kernel, stride);
-    w = ConvOut(w, kernel, stride);
-  }
-  return {{name + ".0", {c[0], s.stack, 8, 8}, kSqrt2, 4},
-          {name + ".2", {c[1], c[0], 4, 4}, kSqrt2, 2},
-          {name + ".4", {c[2], c[1], 3, 3}, kSqrt2, 1},
-          {name + ".7", {features, c[2] * h * w}, kSqrt2}};
+std::vector<LayerSpec> PlanNatureCnn(const std::string& name,
+                                     const LeafSpec& leaf,
+                                     const LeafEncoder& encoder) {
+  const std::vector<int64_t>& c = encoder.channels;
+  return {
+      {name + ".0", {c[0], leaf.stack * leaf.channels, 8, 8}, kSqrt2, 4},
+      {name + ".2", {c[1], c[0], 4, 4}, kSqrt2, 2},
+      {name + ".4", {c[2], c[1], 3, 3}, kSqrt2, 1},
+      {name + ".7", {encoder.hidden.back(), FlatWidth(leaf, encoder)}, kSqrt2}};
 }
 
 // Three times: convolution, max pooling that halves, two residual blocks.
-std::vector<LayerSpec> PlanResnet(const std::string& name, const Spaces& s,
-                                  int64_t features) {
+std::vector<LayerSpec> PlanResnet(const std::string& name, const LeafSpec& leaf,
+                                  const LeafEncoder& encoder) {
   std::vector<LayerSpec> layers;
-  int64_t channels = s.stack, h = s.height, w = s.width;
+  int64_t channels = leaf.stack * leaf.channels;
   for (int stage = 0; stage < 3; ++stage) {
     const int64_t out = stage == 0 ? 16 : 32;
     auto convolution = [&](const std::string& part, int64_t in) {
@@ -53,10 +42,29 @@ std::vector<LayerSpec> PlanResnet(const std::string& name, const Spaces& s,
       convolution(part, out);
     }
     channels = out;
-    h = (h + 1) / 2;
-    w = (w + 1) / 2;
   }
-  layers.push_back({name + ".5", {features, channels * h * w}, kSqrt2});
+  layers.push_back(
+      {name + ".5", {encoder.hidden.back(), FlatWidth(leaf, encoder)}, kSqrt2});
+  return layers;
+}
+
+// A table whose entries are of the size of 1 to begin with, as
+// torch.nn.Embedding's are, then linear layers.
+std::vector<LayerSpec> PlanEmbedding(const std::string& name,
+                                     const LeafSpec& leaf,
+                                     const LeafEncoder& encoder) {
+  int64_t values = 0;
+  for (const int64_t n : leaf.num_values) values += n;
+  const int64_t width = encoder.hidden[0];
+  LayerSpec table = {name + ".embedding", {values, width}, 0};
+  table.gain = std::sqrt(static_cast<double>(std::max(values, width)));
+  table.bias = false;
+  std::vector<LayerSpec> layers = {table};
+  for (LayerSpec& layer :
+       PlanMlp(name, FlatWidth(leaf, encoder),
+               {encoder.hidden.begin() + 1, encoder.hidden.end()})) {
+    layers.push_back(std::move(layer));
+  }
   return layers;
 }
 
@@ -96,46 +104,25 @@ std::vector<LayerSpec> PlanMlp(const std::string& name, int64_t inputs,
   return layers;
 }
 
-std::vector<LayerSpec> PlanEncoder(const std::string& name, const Spaces& s,
-                                   const v1::ModelConfig& config) {
-  const std::vector<int64_t> hidden = HiddenWidths(config, s.frames);
-  if (!s.frames) return PlanMlp(name, s.features, hidden);
-  return config.encoder() == v1::RESNET
-             ? PlanResnet(name, s, hidden.back())
-             : PlanNatureCnn(name, s, config, hidden.back());
-}
-
-std::vector<int64_t> HiddenWidths(const v1::ModelConfig& config, bool frames) {
-  if (config.hidden_size() > 0) {
-    return {config.hidden().begin(), config.hidden().end()};
+std::vector<LayerSpec> PlanEncoder(const std::string& name,
+                                   const LeafSpec& leaf,
+                                   const LeafEncoder& encoder) {
+  switch (encoder.encoder) {
+    case v1::NATURE_CNN:
+      return PlanNatureCnn(name, leaf, encoder);
+    case v1::RESNET:
+      return PlanResnet(name, leaf, encoder);
+    case v1::EMBEDDING:
+      return PlanEmbedding(name, leaf, encoder);
+    default:
+      return PlanMlp(name, FlatWidth(leaf, encoder), encoder.hidden);
   }
-  if (config.encoder() == v1::RESNET) return {256};
-  return frames ? std::vector<int64_t>{512} : std::vector<int64_t>{64, 64};
-}
-
-absl::Status CheckEncoder(const Spaces& spaces, const v1::ModelConfig& config) {
-  const bool wants_frames = config.encoder() != v1::MLP;
-  if (config.encoder() != v1::ENCODER_AUTO && wants_frames != spaces.frames) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.encoder ", v1::Encoder_Name(config.encoder()), " does not fit ",
-        spaces.frames ? "frames; use NATURE_CNN or RESNET"
-                      : "a vector; use MLP",
-        " or leave it out"));
-  }
-  if (spaces.frames && config.encoder() != v1::RESNET &&
-      (spaces.height < 36 || spaces.width < 36)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("frames of ", spaces.height, " x ", spaces.width,
-                     " are too small for NATURE_CNN; it needs 36 x 36, RESNET "
-                     "takes any size"));
-  }
-  return absl::OkStatus();
 }
 
 int64_t CountParameters(const std::vector<LayerSpec>& specs) {
   int64_t total = 0;
   for (const LayerSpec& p : specs) {
-    total += c10::multiply_integers(p.weight) + p.weight[0];
+    total += c10::multiply_integers(p.weight) + (p.bias ? p.weight[0] : 0);
   }
   return total;
 }
@@ -145,7 +132,8 @@ std::vector<Layer> MakeLayers(const std::vector<LayerSpec>& specs,
   std::vector<Layer> layers;
   for (const LayerSpec& p : specs) {
     torch::Tensor weight = parameters->Take(p.name + ".weight", p.weight);
-    torch::Tensor bias = parameters->Take(p.name + ".bias", {p.weight[0]});
+    torch::Tensor bias;
+    if (p.bias) bias = parameters->Take(p.name + ".bias", {p.weight[0]});
     layers.push_back({weight, bias, p.gain, p.stride, p.padding});
   }
   return layers;
@@ -158,6 +146,8 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     x = x.to(dtype, /*non_blocking=*/false, /*copy=*/false,
              torch::MemoryFormat::ChannelsLast)
             .mul_(1.0 / 255.0);
+  } else if (options.bf16) {
+    x = x.to(dtype);
   }
   size_t first = 0;
   if (options.residual) {

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "flotilla/v1/config.pb.h"
 #include "learner/nn/flat_parameters.h"
-#include "learner/rollout/spaces.h"
 #include "learner/torch.h"
+#include "services/env/encoder_plan.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -20,10 +19,11 @@ struct LayerSpec {
   double gain;                  // of orthogonal weights
   int64_t stride = 0;           // 0: linear
   int64_t padding = 0;
+  bool bias = true;  // an embedding has none
 };
 
 struct Layer {
-  torch::Tensor weight, bias;
+  torch::Tensor weight, bias;  // `bias` undefined where there is none
   double gain;
   int64_t stride = 0;  // 0: linear
   int64_t padding = 0;
@@ -34,22 +34,15 @@ struct Layer {
 std::vector<LayerSpec> PlanMlp(const std::string& name, int64_t inputs,
                                const std::vector<int64_t>& widths);
 
-// The encoder that the configuration and the observation ask for:
+// What one leaf goes through (services/env/encoder_plan.h):
 //
 //   MLP         linear layers
 //   NATURE_CNN  Mnih et al. 2015: 8x8 by 4, 4x4 by 2, 3x3 by 1, linear
 //   RESNET      Espeholt et al. 2018, figure 3: 15 convolutions, linear
-//
-// Widths are HiddenWidths, for frames the last of them, and model.conv_channels
-// for NATURE_CNN.
-std::vector<LayerSpec> PlanEncoder(const std::string& name, const Spaces& s,
-                                   const v1::ModelConfig& config);
-
-// model.hidden, or the encoder's default.
-std::vector<int64_t> HiddenWidths(const v1::ModelConfig& config, bool frames);
-
-// Errors: kInvalidArgument for an encoder that does not fit the observation.
-absl::Status CheckEncoder(const Spaces& spaces, const v1::ModelConfig& config);
+//   EMBEDDING   a table, then linear layers
+std::vector<LayerSpec> PlanEncoder(const std::string& name,
+                                   const LeafSpec& leaf,
+                                   const LeafEncoder& encoder);
 
 int64_t CountParameters(const std::vector<LayerSpec>& specs);
 
@@ -64,8 +57,8 @@ struct ForwardOptions {
   bool residual = false;      // all but the last layer are RESNET's
 };
 
-// `x` is [N, D] float32, or frames [N, k, H, W] uint8, which are divided by
-// 255.
+// `x` is [N, D], or images [N, C, H, W], float32; or the same uint8, which are
+// divided by 255. Without layers, `x` as it is.
 torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
                       const ForwardOptions& options);
 

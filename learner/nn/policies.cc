@@ -3,23 +3,22 @@
 #include <utility>
 #include <vector>
 
+#include "learner/device/host.h"
 #include "learner/kernels/mlp_actor_critic.h"
-#include "learner/nn/input_tensor.h"
-#include "learner/nn/mlp_shape_of.h"
-#include "learner/nn/sampling.h"
+#include "learner/nn/action_head.h"
 
 namespace flotilla {
 namespace {
 
 class KernelPolicy : public NetworkPolicy {
  public:
-  KernelPolicy(const ActorCritic* net, const MlpShape& shape)
+  KernelPolicy(const Network* net, const MlpShape& shape)
       : net_(net), mlp_(shape) {
     Refresh();
   }
 
   void Refresh() override {
-    mlp_.SetParameters(net_->parameters().data_ptr<float>());
+    mlp_.SetParameters(Host<float>(net_->parameters()));
   }
 
   void Decide(const Observations& seen, bool greedy, Random* rng,
@@ -27,22 +26,25 @@ class KernelPolicy : public NetworkPolicy {
     if (mlp_.shape().continuous) {
       Draw(greedy, seen.rows * mlp_.shape().actions,
            [rng] { return static_cast<float>(rng->Normal()); });
-      mlp_.DecideContinuous(seen.vector, seen.rows, Noise(greedy),
+      mlp_.DecideContinuous(Vector(seen), seen.rows, Noise(greedy),
                             out.continuous, out.log_prob, out.value);
     } else {
       // [0, 1) in float32: 24 bits, so that rounding cannot give 1.
       Draw(greedy, seen.rows,
            [rng] { return static_cast<float>(rng->Next() >> 40) * 0x1p-24f; });
-      mlp_.DecideDiscrete(seen.vector, seen.rows, Noise(greedy), out.discrete,
+      mlp_.DecideDiscrete(Vector(seen), seen.rows, Noise(greedy), out.discrete,
                           out.log_prob, out.value);
     }
   }
 
   void Value(const Observations& seen, float* value) override {
-    mlp_.Forward(seen.vector, seen.rows, nullptr, value);
+    mlp_.Forward(Vector(seen), seen.rows, nullptr, value);
   }
 
  private:
+  static const float* Vector(const Observations& seen) {
+    return static_cast<const float*>(seen.leaf[0]);
+  }
   template <typename Generator>
   void Draw(bool greedy, int64_t count, Generator next) {
     if (greedy) return;
@@ -53,33 +55,34 @@ class KernelPolicy : public NetworkPolicy {
     return greedy ? nullptr : noise_.data();
   }
 
-  const ActorCritic* const net_;
+  const Network* const net_;
   MlpActorCritic mlp_;
   std::vector<float> noise_;
 };
 
 class TorchPolicy : public NetworkPolicy {
  public:
-  explicit TorchPolicy(const ActorCritic* net) : net_(net) {}
+  TorchPolicy(const Network* net, const Spaces& spaces)
+      : net_(net), spaces_(spaces), head_(spaces.action) {}
 
   void Refresh() override {}
 
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
     torch::NoGradGuard no_grad;
-    const ActorCriticOutput result = Run(seen);
+    const NetworkOutput result = Run(seen);
     const torch::Tensor policy = result.policy.to(torch::kCPU).contiguous();
     Copy(result.value, out.value);
     if (net_->recurrent()) Copy(result.state, out.state);
-    const int64_t A = net_->spaces().actions;
-    if (net_->spaces().continuous) {
-      const torch::Tensor log_std = net_->log_std().detach().to(torch::kCPU);
-      SampleGaussian(policy.data_ptr<float>(), log_std.data_ptr<float>(),
-                     seen.rows, A, greedy, rng, out.continuous, out.log_prob);
-    } else {
-      SampleCategorical(policy.data_ptr<float>(), seen.rows, A, greedy, rng,
-                        out.discrete, out.log_prob);
+    torch::Tensor log_std;
+    if (result.log_std.defined()) {
+      log_std = result.log_std.detach().to(torch::kCPU).contiguous();
     }
+    const void* mask = spaces_.mask >= 0 ? seen.leaf[spaces_.mask] : nullptr;
+    head_.Sample(
+        Host<float>(policy), log_std.defined() ? Host<float>(log_std) : nullptr,
+        /*per_row=*/log_std.defined() && log_std.dim() > 1,
+        static_cast<const uint8_t*>(mask), seen.rows, greedy, rng, out);
   }
 
   void Value(const Observations& seen, float* value) override {
@@ -90,7 +93,7 @@ class TorchPolicy : public NetworkPolicy {
   int64_t state_size() const override { return net_->state_size(); }
 
  private:
-  ActorCriticOutput Run(const Observations& seen) const {
+  NetworkOutput Run(const Observations& seen) const {
     Sequences step;
     if (net_->recurrent()) {
       step.state = torch::from_blob(const_cast<float*>(seen.state),
@@ -98,25 +101,23 @@ class TorchPolicy : public NetworkPolicy {
                        .to(net_->device());
       step.keep = torch::ones({1, seen.rows, 1}, net_->device());
     }
-    return net_->Forward(Input(seen), step);
-  }
-
-  torch::Tensor Input(const Observations& seen) const {
-    return ToTensor(seen, net_->spaces(), net_->device());
+    return net_->Forward(Borrow(seen, spaces_).To(net_->device()), step);
   }
 
   static void Copy(const torch::Tensor& from, float* to) {
     const torch::Tensor host = from.to(torch::kCPU).contiguous();
-    std::copy_n(host.data_ptr<float>(), host.numel(), to);
+    std::copy_n(Host<float>(host), host.numel(), to);
   }
 
-  const ActorCritic* const net_;
+  const Network* const net_;
+  const Spaces spaces_;
+  const ActionHead head_;
 };
 
 class FrozenPolicy : public Policy {
  public:
-  explicit FrozenPolicy(ActorCritic net)
-      : net_(std::move(net)), policy_(MakeNetworkPolicy(&net_)) {}
+  FrozenPolicy(std::unique_ptr<Network> net, const Spaces& spaces)
+      : net_(std::move(net)), policy_(MakeNetworkPolicy(net_.get(), spaces)) {}
 
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
@@ -128,21 +129,23 @@ class FrozenPolicy : public Policy {
   int64_t state_size() const override { return policy_->state_size(); }
 
  private:
-  const ActorCritic net_;
+  const std::unique_ptr<Network> net_;
   const std::unique_ptr<NetworkPolicy> policy_;
 };
 
 }  // namespace
 
-std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const ActorCritic* net) {
-  if (const auto shape = MlpShapeOf(*net)) {
+std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const Network* net,
+                                                 const Spaces& spaces) {
+  if (const auto shape = net->KernelShape()) {
     return std::make_unique<KernelPolicy>(net, *shape);
   }
-  return std::make_unique<TorchPolicy>(net);
+  return std::make_unique<TorchPolicy>(net, spaces);
 }
 
-std::unique_ptr<Policy> MakeFrozenPolicy(const ActorCritic& net) {
-  return std::make_unique<FrozenPolicy>(net.Clone());
+std::unique_ptr<Policy> MakeFrozenPolicy(const Network& net,
+                                         const Spaces& spaces) {
+  return std::make_unique<FrozenPolicy>(net.Clone(), spaces);
 }
 
 }  // namespace flotilla

@@ -3,8 +3,9 @@
 
 #include <memory>
 
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/network.h"
 #include "learner/nn/policy.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -17,10 +18,12 @@ class NetworkPolicy : public Policy {
  public:
   virtual void Refresh() = 0;
 };
-std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const ActorCritic* net);
+std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const Network* net,
+                                                 const Spaces& spaces);
 
 // The same with a copy of `net` of its own: frozen.
-std::unique_ptr<Policy> MakeFrozenPolicy(const ActorCritic& net);
+std::unique_ptr<Policy> MakeFrozenPolicy(const Network& net,
+                                         const Spaces& spaces);
 
 }  // namespace flotilla
 

@@ -4,25 +4,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "learner/rollout/observations.h"
 #include "services/base/random.h"
 
 namespace flotilla {
 
-// One batch of observations on the host: exactly one pointer is set.
-struct Observations {
-  const float* vector = nullptr;    // [R, D]
-  const uint8_t* frames = nullptr;  // [R, k, H, W], stacked, oldest first
-  int64_t rows = 0;                 // R
-  // Recurrent policies only: what each row remembers before this step.
-  const float* state = nullptr;  // [R, S]
-};
-
-// Where a decision is written, on the host; `discrete` or `continuous` as the
-// action space is.
+// Where a decision is written, on the host; `discrete` if there are K > 0
+// choices, `continuous` if there are A > 0 values.
 struct DecisionOutput {
-  int64_t* discrete = nullptr;  // [R]
+  int64_t* discrete = nullptr;  // [R, K]
   float* continuous = nullptr;  // [R, A]
-  float* log_prob = nullptr;    // [R]
+  float* log_prob = nullptr;    // [R]  of all of them together
   float* value = nullptr;       // [R]
   // Recurrent policies only: after this step. May be Observations::state.
   float* state = nullptr;  // [R, S]

@@ -10,14 +10,14 @@ namespace flotilla {
 absl::StatusOr<QNetwork> QNetwork::Make(const Spaces& spaces,
                                         const v1::ModelConfig& config,
                                         bool dueling, torch::Device device) {
-  if (spaces.continuous) {
+  if (spaces.action.continuous > 0) {
     return absl::InvalidArgumentError(
         "dqn needs discrete actions, and this environment's are continuous; "
         "choose ppo");
   }
   SettleVectorMath();
-  RETURN_IF_ERROR(CheckEncoder(spaces, config));
   QNetwork net;
+  ASSIGN_OR_RETURN(net.plan_, PlanEncoders(spaces, config));
   net.spaces_ = spaces;
   net.config_ = config;
   net.dueling_ = dueling;
@@ -26,18 +26,18 @@ absl::StatusOr<QNetwork> QNetwork::Make(const Spaces& spaces,
 }
 
 void QNetwork::Build(torch::Device device) {
-  const int64_t H = HiddenWidths(config_, spaces_.frames).back();
-  const int64_t A = spaces_.actions;
-  const std::vector<LayerSpec> encoder =
-      PlanEncoder("encoder", spaces_, config_);
+  encoder_ =
+      ObservationEncoder("encoder", spaces_, plan_, config_.activation());
+  const int64_t H = encoder_.features();
   const std::vector<LayerSpec> advantage =
-      PlanMlp(dueling_ ? "advantage" : "q", H, {H, A});
+      PlanMlp(dueling_ ? "advantage" : "q", H, {H, spaces_.action.logits()});
   std::vector<LayerSpec> value;
   if (dueling_) value = PlanMlp("value", H, {H, 1});
-  flat_ = FlatParameters(CountParameters(encoder) + CountParameters(advantage) +
-                             CountParameters(value),
-                         device);
-  encoder_ = MakeLayers(encoder, &flat_);
+  flat_ =
+      FlatParameters(encoder_.CountParameters() + CountParameters(advantage) +
+                         CountParameters(value),
+                     device);
+  encoder_.Take(&flat_);
   advantage_ = MakeLayers(advantage, &flat_);
   value_ = MakeLayers(value, &flat_);
 }
@@ -46,40 +46,55 @@ void QNetwork::Initialize(uint64_t seed) {
   torch::NoGradGuard no_grad;
   // On the CPU whatever the device, so that all ranks draw the same numbers.
   const at::Generator generator = at::detail::createCPUGenerator(seed);
-  for (auto* layers : {&encoder_, &advantage_, &value_}) {
-    for (Layer& layer : *layers) {
-      const double bound =
-          1 / std::sqrt(static_cast<double>(layer.weight[0].numel()));
-      for (torch::Tensor* p : {&layer.weight, &layer.bias}) {
-        p->copy_(torch::empty(p->sizes()).uniform_(-bound, bound, generator));
-      }
+  std::vector<Layer*> layers = encoder_.layers();
+  for (auto* head : {&advantage_, &value_}) {
+    for (Layer& layer : *head) layers.push_back(&layer);
+  }
+  for (Layer* layer : layers) {
+    if (!layer->bias.defined()) {
+      layer->weight.copy_(
+          torch::empty(layer->weight.sizes()).normal_(0, 1, generator));
+      continue;
+    }
+    const double bound =
+        1 / std::sqrt(static_cast<double>(layer->weight[0].numel()));
+    for (torch::Tensor* p : {&layer->weight, &layer->bias}) {
+      p->copy_(torch::empty(p->sizes()).uniform_(-bound, bound, generator));
     }
   }
 }
 
-torch::Tensor QNetwork::Forward(const torch::Tensor& observation) const {
-  ForwardOptions options;
-  options.relu = spaces_.frames || config_.activation() == v1::RELU;
-  options.activate_last = !spaces_.frames;
-  options.residual = config_.encoder() == v1::RESNET;
-  options.bf16 = bf16_ && spaces_.frames;
+torch::Tensor QNetwork::Forward(const Batch& observation) const {
+  const bool image =
+      spaces_.observation[plan_.leaf[0].leaf].kind == LeafKind::kImage;
   const torch::Tensor features =
-      flotilla::Forward(encoder_, observation, options);
-  options = {.relu = true, .activate_last = false};
+      encoder_.Forward(observation, bf16_, /*activate_last=*/!image);
+  const ForwardOptions options = {.relu = true, .activate_last = false};
   const torch::Tensor advantage =
       flotilla::Forward(advantage_, features, options);
   if (!dueling_) return advantage;
   const torch::Tensor value = flotilla::Forward(value_, features, options);
-  return advantage - advantage.mean(1, /*keepdim=*/true) + value;
+  const auto q = [&](const torch::Tensor& a) {
+    return a - a.mean(1, /*keepdim=*/true) + value;
+  };
+  const std::vector<int64_t>& choices = spaces_.action.num_values;
+  if (choices.size() == 1) return q(advantage);
+  std::vector<torch::Tensor> all;
+  for (const torch::Tensor& a : advantage.split_with_sizes(choices, 1)) {
+    all.push_back(q(a));
+  }
+  return torch::cat(all, 1);
 }
 
 QNetwork QNetwork::Clone() const {
   QNetwork copy;
   copy.spaces_ = spaces_;
   copy.config_ = config_;
+  copy.plan_ = plan_;
   copy.dueling_ = dueling_;
   copy.bf16_ = bf16_;
   copy.Build(device());
+  torch::NoGradGuard no_grad;
   copy.flat_.parameters.copy_(flat_.parameters);
   return copy;
 }

@@ -8,8 +8,11 @@
 #include "flotilla/v1/config.pb.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/layers.h"
-#include "learner/rollout/spaces.h"
+#include "learner/nn/observation_encoder.h"
+#include "learner/rollout/batch.h"
 #include "learner/torch.h"
+#include "services/env/encoder_plan.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -18,9 +21,12 @@ namespace flotilla {
 //   vector: MLP, every layer activated
 //   frames: convolutions of Mnih et al. 2015, then a linear layer without
 //           activation (DI-engine's pong_dqn: conv_channels [128, 128, 512])
+//   more:   an encoder for each leaf, then an MLP (observation_encoder.h)
 //   heads:  linear H, ReLU, linear; H is the encoder's width
 //
-// Dueling (Wang et al. 2016) has two heads, Q = A - mean(A) + V. Parameters, in
+// Dueling (Wang et al. 2016) has two heads, Q = A - mean(A) + V. Of several
+// choices each has a Q of its own, and V is common to all (Tavakoli et al. 2018,
+// branching dueling Q-networks). Parameters, in
 // the flat buffer's order and with their names in checkpoints:
 //
 //   encoder.0.weight, encoder.0.bias, encoder.2.weight, ...
@@ -40,8 +46,8 @@ class QNetwork {
   // Conv2d start. The same seed gives the same weights on every rank.
   void Initialize(uint64_t seed);
 
-  // Q [N, A] of observations [N, D] float32 or [N, k, H, W] uint8.
-  torch::Tensor Forward(const torch::Tensor& observation) const;
+  // Q [N, L]: of every value of every choice. Forbidden ones have one too.
+  torch::Tensor Forward(const Batch& observation) const;
 
   // Parameters and gradients, [P] float32 each.
   const FlatParameters& Flat() const { return flat_; }
@@ -67,7 +73,8 @@ class QNetwork {
   bool dueling_ = true;
   bool bf16_ = false;
   FlatParameters flat_;
-  std::vector<Layer> encoder_;
+  EncoderPlan plan_;
+  ObservationEncoder encoder_;
   std::vector<Layer> advantage_, value_;  // value_: dueling only
 };
 

@@ -1,9 +1,12 @@
 #include "learner/nn/q_policy.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+#include <vector>
 
-#include "learner/nn/input_tensor.h"
+#include "learner/device/host.h"
+#include "learner/rollout/batch.h"
 
 namespace flotilla {
 namespace {
@@ -28,21 +31,44 @@ class FrozenQPolicy : public Policy {
   QPolicy policy_;
 };
 
+// Of `n` values those that `mask` (or null) allows; all, if that is none.
+void AllowedValues(const uint8_t* mask, int64_t n,
+                   std::vector<int64_t>* allowed) {
+  allowed->clear();
+  for (int64_t a = 0; a < n; ++a) {
+    if (mask == nullptr || mask[a] != 0) allowed->push_back(a);
+  }
+  if (!allowed->empty()) return;
+  allowed->resize(n);
+  std::iota(allowed->begin(), allowed->end(), 0);
+}
+
 }  // namespace
 
 void QPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
                      const DecisionOutput& out) {
   torch::NoGradGuard no_grad;
-  const int64_t A = net_->spaces().actions;
-  const torch::Tensor q =
-      net_->Forward(ToTensor(seen, net_->spaces(), net_->device()))
-          .to(torch::kCPU)
-          .contiguous();
-  const float* row = q.data_ptr<float>();
-  for (int64_t r = 0; r < seen.rows; ++r, row += A) {
-    out.discrete[r] = std::max_element(row, row + A) - row;
-    if (!greedy && rng->Uniform() < epsilon_) {
-      out.discrete[r] = static_cast<int64_t>(rng->Below(A));
+  const Spaces& spaces = net_->spaces();
+  const torch::Tensor q = net_->Forward(Borrow(seen, spaces).To(net_->device()))
+                              .to(torch::kCPU)
+                              .contiguous();
+  const float* row = Host<float>(q);
+  const auto* mask = spaces.mask >= 0
+                         ? static_cast<const uint8_t*>(seen.leaf[spaces.mask])
+                         : nullptr;
+  int64_t* chosen = out.discrete;
+  std::vector<int64_t> allowed;
+  for (int64_t r = 0; r < seen.rows; ++r) {
+    const bool random = !greedy && rng->Uniform() < epsilon_;
+    for (const int64_t n : spaces.action.num_values) {
+      AllowedValues(mask, n, &allowed);
+      *chosen++ = random ? allowed[rng->Below(allowed.size())]
+                         : *std::max_element(allowed.begin(), allowed.end(),
+                                             [&](int64_t a, int64_t b) {
+                                               return row[a] < row[b];
+                                             });
+      row += n;
+      if (mask != nullptr) mask += n;
     }
   }
   std::fill_n(out.log_prob, seen.rows, 0.0f);

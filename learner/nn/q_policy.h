@@ -8,9 +8,10 @@
 
 namespace flotilla {
 
-// Epsilon-greedy: each row for itself takes a uniformly random action with
-// probability epsilon, else the one of the largest Q (the first, if several
-// are). Decide always draws one number a row and one more for a random action.
+// Epsilon-greedy: each row for itself takes uniformly random actions with
+// probability epsilon, else those of the largest Q (the first, if several are), of
+// those that the mask allows. Decide always draws one number a row and one more
+// for each choice of a random action.
 //
 // Nothing reads a Q-learner's log-probabilities and values: zeros.
 class QPolicy : public Policy {

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+
+#include "learner/device/host.h"
 
 namespace flotilla {
 namespace {
@@ -13,7 +14,7 @@ constexpr double kLeastPriority = 1e-6;
 // T without the steps at the end that were lost in every row, as where a
 // straggler's rollout was ended short: the next rollout goes on before them.
 int64_t LengthPlayed(const Rollout& r) {
-  const uint8_t* valid = r.valid.data_ptr<uint8_t>();
+  const uint8_t* valid = Host<uint8_t>(r.valid);
   int64_t steps = r.length * r.rows;
   while (steps > 0 && !valid[steps - 1]) --steps;
   return (steps + r.rows - 1) / r.rows;
@@ -22,19 +23,20 @@ int64_t LengthPlayed(const Rollout& r) {
 }  // namespace
 
 ReplayBuffer::ReplayBuffer(const Spaces& spaces, int64_t rows,
-                           const v1::DqnConfig& config)
-    : spaces_(spaces),
-      config_(config),
+                           const Options& options)
+    : action_(spaces.action),
+      options_(options),
       rows_(rows),
-      stack_(spaces.frames ? spaces.stack : 1),
-      bytes_(spaces.features * (spaces.frames ? 1 : sizeof(float))),
-      capacity_((config.replay_capacity() + rows - 1) / rows),
-      length_(capacity_ + stack_),
+      capacity_((options.capacity + rows - 1) / rows),
+      length_(capacity_ + spaces.max_stack()),
       open_(rows, 0),
-      observations_(torch::empty({length_, rows, bytes_}, torch::kUInt8)),
+      observations_(spaces, length_, rows, /*pinned=*/false,
+                    ObservationStore::Form::kRing),
+      discrete_(length_ * rows * action_.choices()),
+      continuous_(length_ * rows * action_.continuous),
       steps_(length_ * rows),
       priorities_(length_ * rows) {
-  CHECK_GE(capacity_, config.n_step());
+  CHECK_GE(capacity_, options.n_step);
 }
 
 int64_t ReplayBuffer::size() const {
@@ -44,7 +46,9 @@ int64_t ReplayBuffer::size() const {
 int64_t ReplayBuffer::bytes() const {
   int64_t finals = 0;
   for (const auto& [leaf, observation] : finals_) finals += observation.size();
-  return observations_.numel() + finals +
+  return observations_.bytes() + finals +
+         static_cast<int64_t>(discrete_.size() * sizeof(int32_t) +
+                              continuous_.size() * sizeof(float)) +
          static_cast<int64_t>(steps_.size() * sizeof(Step)) +
          priorities_.bytes();
 }
@@ -58,11 +62,13 @@ void ReplayBuffer::Add(const Rollout& r) {
   size_t final = 0;
   for (int64_t t = 0; t < length; ++t) {
     StoreOutcome(r, t);
+    StoreAction(r, t);
     for (; final < r.final_step.size() && r.final_step[final] < (t + 1) * rows_;
          ++final) {
-      const uint8_t* from = r.final_observation.data() + final * bytes_;
+      const int64_t bytes = observations_.row_bytes();
+      const uint8_t* from = r.final_observation.data() + final * bytes;
       finals_[Leaf(count_, r.final_step[final] % rows_)].assign(from,
-                                                                from + bytes_);
+                                                                from + bytes);
     }
     ++count_;
     StoreObservation(r, t + 1);
@@ -74,17 +80,8 @@ void ReplayBuffer::Add(const Rollout& r) {
 // led to, the last transition leads nowhere.
 void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
   const int64_t last = count_ - 1;
-  const uint8_t* opening =
-      static_cast<const uint8_t*>(r.observation.data_ptr()) +
-      (stack_ - 1) * rows_ * bytes_;
-  const uint8_t* newest =
-      observations_.data_ptr<uint8_t>() + Leaf(count_, 0) * bytes_;
   for (int64_t b = 0; b < rows_; ++b) {
-    const int64_t age = spaces_.frames ? r.age.data_ptr<uint8_t>()[b] : 0;
-    if (std::memcmp(opening + b * bytes_, newest + b * bytes_, bytes_) == 0 &&
-        std::min(age, count_) == steps_[Leaf(count_, b)].age) {
-      continue;
-    }
+    if (observations_.SameNewest(count_, b, r.observation, 0)) continue;
     Step& step = steps_[Leaf(last, b)];
     if (!step.valid || step.terminated || step.truncated) continue;
     step.valid = false;
@@ -96,19 +93,10 @@ void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
 
 // Row t's observation as that of step `count_`, over the oldest one.
 void ReplayBuffer::StoreObservation(const Rollout& r, int64_t t) {
-  const uint8_t* from = static_cast<const uint8_t*>(r.observation.data_ptr()) +
-                        (t + stack_ - 1) * rows_ * bytes_;
-  std::memcpy(observations_.data_ptr<uint8_t>() + Leaf(count_, 0) * bytes_,
-              from, rows_ * bytes_);
+  observations_.CopyNewest(count_, r.observation, t);
   const int64_t expired = count_ - capacity_ - 1;
   for (int64_t b = 0; b < rows_; ++b) {
-    Step& step = steps_[Leaf(count_, b)];
-    step = Step();
-    if (spaces_.frames) {
-      // Nothing is older than the first frame ever.
-      step.age = static_cast<uint8_t>(
-          std::min<int64_t>(r.age.data_ptr<uint8_t>()[t * rows_ + b], count_));
-    }
+    steps_[Leaf(count_, b)] = Step();
     if (expired < 0) continue;
     priorities_.Set(Leaf(expired, b), 0);
     finals_.erase(Leaf(expired, b));
@@ -117,14 +105,29 @@ void ReplayBuffer::StoreObservation(const Rollout& r, int64_t t) {
 
 void ReplayBuffer::StoreOutcome(const Rollout& r, int64_t t) {
   const int64_t at = t * rows_;
+  const float* reward = Host<float>(r.reward) + at;
+  const uint8_t* valid = Host<uint8_t>(r.valid) + at;
+  const uint8_t* terminated = Host<uint8_t>(r.terminated) + at;
+  const uint8_t* truncated = Host<uint8_t>(r.truncated) + at;
   for (int64_t b = 0; b < rows_; ++b) {
     Step& step = steps_[Leaf(count_, b)];
-    step.reward = r.reward.data_ptr<float>()[at + b];
-    step.action = static_cast<int32_t>(r.action.data_ptr<int64_t>()[at + b]);
-    step.valid = r.valid.data_ptr<uint8_t>()[at + b];
-    step.terminated = r.terminated.data_ptr<uint8_t>()[at + b];
-    step.truncated =
-        !step.terminated && r.truncated.data_ptr<uint8_t>()[at + b];
+    step.reward = reward[b];
+    step.valid = valid[b];
+    step.terminated = terminated[b];
+    step.truncated = !step.terminated && truncated[b];
+  }
+}
+
+void ReplayBuffer::StoreAction(const Rollout& r, int64_t t) {
+  if (const int64_t n = rows_ * action_.choices(); n > 0) {
+    const int64_t* from = Host<int64_t>(r.action.discrete) + t * n;
+    std::copy_n(from, n,
+                discrete_.begin() + Leaf(count_, 0) * action_.choices());
+  }
+  if (const int64_t n = rows_ * action_.continuous; n > 0) {
+    const float* from = Host<float>(r.action.continuous) + t * n;
+    std::copy_n(from, n,
+                continuous_.begin() + Leaf(count_, 0) * action_.continuous);
   }
 }
 
@@ -141,7 +144,7 @@ void ReplayBuffer::CloseWindows() {
     } else if (step.terminated || step.truncated) {
       MakeReady(last - open_[b], last, b);
       open_[b] = 0;
-    } else if (++open_[b] == config_.n_step()) {
+    } else if (++open_[b] == options_.n_step) {
       MakeReady(count_ - open_[b], count_ - open_[b], b);
       --open_[b];
     }
@@ -159,47 +162,18 @@ int64_t ReplayBuffer::StepOf(int64_t leaf) const {
   return count_ - (back + length_) % length_;
 }
 
-void ReplayBuffer::CopyStack(int64_t step, int64_t row, uint8_t* out) const {
-  const uint8_t* observations = observations_.data_ptr<uint8_t>();
-  const int64_t age = steps_[Leaf(step, row)].age;
-  for (int64_t back = stack_ - 1; back >= 0; --back, out += bytes_) {
-    const int64_t from = step - std::min(back, age);
-    std::memcpy(out, observations + Leaf(from, row) * bytes_, bytes_);
-  }
-}
-
-// What followed `step`, whose episode a time limit ended.
-void ReplayBuffer::CopyFinalStack(int64_t step, int64_t row,
-                                  uint8_t* out) const {
-  const uint8_t* observations = observations_.data_ptr<uint8_t>();
-  const int64_t age = steps_[Leaf(step, row)].age;
-  for (int64_t back = stack_ - 2; back >= 0; --back, out += bytes_) {
-    const int64_t from = step - std::min(back, age);
-    std::memcpy(out, observations + Leaf(from, row) * bytes_, bytes_);
-  }
-  std::memcpy(out, finals_.at(Leaf(step, row)).data(), bytes_);
-}
-
-torch::Tensor ReplayBuffer::EmptyObservations(int64_t n) const {
-  return spaces_.frames
-             ? torch::empty({n, stack_, spaces_.height, spaces_.width},
-                            torch::kUInt8)
-             : torch::empty({n, spaces_.features}, torch::kFloat32);
-}
-
 bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
                           ReplayBatch* batch) const {
   if (priorities_.total() <= 0) return false;
-  batch->observation = EmptyObservations(n);
-  batch->next_observation = EmptyObservations(n);
-  batch->action = torch::empty({n}, torch::kInt64);
+  batch->observation = observations_.EmptyBatch(n);
+  batch->next_observation = observations_.EmptyBatch(n);
+  batch->action = MakeActions(action_, {n});
   for (torch::Tensor* t :
        {&batch->n_step_return, &batch->discount, &batch->weight}) {
     *t = torch::empty({n}, torch::kFloat32);
   }
   batch->id.resize(n);
-  auto* observation = static_cast<uint8_t*>(batch->observation.data_ptr());
-  auto* next = static_cast<uint8_t*>(batch->next_observation.data_ptr());
+  const int64_t K = action_.choices(), A = action_.continuous;
   for (int64_t i = 0; i < n; ++i) {
     const int64_t leaf = priorities_.Find(rng->Uniform() * priorities_.total());
     const int64_t first = StepOf(leaf), row = leaf % rows_;
@@ -209,26 +183,33 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
     const Step* at = &steps_[leaf];
     for (;;) {
       sum += discount * at->reward;
-      discount *= config_.discount();
+      discount *= options_.discount;
       if (at->terminated || at->truncated) break;
-      if (++step - first == config_.n_step()) break;
+      if (++step - first == options_.n_step) break;
       const Step* follower = &steps_[Leaf(step, row)];
       if (!follower->valid) break;
       at = follower;
     }
-    uint8_t* to = next + i * stack_ * bytes_;
     if (at->truncated) {
-      CopyFinalStack(step, row, to);
+      observations_.CopyFinal(step, row, finals_.at(Leaf(step, row)).data(), i,
+                              &batch->next_observation);
     } else {
-      CopyStack(step, row, to);
+      observations_.CopyRow(step, row, i, &batch->next_observation);
     }
-    CopyStack(first, row, observation + i * stack_ * bytes_);
+    observations_.CopyRow(first, row, i, &batch->observation);
     batch->id[i] = leaf;
-    batch->action.data_ptr<int64_t>()[i] = steps_[leaf].action;
-    batch->n_step_return.data_ptr<float>()[i] = static_cast<float>(sum);
-    batch->discount.data_ptr<float>()[i] =
+    if (K > 0) {
+      std::copy_n(discrete_.begin() + leaf * K, K,
+                  Host<int64_t>(batch->action.discrete) + i * K);
+    }
+    if (A > 0) {
+      std::copy_n(continuous_.begin() + leaf * A, A,
+                  Host<float>(batch->action.continuous) + i * A);
+    }
+    Host<float>(batch->n_step_return)[i] = static_cast<float>(sum);
+    Host<float>(batch->discount)[i] =
         at->terminated ? 0.0f : static_cast<float>(discount);
-    batch->weight.data_ptr<float>()[i] = static_cast<float>(
+    Host<float>(batch->weight)[i] = static_cast<float>(
         std::pow(priorities_.least() / priorities_.Get(leaf), beta));
   }
   return true;
@@ -236,10 +217,10 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
 
 void ReplayBuffer::SetErrors(std::span<const int64_t> id,
                              const float* td_error) {
-  if (config_.priority_alpha() == 0) return;
+  if (options_.priority_alpha == 0) return;
   for (size_t i = 0; i < id.size(); ++i) {
     const double priority = std::pow(std::abs(td_error[i]) + kLeastPriority,
-                                     config_.priority_alpha());
+                                     options_.priority_alpha);
     largest_ = std::max(largest_, priority);
     priorities_.Set(id[i], priority);
   }

@@ -6,12 +6,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "flotilla/v1/config.pb.h"
 #include "learner/replay/sum_tree.h"
+#include "learner/rollout/batch.h"
+#include "learner/rollout/observation_store.h"
 #include "learner/rollout/rollout.h"
-#include "learner/rollout/spaces.h"
 #include "learner/torch.h"
 #include "services/base/random.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -21,16 +22,16 @@ namespace flotilla {
 //   target = n_step_return + discount * value(next_observation)
 //          = sum_{i < k} gamma^i reward(t + i) + gamma^k value(...)
 struct ReplayBatch {
-  torch::Tensor observation;    // [N, D] float32, or [N, k, H, W] uint8
-  torch::Tensor action;         // [N] int64
+  Batch observation;            // of N
+  Actions action;               // [N, ...]
   torch::Tensor n_step_return;  // [N] float32
   torch::Tensor discount;       // [N] float32  gamma^k; 0 after a termination
-  torch::Tensor next_observation;  // as `observation`; any where discount is 0
-  torch::Tensor weight;            // [N] float32  importance weights, 1 at most
-  std::vector<int64_t> id;         // [N]  for SetErrors, until the next Add
+  Batch next_observation;       // of N; any where discount is 0
+  torch::Tensor weight;         // [N] float32  importance weights, 1 at most
+  std::vector<int64_t> id;      // [N]  for SetErrors, until the next Add
 };
 
-// The newest `replay_capacity` transitions of B environments, which become
+// The newest `capacity` transitions of B environments, which become
 // n-step transitions when they are drawn.
 //
 // Time first, as rollouts are; a ring. Every frame is kept once, whatever
@@ -49,12 +50,19 @@ struct ReplayBatch {
 // Not thread-safe.
 class ReplayBuffer {
  public:
+  struct Options {
+    int64_t capacity = 100000;  // transitions
+    int n_step = 1;
+    double discount = 0.99;
+    double priority_alpha = 0;  // 0: uniform
+  };
+
   // `rows` is B. Allocates everything; pages are touched as they fill.
-  ReplayBuffer(const Spaces& spaces, int64_t rows, const v1::DqnConfig& config);
+  ReplayBuffer(const Spaces& spaces, int64_t rows, const Options& options);
 
   void Add(const Rollout& rollout);
 
-  // Steps held, lost ones between them included; `replay_capacity`, rounded up
+  // Steps held, lost ones between them included; `capacity`, rounded up
   // to whole rows, at most.
   int64_t size() const;
 
@@ -74,8 +82,6 @@ class ReplayBuffer {
  private:
   struct Step {
     float reward;
-    int32_t action;
-    uint8_t age;  // frames since the reset, up to k - 1
     bool valid, terminated, truncated;
   };
 
@@ -86,25 +92,23 @@ class ReplayBuffer {
   int64_t StepOf(int64_t leaf) const;
   void CutWhereNotContinued(const Rollout& r);
   void StoreObservation(const Rollout& r, int64_t t);
+  void StoreAction(const Rollout& r, int64_t t);
   void StoreOutcome(const Rollout& r, int64_t t);
   void CloseWindows();
   void MakeReady(int64_t first, int64_t last, int64_t row);
-  void CopyStack(int64_t step, int64_t row, uint8_t* out) const;
-  void CopyFinalStack(int64_t step, int64_t row, uint8_t* out) const;
-  torch::Tensor EmptyObservations(int64_t n) const;
 
-  const Spaces spaces_;
-  const v1::DqnConfig config_;
+  const ActionSpace action_;
+  const Options options_;
   const int64_t rows_;      // B
-  const int64_t stack_;     // k; 1 for vectors
-  const int64_t bytes_;     // of one row's frame or vector
   const int64_t capacity_;  // transitions a row
   const int64_t length_;    // of the ring: older frames and the newest one more
 
   int64_t count_ = 0;  // steps stored; observation `count_` is the newest
-  std::vector<int64_t> open_;   // [B]  steps up to the newest not closed yet
-  torch::Tensor observations_;  // [length, B, bytes] uint8
-  std::vector<Step> steps_;     // [length, B]
+  std::vector<int64_t> open_;  // [B]  steps up to the newest not closed yet
+  ObservationStore observations_;
+  std::vector<int32_t> discrete_;                             // [length, B, K]
+  std::vector<float> continuous_;                             // [length, B, A]
+  std::vector<Step> steps_;                                   // [length, B]
   std::unordered_map<int64_t, std::vector<uint8_t>> finals_;  // by leaf
   SumTree priorities_;  // ^ alpha; 0: not to be drawn
   double largest_ = 1;  // priority ^ alpha so far

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/config.h"
+#include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
@@ -16,33 +18,63 @@ constexpr double kCopies = 7;
 
 double D(int64_t value) { return static_cast<double>(value); }
 
-// Bytes of one stored observation: the newest frame, or the vector.
+// Of one row without its stack.
+double Elements(const LeafSpec& leaf) {
+  double n = 1;
+  for (const int64_t d : leaf.shape) n *= D(d);
+  return n;
+}
+
+// Bytes of one stored observation: of each leaf the newest.
 double ObservationBytes(const Spaces& s) {
-  return D(s.features) * (s.frames ? 1 : kFloat);
-}
-
-// Values that the first layer behind the encoder's convolutions sees, at least.
-double EncodedWidth(const v1::ModelConfig& model, const Spaces& s) {
-  if (!s.frames) return D(s.features);
-  if (model.encoder() == v1::RESNET) {
-    return 32 * std::ceil(D(s.height) / 8) * std::ceil(D(s.width) / 8);
+  double bytes = 0;
+  for (const LeafSpec& leaf : s.observation) {
+    bytes += Elements(leaf) * (leaf.dtype == v1::UINT8   ? 1
+                               : leaf.dtype == v1::INT64 ? 8
+                                                         : kFloat);
   }
-  const double channels =
-      model.conv_channels_size() == 3 ? model.conv_channels(2) : 64;
-  const auto out = [](double size) {
-    return std::max(1.0, std::floor((std::floor((size - 8) / 4) - 3) / 2) - 1);
-  };
-  return channels * out(D(s.height)) * out(D(s.width));
+  return bytes;
 }
 
-double Parameters(const v1::RunConfig& config, const Spaces& s) {
+double ActionBytes(const ActionSpace& action) {
+  return kFloat * D(action.continuous) + 8 * D(action.choices());
+}
+
+// What one leaf's encoder holds; `width`: what comes out of it.
+double EncoderParameters(const LeafSpec& leaf, const LeafEncoder& encoder,
+                         double* width) {
+  double parameters = 0, inputs = Elements(leaf) * D(leaf.stack);
+  std::vector<int64_t> widths = encoder.hidden;
+  if (encoder.encoder == v1::EMBEDDING) {
+    double values = 0;
+    for (const int64_t n : leaf.num_values) values += D(n);
+    parameters += values * D(widths[0]);
+    inputs *= D(widths[0]);
+    widths.erase(widths.begin());
+  } else if (encoder.encoder == v1::RESNET) {
+    inputs = 32 * std::ceil(D(leaf.height) / 8) * std::ceil(D(leaf.width) / 8);
+  } else if (encoder.encoder == v1::NATURE_CNN) {
+    inputs = D(encoder.channels[2]) * D(NatureCnnOut(leaf.height)) *
+             D(NatureCnnOut(leaf.width));
+  }
+  for (const int64_t n : widths) {
+    parameters += (inputs + 1) * D(n);
+    inputs = D(n);
+  }
+  *width = inputs;
+  return parameters;
+}
+
+double Parameters(const v1::RunConfig& config, const Spaces& s,
+                  const EncoderPlan& plan) {
   const v1::ModelConfig& model = config.model();
-  double inputs = EncodedWidth(model, s);
-  double trunk = 0;
-  // Where none are given, a small one: the defaults are small.
-  std::vector<int64_t> widths(model.hidden().begin(), model.hidden().end());
-  if (widths.empty()) widths = {64, 64};
-  for (const int64_t width : widths) {
+  double trunk = 0, inputs = 0;
+  for (const LeafEncoder& encoder : plan.leaf) {
+    double width = 0;
+    trunk += EncoderParameters(s.observation[encoder.leaf], encoder, &width);
+    inputs += width;
+  }
+  for (const int64_t width : plan.trunk) {
     trunk += (inputs + 1) * D(width);
     inputs = D(width);
   }
@@ -53,37 +85,33 @@ double Parameters(const v1::RunConfig& config, const Spaces& s) {
       inputs = model.recurrent_size();
     }
   }
-  const double heads = (inputs + 1) * (D(s.actions) + 1);
-  const bool apart = !config.has_dqn() && !model.share_trunk() && !s.frames &&
-                     model.recurrent() == v1::NONE;
-  return (apart ? 2 : 1) * trunk + heads;
-}
-
-// Steps that go through the network at once.
-double MinibatchSteps(const v1::RunConfig& config) {
-  const double all = D(config.rollout().length()) * config.env().num_envs();
-  if (config.has_dqn()) return config.dqn().batch_size();
-  if (config.has_impala()) {
-    return all / std::max(1, config.impala().minibatches());
-  }
-  const double some = all / std::max(1, config.ppo().minibatches());
-  const double most = D(config.ppo().max_minibatch());
-  return most > 0 ? std::min(some, most) : some;
+  const double heads = (inputs + 1) * (D(s.action.outputs()) + 1);
+  const bool may_split =
+      !plan.merged() &&
+      s.observation[plan.leaf[0].leaf].kind == LeafKind::kVector &&
+      model.recurrent() == v1::NONE;
+  return TraitsOf(config).Trunks(config, may_split) * trunk + heads;
 }
 
 }  // namespace
 
 std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
-                                    const Spaces& s) {
+                                    const Spaces& s, const EncoderPlan& plan) {
   const double T = config.rollout().length(), B = config.env().num_envs();
   const double observation = ObservationBytes(s);
-  const double action = s.continuous ? kFloat * D(s.actions) : sizeof(int64_t);
+  const double action = ActionBytes(s.action);
+  const int64_t outputs = s.action.outputs();
+  double values = 0, stacks = 0;
+  for (const LeafSpec& leaf : s.observation) {
+    values += Elements(leaf);
+    stacks += Elements(leaf) * D(leaf.stack) * kFloat;
+  }
   std::vector<MemoryNeed> needs;
 
-  const double parameters = Parameters(config, s);
+  const double parameters = Parameters(config, s, plan);
   needs.push_back(
-      {absl::StrCat("the network: ", parameters, " parameters, for ", s.actions,
-                    " actions and ", s.features, " values of an observation"),
+      {absl::StrCat("the network: ", parameters, " parameters, for ", outputs,
+                    " actions and ", values, " values of an observation"),
        kCopies * kFloat * parameters});
 
   const double rollouts = CollectionOf(config) == Collection::kWhenAsked
@@ -96,23 +124,26 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
                     " environments (env.num_envs), ", observation,
                     " bytes an observation and ", action, " an action"),
        rollouts * B *
-           ((T + D(s.stack)) * observation + T * (action + 6 * kFloat + 4))});
+           ((T + D(s.max_stack())) * observation +
+            T * (action + 6 * kFloat + 4))});
 
   // Whole stacks, as float32, and what the policy says of each action.
-  const double steps = MinibatchSteps(config);
-  const double stacks = D(s.stack) * D(s.features) * kFloat;
+  const double steps = TraitsOf(config).StepsAtOnce(config);
   needs.push_back(
       {absl::StrCat("a minibatch of ", steps, " steps, ", stacks,
-                    " bytes an observation and ", s.actions, " actions"),
-       steps * (stacks + 4 * kFloat * D(s.actions))});
+                    " bytes an observation and ", outputs, " actions"),
+       steps * (stacks + 4 * kFloat * D(outputs))});
 
-  if (config.has_dqn()) {
-    // Beside observations, 12 bytes a step and two nodes of the sum tree.
-    const double capacity = D(config.dqn().replay_capacity());
-    needs.push_back({absl::StrCat("dqn's replay: ", capacity,
-                                  " steps (dqn.replay_capacity) of ",
-                                  observation, " bytes an observation"),
-                     (capacity + B * D(s.stack)) * (observation + 12 + 32)});
+  const AlgorithmTraits& algorithm = TraitsOf(config);
+  const ReplayPlan replay = algorithm.ReplayOf(config);
+  if (replay.capacity > 0) {
+    const std::string name = algorithm.name();
+    const double capacity = D(replay.capacity);
+    needs.push_back({absl::StrCat(name, "'s replay: ", capacity, " steps (",
+                                  name, ".replay_capacity) of ", observation,
+                                  " bytes an observation"),
+                     (capacity + B * D(s.max_stack())) *
+                         (observation + action / 2 + replay.step_bytes)});
   }
 
   // In a shared slot or a message, and again where an episode ended.
@@ -125,7 +156,9 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
 
 absl::Status CheckMemory(const v1::RunConfig& config, const Spaces& spaces,
                          const MemoryBudget& budget) {
-  const std::vector<MemoryNeed> needs = MemoryNeeds(config, spaces);
+  ASSIGN_OR_RETURN(const EncoderPlan plan,
+                   PlanEncoders(spaces, config.model()));
+  const std::vector<MemoryNeed> needs = MemoryNeeds(config, spaces, plan);
   double all = 0;
   const MemoryNeed* largest = &needs[0];
   for (const MemoryNeed& need : needs) {

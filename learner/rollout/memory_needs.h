@@ -6,8 +6,9 @@
 
 #include "absl/status/status.h"
 #include "flotilla/v1/config.pb.h"
-#include "learner/rollout/spaces.h"
 #include "services/base/memory_limit.h"
+#include "services/env/encoder_plan.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -21,11 +22,12 @@ struct MemoryNeed {
 // be a stranger's: the large things, no less than they are. In floating point,
 // which no claim overflows.
 std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
-                                    const Spaces& spaces);
+                                    const Spaces& spaces,
+                                    const EncoderPlan& plan);
 
 // Whether that fits `budget`, before anything is allocated.
 // Errors: kFailedPrecondition, naming the largest need, all of them together,
-// the budget and where it comes from.
+// the budget and where it comes from; kInvalidArgument if no encoder fits.
 absl::Status CheckMemory(const v1::RunConfig& config, const Spaces& spaces,
                          const MemoryBudget& budget);
 

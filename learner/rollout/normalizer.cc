@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "learner/device/host.h"
+
 namespace flotilla {
 namespace {
 
@@ -45,25 +47,25 @@ void Normalizer::ScaleAs(const Normalizer& other) {
   reward_scale_ = other.reward_scale_;
 }
 
-void Normalizer::Observe(float* observation, int64_t rows) {
+void Normalizer::Observe(float* observation, int64_t rows, int64_t stride) {
   if (features_ == 0) return;
   double* sum = noted_.data() + 1;
   double* squares = sum + features_;
   noted_[0] += static_cast<double>(rows);
   for (int64_t r = 0; r < rows; ++r) {
-    const float* x = observation + r * features_;
+    const float* x = observation + r * stride;
     for (int64_t i = 0; i < features_; ++i) {
       sum[i] += x[i];
       squares[i] += static_cast<double>(x[i]) * x[i];
     }
   }
-  Scale(observation, rows);
+  Scale(observation, rows, stride);
 }
 
-void Normalizer::Scale(float* observation, int64_t rows) const {
+void Normalizer::Scale(float* observation, int64_t rows, int64_t stride) const {
   if (features_ == 0) return;
   for (int64_t r = 0; r < rows; ++r) {
-    float* x = observation + r * features_;
+    float* x = observation + r * stride;
     for (int64_t i = 0; i < features_; ++i) {
       x[i] = std::clamp((x[i] - mean_[i]) * scale_[i], -kClip, kClip);
     }
@@ -94,11 +96,11 @@ std::vector<double> Normalizer::Take() {
 }
 
 void Normalizer::Add(std::span<const double> taken) {
-  double* observations = observation_sums_.data_ptr<double>();
+  double* observations = Host<double>(observation_sums_);
   for (int64_t i = 0; i < observation_sums_.numel(); ++i) {
     observations[i] += taken[i];
   }
-  double* rewards = reward_sums_.data_ptr<double>();
+  double* rewards = Host<double>(reward_sums_);
   for (int64_t i = 0; i < reward_sums_.numel(); ++i) {
     rewards[i] += taken[observation_sums_.numel() + i];
   }
@@ -106,14 +108,14 @@ void Normalizer::Add(std::span<const double> taken) {
 }
 
 void Normalizer::SumsWereReplaced() {
-  const double* o = observation_sums_.data_ptr<double>();
+  const double* o = Host<double>(observation_sums_);
   for (int64_t i = 0; i < features_ && o[0] > 0; ++i) {
     mean_[i] = static_cast<float>(o[1 + i] / o[0]);
     scale_[i] = static_cast<float>(
         1 /
         std::sqrt(Variance(o[0], o[1 + i], o[1 + features_ + i]) + kEpsilon));
   }
-  const double* r = reward_sums_.data_ptr<double>();
+  const double* r = Host<double>(reward_sums_);
   if (rows_ > 0 && r[0] > 0) {
     reward_scale_ = static_cast<float>(
         1 / std::sqrt(Variance(r[0], r[1], r[2]) + kEpsilon));

@@ -35,10 +35,11 @@ class Normalizer {
   bool observations() const { return features_ > 0; }
   bool rewards() const { return rows_ > 0; }
 
-  // Notes and scales `rows` observations [rows, D] in place.
-  void Observe(float* observation, int64_t rows);
+  // Notes and scales `rows` observations in place: the first D numbers of each,
+  // `stride` apart.
+  void Observe(float* observation, int64_t rows, int64_t stride);
   // The same without noting: for final observations.
-  void Scale(float* observation, int64_t rows) const;
+  void Scale(float* observation, int64_t rows, int64_t stride) const;
 
   // Notes and scales one step's rewards of rows [first, first + n) in place.
   // `ended[i]`: the row's episode ended with this reward, or was lost. Rewards of

@@ -14,15 +14,8 @@ Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
   Rollout r;
   r.length = T;
   r.rows = B;
-  if (spaces.frames) {
-    r.observation =
-        torch::zeros({T + spaces.stack, B, spaces.height, spaces.width}, u8);
-    r.age = torch::zeros({T + 1, B}, u8);
-  } else {
-    r.observation = torch::zeros({T + 1, B, spaces.features}, f32);
-  }
-  r.action = spaces.continuous ? torch::zeros({T, B, spaces.actions}, f32)
-                               : torch::zeros({T, B}, options(torch::kInt64));
+  r.observation = ObservationStore(spaces, T + 1, B, pinned);
+  r.action = MakeActions(spaces.action, {T, B}, pinned);
   r.log_prob = torch::zeros({T, B}, f32);
   r.value = torch::zeros({T + 1, B}, f32);
   r.reward = torch::zeros({T, B}, f32);
@@ -35,12 +28,9 @@ Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
 }
 
 torch::Tensor Starts(const Rollout& r) {
-  torch::Tensor starts = torch::zeros_like(r.valid);
-  const int64_t after = r.length - 1;
-  starts.narrow(0, 1, after)
-      .copy_(r.terminated.narrow(0, 0, after)
-                 .logical_or(r.truncated.narrow(0, 0, after))
-                 .logical_or_(r.valid.narrow(0, 0, after) == 0));
+  torch::Tensor starts = torch::zeros({r.length + 1, r.rows}, torch::kUInt8);
+  starts.narrow(0, 1, r.length)
+      .copy_(r.terminated.logical_or(r.truncated).logical_or_(r.valid == 0));
   return starts;
 }
 

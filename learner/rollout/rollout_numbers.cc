@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/env/numbers.h"
@@ -10,11 +11,16 @@ namespace flotilla {
 
 std::string DescribeNumbers(const Rollout& r) {
   std::string largest;
-  for (const auto& [name, tensor] :
-       {std::pair("observation", r.observation), std::pair("reward", r.reward),
-        std::pair("action", r.action), std::pair("log_prob", r.log_prob),
-        std::pair("value", r.value),
-        std::pair("bootstrap_value", r.bootstrap_value)}) {
+  std::vector<std::pair<const char*, torch::Tensor>> tensors;
+  for (int i = 0; i < r.observation.num_leaves(); ++i) {
+    tensors.emplace_back("observation", r.observation.leaf(i));
+  }
+  tensors.insert(tensors.end(), {{"reward", r.reward},
+                                 {"action", r.action.continuous},
+                                 {"log_prob", r.log_prob},
+                                 {"value", r.value},
+                                 {"bootstrap_value", r.bootstrap_value}});
+  for (const auto& [name, tensor] : tensors) {
     if (!tensor.defined() || !tensor.is_floating_point() ||
         tensor.numel() == 0) {
       continue;

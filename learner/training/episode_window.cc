@@ -82,7 +82,7 @@ absl::Status EpisodeWindow::Load(const torch::Tensor& saved) {
         " metrics, and those of this environment have ", columns() - 2));
   }
   const torch::Tensor rows = saved.contiguous();
-  const double* from = rows.data_ptr<double>();
+  const double* from = Host<double>(rows);
   rows_.zero_();
   Append(from + columns(), static_cast<int64_t>(stated));
   return absl::OkStatus();

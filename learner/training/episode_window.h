@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "learner/actor/collector.h"
+#include "learner/device/host.h"
 #include "learner/torch.h"
 #include "learner/training/agreement.h"
 
@@ -49,9 +50,7 @@ class EpisodeWindow {
  private:
   int64_t size() const { return rows_.size(0) - 1; }
   int64_t columns() const { return rows_.size(1); }
-  double* Row(int64_t i) const {
-    return rows_.data_ptr<double>() + i * columns();
-  }
+  double* Row(int64_t i) const { return Host<double>(rows_) + i * columns(); }
   // `fresh`: [count, columns].
   void Append(const double* fresh, int64_t count);
 

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "learner/device/host.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -303,7 +304,7 @@ uint64_t WeightsDigest(const LiveState& live) {
   uint64_t digest = 0;
   for (const NamedTensor& t : live.Weights()) {
     const torch::Tensor whole = t.tensor.detach().to(torch::kCPU).contiguous();
-    digest = DigestOf(static_cast<const char*>(whole.data_ptr()),
+    digest = DigestOf(reinterpret_cast<const char*>(HostBytes(whole)),
                       whole.nbytes(), digest);
   }
   return digest;

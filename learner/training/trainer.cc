@@ -12,6 +12,7 @@
 #include "learner/eval/evaluator.h"
 #include "learner/rollout/memory_needs.h"
 #include "learner/torch.h"
+#include "learner/training/init_from.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
@@ -69,20 +70,29 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   }
   RETURN_IF_ERROR(started.status());
   const std::unique_ptr<EnvPool> pool = *std::move(started);
-  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(pool->spec()));
+  ASSIGN_OR_RETURN(const Spaces spaces,
+                   DescribeSpaces(pool->spec(), config.model()));
   RETURN_IF_ERROR(
       CheckMemory(config, spaces,
                   MemoryBudgetOf(config.runtime(), options.local_world_size)));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device));
-  Normalizer normalizer(config.model(), Discount(config),
-                        spaces.frames ? 0 : spaces.features,
+  Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),
                         config.env().num_envs());
   EpisodeWindow episodes(config.metrics().episode_window(),
                          pool->spec().episode_metric_size());
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(
         *saved, LiveState(algorithm.get(), &normalizer, &episodes), &progress));
+  } else if (!config.model().init_from().empty()) {
+    ASSIGN_OR_RETURN(
+        const InitReport report,
+        InitializeFrom(config.model().init_from(), algorithm.get()));
+    LOG(INFO) << "begins with " << report.taken << " tensors of "
+              << config.model().init_from();
+    for (const std::string& tensor : report.not_taken) {
+      LOG(WARNING) << "model.init_from does not match: " << tensor;
+    }
   }
   const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
       {.config = config,

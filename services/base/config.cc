@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/config_rules.h"
 #include "services/base/config_text.h"
 #include "services/base/either_field.h"
@@ -199,12 +200,9 @@ std::string FormatResolved(const v1::RunConfig& config) {
 }
 
 Collection CollectionOf(const v1::RunConfig& config) {
-  if (config.rollout().overlap_one_update() ||
-      config.impala().deterministic_lag()) {
-    return Collection::kOneAhead;
-  }
-  return config.has_impala() ? Collection::kFreeRunning
-                             : Collection::kWhenAsked;
+  return config.rollout().overlap_one_update()
+             ? Collection::kOneAhead
+             : TraitsOf(config).CollectionOf(config);
 }
 
 std::string AlgorithmName(const v1::RunConfig& config) {
@@ -214,8 +212,7 @@ std::string AlgorithmName(const v1::RunConfig& config) {
 }
 
 double Discount(const v1::RunConfig& config) {
-  if (config.has_impala()) return config.impala().discount();
-  return config.has_dqn() ? config.dqn().discount() : config.ppo().discount();
+  return TraitsOf(config).Discount(config);
 }
 
 std::string ConfigDigest(const v1::RunConfig& config) {

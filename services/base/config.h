@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "services/base/collection.h"
 
 // Loads a RunConfig. proto/flotilla/v1/config.proto is where knobs are
 // declared, defaulted and explained; nothing else in the tree repeats them.
@@ -49,11 +50,6 @@ std::string FormatResolved(const v1::RunConfig& config);
 v1::RunConfig Resolved(const v1::RunConfig& config);
 
 // When rollouts are collected.
-enum class Collection {
-  kWhenAsked,    // while the learner waits, with the policy it trains: no lag
-  kOneAhead,     // while it learns from the one before: one update of lag
-  kFreeRunning,  // all the time, through a queue: IMPALA
-};
 Collection CollectionOf(const v1::RunConfig& config);
 
 // "ppo", "dqn", "impala"; "none" if none is chosen.

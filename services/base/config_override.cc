@@ -1,9 +1,12 @@
+#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/reflection.h>
+#include <google/protobuf/text_format.h>
 #include <google/protobuf/util/message_differencer.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -274,6 +277,55 @@ std::string SomeFields(const Descriptor* type) {
   return absl::StrJoin(names, ", ");
 }
 
+// The first thing that is wrong with a text, and nothing on stderr.
+class FirstProblem : public google::protobuf::io::ErrorCollector {
+ public:
+  void AddError(int, int, const std::string& message) override {
+    if (text_.empty()) text_ = message;
+  }
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+// `{path: "rgb" encoder: RESNET}`: one of a repeated section, in place of the one
+// that has the same path.
+absl::Status PutSection(const std::string& path, const std::string& text,
+                        Message* message, const FieldDescriptor* field) {
+  const Reflection* reflection = message->GetReflection();
+  absl::string_view inside = text;
+  if (!absl::ConsumePrefix(&inside, "{") ||
+      !absl::ConsumeSuffix(&inside, "}")) {
+    return Invalid(absl::StrCat("expected ", path, "={NAME: VALUE ...} of ",
+                                SomeFields(field->message_type()), ", got \"",
+                                text, "\""));
+  }
+  std::unique_ptr<Message> section(reflection->GetMessageFactory()
+                                       ->GetPrototype(field->message_type())
+                                       ->New());
+  FirstProblem problem;
+  google::protobuf::TextFormat::Parser parser;
+  parser.RecordErrorsTo(&problem);
+  if (!parser.ParseFromString(std::string(inside), section.get())) {
+    return Invalid(absl::StrCat(problem.text(), "; its fields are ",
+                                SomeFields(field->message_type())));
+  }
+  const FieldDescriptor* key = field->message_type()->FindFieldByName("path");
+  for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+    Message* other = reflection->MutableRepeatedMessage(message, field, i);
+    const Reflection* own = section->GetReflection();
+    if (key == nullptr ||
+        own->GetString(*other, key) != own->GetString(*section, key)) {
+      continue;
+    }
+    other->CopyFrom(*section);
+    return absl::OkStatus();
+  }
+  reflection->AddMessage(message, field)->CopyFrom(*section);
+  return absl::OkStatus();
+}
+
 // Refuses to make an algorithm that the configuration did not choose.
 absl::Status CheckChosen(const Message& message, const FieldDescriptor* field) {
   const OneofDescriptor* oneof = field->real_containing_oneof();
@@ -310,6 +362,14 @@ absl::Status Apply(const std::string& path, const std::string& value,
         return Invalid(absl::StrCat("name an entry: ", path, ".NAME=VALUE"));
       }
       return PutEntry(absl::StrJoin(rest, "."), value, message, field);
+    }
+    if (field->message_type() != nullptr && field->is_repeated()) {
+      return rest.empty()
+                 ? PutSection(path, value, message, field)
+                 : Invalid(absl::StrCat(
+                       "\"", names[i], "\" is a list; add to it with ",
+                       absl::StrJoin(names.begin(), names.begin() + i + 1, "."),
+                       "={", rest[0], ": ...}"));
     }
     if (field->message_type() != nullptr) {
       if (rest.empty()) {

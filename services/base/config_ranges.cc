@@ -92,7 +92,14 @@ void CheckSection(const Message& message, const std::string& section,
     };
     if (field->is_repeated()) {
       const int size = reflection->FieldSize(message, field);
-      for (int index = 0; index < size; ++index) check(index);
+      for (int index = 0; index < size; ++index) {
+        if (field->message_type() == nullptr) {
+          check(index);
+        } else {
+          CheckSection(reflection->GetRepeatedMessage(message, field, index),
+                       absl::StrCat(path, "[", index, "]."), problems);
+        }
+      }
     } else if (field->message_type() != nullptr) {
       CheckSection(reflection->GetMessage(message, field), path + ".",
                    problems);

@@ -9,6 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/algorithms/algorithm_traits.h"
+#include "services/base/config.h"
 #include "services/base/config_ranges.h"
 #include "services/base/device_choice.h"
 #include "services/base/either_field.h"
@@ -24,29 +26,11 @@ constexpr char kGymPrefix[] = "gym:";
 
 using Problems = std::vector<ConfigProblem>;
 
-void Check(bool good, const std::string& path, const std::string& message,
-           Problems* problems) {
-  if (!good) problems->push_back({path, message});
-}
-
 // The multiples of `unit` around `value`, as a remedy: "use 8 or 12".
 std::string NearbyMultiples(int64_t value, int64_t unit) {
   const int64_t below = value / unit * unit;
   if (below == 0) return absl::StrCat("use ", unit);
   return absl::StrCat("use ", below, " or ", below + unit);
-}
-
-// Divisors of `total` on both sides of `value`, as a remedy: the nearest, or,
-// where those are far, 1 and `total` itself.
-std::string NearbyDivisors(int64_t total, int64_t value) {
-  constexpr int64_t kFar = 1 << 20;
-  int64_t below = std::min(value, total), above = value;
-  const int64_t lowest = below - kFar, highest = std::min(total, value + kFar);
-  while (below > 1 && below > lowest && total % below != 0) --below;
-  while (above < highest && total % above != 0) ++above;
-  if (total % below != 0) below = 1;
-  if (total % above != 0) above = total;
-  return absl::StrCat("use ", below, " or ", above);
 }
 
 bool IsAtariName(const std::string& name) {
@@ -94,12 +78,13 @@ void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
   for (const auto& [name, value] : options.gym_kwargs()) {
     const std::string path = absl::StrCat("env.options.gym_kwargs.", name);
     const bool json = ParseJson(value).ok();
-    Check(json || value.find_first_of("[{\"") != 0, path,
-          absl::StrCat("is ", value, ", which begins as JSON does and is none"),
-          problems);
+    Require(
+        json || value.find_first_of("[{\"") != 0, path,
+        absl::StrCat("is ", value, ", which begins as JSON does and is none"),
+        problems);
     for (const auto& [python, word] : kPythonWords) {
-      Check(value != python, path,
-            absl::StrCat("is ", value, "; JSON says ", word), problems);
+      Require(value != python, path,
+              absl::StrCat("is ", value, "; JSON says ", word), problems);
     }
   }
 }
@@ -113,7 +98,7 @@ void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
       {"maze", options.has_maze()},
       {"gym_kwargs", !options.gym_kwargs().empty()}};
   for (const auto& [part, set] : parts) {
-    Check(
+    Require(
         !set || part == fits, "env.options." + part,
         absl::StrCat("is set, but ", env_id, " does not read it",
                      fits.empty() ? "" : " (it reads env.options." + fits + ")",
@@ -125,195 +110,79 @@ void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
 
 void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
   const std::string id_problem = EnvIdProblem(env.id());
-  Check(id_problem.empty(), "env.id", id_problem, problems);
+  Require(id_problem.empty(), "env.id", id_problem, problems);
   const int64_t unit = int64_t{env.num_workers()} * env.groups();
   if (env.num_envs() > 0 && env.num_workers() > 0 && env.groups() > 0) {
-    Check(env.num_envs() % unit == 0, "env.num_envs",
-          absl::StrCat("is ", env.num_envs(),
-                       ", not divisible by env.num_workers * env.groups = ",
-                       env.num_workers(), " * ", env.groups(), "; ",
-                       NearbyMultiples(env.num_envs(), unit)),
-          problems);
+    Require(env.num_envs() % unit == 0, "env.num_envs",
+            absl::StrCat("is ", env.num_envs(),
+                         ", not divisible by env.num_workers * env.groups = ",
+                         env.num_workers(), " * ", env.groups(), "; ",
+                         NearbyMultiples(env.num_envs(), unit)),
+            problems);
   }
   if (id_problem.empty()) CheckOptions(env.id(), env.options(), problems);
-  Check(env.remote_workers() <= env.num_workers(), "env.remote_workers",
-        absl::StrCat("is ", env.remote_workers(),
-                     "; it must be at most env.num_workers = ",
-                     env.num_workers(), ", of which they are a part"),
-        problems);
+  Require(env.remote_workers() <= env.num_workers(), "env.remote_workers",
+          absl::StrCat("is ", env.remote_workers(),
+                       "; it must be at most env.num_workers = ",
+                       env.num_workers(), ", of which they are a part"),
+          problems);
 }
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   const bool cnn =
       model.encoder() == v1::NATURE_CNN || model.encoder() == v1::RESNET;
-  Check(!cnn || model.hidden_size() <= 1, "model.hidden",
-        absl::StrCat("has ", model.hidden_size(), " widths; ",
-                     v1::Encoder_Name(model.encoder()),
-                     " takes one, of its last linear layer"),
-        problems);
-  const int channels = model.conv_channels_size();
-  Check(channels == 0 || channels == 3, "model.conv_channels",
-        absl::StrCat("has ", channels,
-                     " widths; NATURE_CNN has three convolutions: use "
-                     "[32, 64, 64]"),
-        problems);
-  Check(channels == 0 || model.encoder() == v1::NATURE_CNN ||
-            model.encoder() == v1::ENCODER_AUTO,
-        "model.conv_channels",
-        absl::StrCat("is set, but model.encoder ",
-                     v1::Encoder_Name(model.encoder()),
-                     " does not read it; remove it"),
-        problems);
-}
-
-// Minibatches, which PPO and IMPALA share.
-void CheckMinibatches(const v1::RunConfig& config, const std::string& path,
-                      int64_t minibatches, Problems* problems) {
-  const int64_t rows = config.env().num_envs();
-  const int64_t steps = config.rollout().length();
-  if (minibatches < 1 || rows < 1 || steps < 1) return;
-  const int64_t batch = rows * steps;
-  Check(batch % minibatches == 0, path,
-        absl::StrCat("is ", minibatches,
-                     ", which does not divide the batch rollout.length * "
-                     "env.num_envs = ",
-                     steps, " * ", rows, " = ", batch, "; ",
-                     NearbyDivisors(batch, minibatches)),
-        problems);
-  Check(config.model().recurrent() == v1::NONE || rows % minibatches == 0, path,
-        absl::StrCat("is ", minibatches,
-                     ", which does not divide env.num_envs = ", rows,
-                     "; a recurrent model keeps whole sequences together; ",
-                     NearbyDivisors(rows, minibatches)),
-        problems);
-}
-
-void CheckPpo(const v1::RunConfig& config, Problems* problems) {
-  const v1::PpoConfig& ppo = config.ppo();
-  CheckMinibatches(config, "ppo.minibatches", ppo.minibatches(), problems);
-  Check(!ppo.normalize_advantages_over_ranks() || ppo.normalize_advantages(),
-        "ppo.normalize_advantages_over_ranks",
-        "is true, but ppo.normalize_advantages is false: nothing is "
-        "normalised; set both or neither",
-        problems);
-  Check(config.model().recurrent() == v1::NONE || ppo.max_minibatch() <= 0 ||
-            ppo.max_minibatch() >= config.rollout().length(),
-        "ppo.max_minibatch",
-        absl::StrCat("is ", ppo.max_minibatch(),
-                     ", less than one sequence of rollout.length = ",
-                     config.rollout().length(),
-                     " steps, which a recurrent model keeps together; use at "
-                     "least that, or 0"),
-        problems);
-  if (ppo.minibatch() != v1::SEGMENTS) return;
-  Check(
-      ppo.minibatches() < 1 || config.env().num_envs() % ppo.minibatches() == 0,
-      "ppo.minibatches",
-      absl::StrCat(
-          "is ", ppo.minibatches(),
-          ", which does not divide env.num_envs = ", config.env().num_envs(),
-          "; ppo.minibatch SEGMENTS keeps environments whole; ",
-          NearbyDivisors(config.env().num_envs(), ppo.minibatches())),
-      problems);
-  Check(config.model().recurrent() == v1::NONE, "ppo.minibatch",
-        "is SEGMENTS, which has no recurrent form; use STEPS, or --set "
-        "model.recurrent=NONE",
-        problems);
-  Check(!ppo.normalize_advantages_over_ranks(),
-        "ppo.normalize_advantages_over_ranks",
-        "is true, but ppo.minibatch SEGMENTS normalises each minibatch; use "
-        "STEPS, or false",
-        problems);
-}
-
-void CheckDqn(const v1::RunConfig& config, Problems* problems) {
-  const v1::DqnConfig& dqn = config.dqn();
-  Check(config.env().id() != "Pendulum-v1", "env.id",
-        "is \"Pendulum-v1\", whose actions are continuous; dqn needs discrete "
-        "ones: choose ppo",
-        problems);
-  Check(config.model().recurrent() == v1::NONE, "model.recurrent",
-        absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
-                     "; dqn has no recurrent form: choose ppo, or NONE"),
-        problems);
-  const std::pair<std::string, bool> scales[] = {
-      {"model.normalize_observations", config.model().normalize_observations()},
-      {"model.normalize_rewards", config.model().normalize_rewards()}};
-  for (const auto& [path, on] : scales) {
-    Check(!on, path,
-          "is true, but replay would mix what was scaled at different times; "
-          "dqn needs false",
+  Require(!cnn || model.hidden_size() <= 1, "model.hidden",
+          absl::StrCat("has ", model.hidden_size(), " widths; ",
+                       v1::Encoder_Name(model.encoder()),
+                       " takes one, of its last linear layer"),
           problems);
-  }
-  Check(dqn.replay_capacity() >= dqn.batch_size(), "dqn.replay_capacity",
-        absl::StrCat("is ", dqn.replay_capacity(),
-                     "; it must hold at least one batch, dqn.batch_size = ",
-                     dqn.batch_size()),
-        problems);
-  const int64_t window = int64_t{dqn.n_step()} * config.env().num_envs();
-  Check(dqn.replay_capacity() >= window, "dqn.replay_capacity",
-        absl::StrCat("is ", dqn.replay_capacity(),
-                     "; it must hold dqn.n_step steps of each environment, ",
-                     dqn.n_step(), " * env.num_envs = ", window),
-        problems);
-  Check(dqn.epsilon_end() <= dqn.epsilon_start(), "dqn.epsilon_end",
-        absl::StrCat("is ", dqn.epsilon_end(),
-                     "; exploration must not grow from dqn.epsilon_start = ",
-                     dqn.epsilon_start()),
-        problems);
-}
-
-void CheckImpala(const v1::RunConfig& config, Problems* problems) {
-  const v1::ImpalaConfig& impala = config.impala();
-  Check(config.model().recurrent() == v1::NONE, "model.recurrent",
-        absl::StrCat("is ", v1::RecurrentCell_Name(config.model().recurrent()),
-                     "; impala has no recurrent form: choose ppo, or NONE"),
-        problems);
-  CheckMinibatches(config, "impala.minibatches", impala.minibatches(),
-                   problems);
-}
-
-void CheckAlgorithm(const v1::RunConfig& config, Problems* problems) {
-  switch (config.algorithm_case()) {
-    case v1::RunConfig::kPpo:
-      return CheckPpo(config, problems);
-    case v1::RunConfig::kDqn:
-      return CheckDqn(config, problems);
-    case v1::RunConfig::kImpala:
-      return CheckImpala(config, problems);
-    case v1::RunConfig::ALGORITHM_NOT_SET:
-      problems->push_back({"algorithm",
-                           "is not chosen; add \"ppo {}\", \"dqn {}\" or "
-                           "\"impala {}\""});
-  }
+  const int channels = model.conv_channels_size();
+  Require(channels == 0 || channels == 3, "model.conv_channels",
+          absl::StrCat("has ", channels,
+                       " widths; NATURE_CNN has three convolutions: use "
+                       "[32, 64, 64]"),
+          problems);
+  Require(channels == 0 || model.encoder() == v1::NATURE_CNN ||
+              model.encoder() == v1::ENCODER_AUTO,
+          "model.conv_channels",
+          absl::StrCat("is set, but model.encoder ",
+                       v1::Encoder_Name(model.encoder()),
+                       " does not read it; remove it"),
+          problems);
+  Require(model.torchscript().empty() || model.recurrent() == v1::NONE,
+          "model.recurrent",
+          absl::StrCat("is ", v1::RecurrentCell_Name(model.recurrent()),
+                       ", but model.torchscript brings a whole network, and "
+                       "none with memory is supported yet; use NONE"),
+          problems);
 }
 
 void CheckEvaluation(const v1::EvaluationConfig& evaluation,
                      Problems* problems) {
-  Check(!evaluation.has_stop_return() || evaluation.every_updates() != 0,
-        "evaluation.stop_return",
-        absl::StrCat("is ", evaluation.stop_return(),
-                     ", but nothing is ever evaluated; set "
-                     "evaluation.every_updates too"),
-        problems);
-  Check(!evaluation.at_start() || (evaluation.every_updates() != 0 &&
-                                   !evaluation.has_min_training_return()),
-        "evaluation.at_start",
-        "is true, which needs evaluation.every_updates above 0 and no "
-        "evaluation.min_training_return",
-        problems);
+  Require(!evaluation.has_stop_return() || evaluation.every_updates() != 0,
+          "evaluation.stop_return",
+          absl::StrCat("is ", evaluation.stop_return(),
+                       ", but nothing is ever evaluated; set "
+                       "evaluation.every_updates too"),
+          problems);
+  Require(!evaluation.at_start() || (evaluation.every_updates() != 0 &&
+                                     !evaluation.has_min_training_return()),
+          "evaluation.at_start",
+          "is true, which needs evaluation.every_updates above 0 and no "
+          "evaluation.min_training_return",
+          problems);
 }
 
 void CheckDistributed(const v1::DistributedConfig& distributed,
                       Problems* problems) {
   const std::string at = "distributed.";
-  Check(distributed.dead_after_seconds() > distributed.heartbeat_seconds(),
-        at + "dead_after_seconds",
-        absl::StrCat("is ", distributed.dead_after_seconds(),
-                     "; it must be above distributed.heartbeat_seconds = ",
-                     distributed.heartbeat_seconds(),
-                     ", or everyone would be declared dead"),
-        problems);
+  Require(distributed.dead_after_seconds() > distributed.heartbeat_seconds(),
+          at + "dead_after_seconds",
+          absl::StrCat("is ", distributed.dead_after_seconds(),
+                       "; it must be above distributed.heartbeat_seconds = ",
+                       distributed.heartbeat_seconds(),
+                       ", or everyone would be declared dead"),
+          problems);
 }
 
 bool IsDevice(const std::string& device) {
@@ -325,10 +194,10 @@ bool IsDevice(const std::string& device) {
 }
 
 void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
-  Check(IsDevice(runtime.device()), "runtime.device",
-        absl::StrCat("is \"", runtime.device(),
-                     "\"; use auto, cpu, cuda or cuda:N"),
-        problems);
+  Require(IsDevice(runtime.device()), "runtime.device",
+          absl::StrCat("is \"", runtime.device(),
+                       "\"; use auto, cpu, cuda or cuda:N"),
+          problems);
 }
 
 }  // namespace
@@ -371,23 +240,24 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
   FindOutOfRange(config, &problems);
   CheckEnv(config.env(), &problems);
   CheckModel(config.model(), &problems);
-  CheckAlgorithm(config, &problems);
+  TraitsOf(config).FindProblems(config, &problems);
   CheckEvaluation(config.evaluation(), &problems);
   CheckDistributed(config.distributed(), &problems);
-  Check(config.distributed().preemption_fraction() == 0 ||
-            !config.runtime().deterministic(),
-        "distributed.preemption_fraction",
-        absl::StrCat("is ", config.distributed().preemption_fraction(),
-                     ", which lets the clock decide how long rollouts are; set "
-                     "runtime.deterministic=false too"),
-        &problems);
-  Check(config.distributed().preemption_fraction() == 0 ||
-            (!config.has_impala() && !config.rollout().overlap_one_update()),
-        "distributed.preemption_fraction",
-        absl::StrCat("is ", config.distributed().preemption_fraction(),
-                     ", but impala and rollout.overlap_one_update collect "
-                     "ahead of the learner, and nobody is cut short; use 0"),
-        &problems);
+  Require(
+      config.distributed().preemption_fraction() == 0 ||
+          !config.runtime().deterministic(),
+      "distributed.preemption_fraction",
+      absl::StrCat("is ", config.distributed().preemption_fraction(),
+                   ", which lets the clock decide how long rollouts are; set "
+                   "runtime.deterministic=false too"),
+      &problems);
+  Require(config.distributed().preemption_fraction() == 0 ||
+              CollectionOf(config) == Collection::kWhenAsked,
+          "distributed.preemption_fraction",
+          absl::StrCat("is ", config.distributed().preemption_fraction(),
+                       ", but impala and rollout.overlap_one_update collect "
+                       "ahead of the learner, and nobody is cut short; use 0"),
+          &problems);
   CheckRuntime(config.runtime(), &problems);
   return problems;
 }

@@ -5,17 +5,12 @@
 #include <vector>
 
 #include "flotilla/v1/config.pb.h"
+#include "services/base/config_problem.h"
 
 // What a RunConfig has to satisfy beyond its types. Free of files and flags:
 // config.h puts these together with both.
 
 namespace flotilla {
-
-// One thing wrong with a configuration.
-struct ConfigProblem {
-  std::string path;     // of the field to change: "env.num_envs"
-  std::string message;  // its value, what is wrong, and the remedy
-};
 
 // Everything wrong with `config`: first what is out of its range, in the order
 // of the fields, then what several fields make wrong together. Empty if it can

@@ -1,5 +1,8 @@
 #include "services/base/global_sizes.h"
 
+#include <glog/logging.h>
+#include <google/protobuf/message.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -7,10 +10,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/algorithms/algorithm_traits.h"
+#include "services/base/config.h"
 #include "services/base/config_rules.h"
 
 namespace flotilla {
 namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
 
 // The multiples of `unit` around `value`: "8 or 12".
 std::string Nearby(int64_t value, int64_t unit) {
@@ -45,6 +54,31 @@ class Division {
   std::vector<std::string> problems_;
 };
 
+// The algorithm's own sizes, which its row names.
+void ShareAlgorithm(v1::RunConfig* share, Division* division) {
+  const std::string name = AlgorithmName(*share);
+  const std::vector<std::string> sizes = TraitsOf(*share).GlobalSizes();
+  const FieldDescriptor* options =
+      v1::RunConfig::descriptor()->FindFieldByName(name);
+  if (sizes.empty() || options == nullptr) return;
+  Message* message = share->GetReflection()->MutableMessage(share, options);
+  const Reflection& fields = *message->GetReflection();
+  for (const std::string& size : sizes) {
+    const FieldDescriptor* field =
+        options->message_type()->FindFieldByName(size);
+    const std::string path = absl::StrCat(name, ".", size);
+    CHECK(field != nullptr) << "there is no " << path;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+      const int64_t part =
+          division->Share(path, fields.GetInt32(*message, field));
+      fields.SetInt32(message, field, static_cast<int32_t>(part));
+    } else {
+      fields.SetInt64(message, field,
+                      division->Share(path, fields.GetInt64(*message, field)));
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<v1::RunConfig> SizesOfLearner(const v1::RunConfig& config,
@@ -59,13 +93,7 @@ absl::StatusOr<v1::RunConfig> SizesOfLearner(const v1::RunConfig& config,
       std::max<int64_t>(1, int64_t{env.num_workers()} * env.groups()),
       absl::StrCat("env.num_workers * env.groups (", env.num_workers(), " * ",
                    env.groups(), ")"))));
-  if (share.has_dqn()) {
-    v1::DqnConfig& dqn = *share.mutable_dqn();
-    dqn.set_batch_size(static_cast<int32_t>(
-        division.Share("dqn.batch_size", dqn.batch_size())));
-    dqn.set_replay_capacity(
-        division.Share("dqn.replay_capacity", dqn.replay_capacity()));
-  }
+  ShareAlgorithm(&share, &division);
   if (division.problems().empty()) {
     for (const ConfigProblem& problem : FindProblems(share)) {
       division.problems().push_back(

@@ -8,8 +8,8 @@ namespace flotilla {
 
 // `config` with sizes of each of `world_size` learners, whatever it was given
 // with: distributed.sizes GLOBAL divides env.num_envs (and with it the batches of
-// ppo and impala), dqn.batch_size and dqn.replay_capacity; PER_LEARNER changes
-// nothing. What is counted for all learners either way stays as it is: steps,
+// ppo and impala), and what the algorithm's row names (dqn.batch_size,
+// dqn.replay_capacity); PER_LEARNER changes nothing. What is counted for all learners either way stays as it is: steps,
 // updates, dqn.learning_starts, schedules.
 //
 // Errors: kInvalidArgument, a line for each size that does not divide, naming

@@ -21,6 +21,7 @@ constexpr size_t kMaxStepBytes = kMaxMessageBytes - (1 << 20);
 // Of all groups' observations together.
 constexpr size_t kMaxStreamBytes = size_t{1} << 30;
 constexpr int kMaxEpisodeMetrics = 64;
+constexpr int64_t kMaxValues = int64_t{1} << 31;  // of a discrete element
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 size_t RoundUp(size_t bytes) {
@@ -98,9 +99,15 @@ absl::StatusOr<size_t> CheckLeaf(const std::string& name,
                      i, ", want low to be at most high"));
   }
   for (const int64_t values : leaf.num_values_each()) {
-    if (values >= 1) continue;
-    return absl::InvalidArgumentError(absl::StrCat(
-        name, ".num_values_each has a ", values, ", want 1 or more values"));
+    if (values >= 1 && values <= kMaxValues) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".num_values_each has a ", values, ", want 1 to ",
+                     kMaxValues, " values"));
+  }
+  if (leaf.num_values() > kMaxValues) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ".num_values is ", leaf.num_values(),
+                     ", want at most ", kMaxValues));
   }
   if (leaf.num_values() < 0 || leaf.frame_stack() < 0 ||
       leaf.frame_stack() > 1024) {

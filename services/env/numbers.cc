@@ -1,5 +1,6 @@
 #include "services/env/numbers.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -49,6 +50,90 @@ absl::Status CheckEnd(const v1::EpisodeEnd& end) {
   return absl::InternalError(absl::StrCat(
       "episode_end.length is ", end.length(), ", want 0 or more steps"));
 }
+
+int64_t IntegerAt(v1::DType dtype, std::span<const std::byte> values,
+                  size_t i) {
+  if (dtype == v1::UINT8) return std::to_integer<int64_t>(values[i]);
+  int64_t value;
+  std::memcpy(&value, values.data() + i * sizeof(value), sizeof(value));
+  return value;
+}
+
+// What the rows of one leaf have to be: usable numbers, values within their
+// range, or a mask that allows something.
+class LeafCheck {
+ public:
+  LeafCheck(const v1::EnvSpec& spec, const v1::Leaf& leaf) : leaf_(leaf) {
+    for (const v1::Leaf& action : spec.action()) {
+      const bool only = spec.action_size() == 1 && action.mask_path().empty();
+      const std::string& mask =
+          only ? spec.action_mask_path() : action.mask_path();
+      if (!mask.empty() && mask == leaf.path()) action_ = &action;
+    }
+  }
+
+  bool needed() const { return leaf_.dtype() == v1::FLOAT32 || discrete(); }
+
+  // Whether no row needs a look; false says nothing.
+  bool AllFine(std::span<const std::byte> array) const {
+    return leaf_.dtype() == v1::FLOAT32 && AllUsable(array);
+  }
+
+  absl::Status Row(const std::string& what, std::span<const std::byte> row,
+                   bool may_forbid_all) const {
+    if (leaf_.dtype() == v1::FLOAT32) return CheckNumbers(what, row);
+    const size_t item = leaf_.dtype() == v1::UINT8 ? 1 : sizeof(int64_t);
+    const size_t n = row.size() / item;
+    for (size_t i = 0; i < n; ++i) {
+      const int64_t limit = Limit(i);
+      const int64_t value = IntegerAt(leaf_.dtype(), row, i);
+      if (value >= 0 && value < limit) continue;
+      return absl::InternalError(
+          absl::StrCat(what, n == 1 ? "" : absl::StrCat(", element ", i, ","),
+                       " is ", value, ", want 0 to ", limit - 1));
+    }
+    return action_ == nullptr || may_forbid_all ? absl::OkStatus()
+                                                : CheckMask(what, row);
+  }
+
+ private:
+  bool discrete() const {
+    return action_ != nullptr || leaf_.num_values() > 0 ||
+           leaf_.num_values_each_size() > 0;
+  }
+
+  int64_t Limit(size_t i) const {
+    if (action_ != nullptr) return 2;
+    return leaf_.num_values_each_size() > 0
+               ? leaf_.num_values_each(static_cast<int>(i))
+               : leaf_.num_values();
+  }
+
+  // Every element of the action has at least one value that is allowed.
+  absl::Status CheckMask(const std::string& what,
+                         std::span<const std::byte> row) const {
+    size_t first = 0;
+    for (int element = 0; first < row.size(); ++element) {
+      const int64_t values = action_->num_values_each_size() > 0
+                                 ? action_->num_values_each(element)
+                                 : action_->num_values();
+      if (values <= 0) break;
+      const auto allowed =
+          row.subspan(first, std::min<size_t>(values, row.size() - first));
+      if (std::all_of(allowed.begin(), allowed.end(),
+                      [](std::byte b) { return b == std::byte{0}; })) {
+        return absl::InternalError(
+            absl::StrCat(what, " allows no value of the action's element ",
+                         element, ", want at least one of ", values));
+      }
+      first += values;
+    }
+    return absl::OkStatus();
+  }
+
+  const v1::Leaf& leaf_;
+  const v1::Leaf* action_ = nullptr;  // whose mask this is
+};
 
 // Collects what is wrong with the rows of one step.
 class Refusal {
@@ -140,29 +225,36 @@ int RefuseRows(const v1::EnvSpec& spec, const GroupLayout& layout,
     zero(reward);
   }
 
+  std::vector<uint8_t> failed(static_cast<size_t>(layout.rows), 0);
+  for (const v1::RowError& error : step->error()) failed[error.row()] = 1;
   auto* finals = step->mutable_final_observation()->mutable_leaf();
   for (int i = 0; i < spec.observation_size(); ++i) {
-    if (spec.observation(i).dtype() != v1::FLOAT32) continue;
+    const LeafCheck check(spec, spec.observation(i));
+    if (!check.needed()) continue;
     const size_t bytes = layout.observation_bytes[i];
     const auto rows_of = [&](const char* name, std::span<std::byte> array,
-                             auto row_number, bool blind) {
-      if (AllUsable(array)) return;
+                             auto row_number, bool final) {
+      if (check.AllFine(array)) return;
       for (size_t r = 0; r < array.size() / bytes; ++r) {
+        const int row_index = row_number(static_cast<int>(r));
         const auto row = array.subspan(r * bytes, bytes);
-        const absl::Status status =
-            CheckNumbers(LeafName(name, spec.observation(i)), row);
-        if (status.ok()) continue;
-        refusal.Refuse(row_number(static_cast<int>(r)), status, blind);
+        // What has failed already need not allow anything, nor what has ended.
+        const bool may_forbid_all = final || failed[row_index];
+        if (check.Row("", row, may_forbid_all).ok()) continue;
+        refusal.Refuse(
+            row_index,
+            check.Row(LeafName(name, spec.observation(i)), row, may_forbid_all),
+            /*blind=*/!final);
         zero(row);
       }
     };
     rows_of(
         "the observation", observation[i], [](int r) { return r; },
-        /*blind=*/true);
+        /*final=*/false);
     if (i < finals->size()) {
       rows_of(
           "the final observation", Bytes(finals->Mutable(i)),
-          [&](int f) { return step->final_row(f); }, /*blind=*/false);
+          [&](int f) { return step->final_row(f); }, /*final=*/true);
     }
   }
 

@@ -33,9 +33,10 @@ absl::Status CheckNumbers(const std::string& what,
 using ObservationArrays = std::span<const std::span<std::byte>>;
 
 // Refuses the rows of a step (one that CheckStep accepts) whose observation,
-// reward or end is not usable: each gets a RowError that names row, seq, field
-// and value, and what was wrong in it becomes 0. Returns how many there were;
-// UINT8 and INT64 leaves cost nothing. `blind` [R]: 1 for rows whose observation
+// reward or end is not usable, whose discrete value is none of the leaf's, or
+// whose action mask forbids everything: each gets a RowError that names row, seq,
+// field and value, and what was wrong in it becomes 0. Returns how many there
+// were; UINT8 and INT64 leaves of plain numbers cost nothing. `blind` [R]: 1 for rows whose observation
 // was refused.
 int RefuseRows(const v1::EnvSpec& spec, const GroupLayout& layout,
                ObservationArrays observation, v1::StepBatch* step,

@@ -2,8 +2,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/status_macros.h"
+#include "services/env/encoder_plan.h"
 #include "services/env/group_layout.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 namespace {
@@ -11,71 +14,43 @@ namespace {
 // Values from which on a UINT8 array of two dimensions or more is an image.
 constexpr int64_t kLeastImage = 256;
 
-int64_t NumElements(const v1::Leaf& leaf) {
-  int64_t n = 1;
-  for (const int64_t d : leaf.shape()) n *= d;
-  return n;
-}
-
-bool IsFrames(const v1::EnvSpec& spec) {
-  return spec.observation_size() == 1 &&
-         spec.observation(0).dtype() == v1::UINT8 &&
-         spec.observation(0).shape_size() == 2;
-}
-
 }  // namespace
 
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec) {
   RETURN_IF_ERROR(
       MakeGroupLayout(spec, /*num_envs=*/1, /*num_groups=*/1).status());
-  if (spec.action_size() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "it has ", spec.action_size(),
-        " action leaves; one is supported. Wrap the environment so that it "
-        "takes one action: Discrete, or a Box of floats"));
-  }
-  const v1::Leaf& leaf = spec.action(0);
-  const bool discrete = leaf.dtype() == v1::INT64 && leaf.num_values() > 0 &&
-                        NumElements(leaf) == 1;
-  if (!discrete && leaf.dtype() != v1::FLOAT32) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "its action (", v1::DType_Name(leaf.dtype()), " [",
-        absl::StrJoin(leaf.shape(), ", "),
-        "]) is neither one discrete value nor an array of floats. Wrap the "
-        "environment so that its actions are Discrete, or a Box of floats"));
-  }
-  const v1::Encoder encoder = config.model().encoder();
-  const bool frames = IsFrames(spec);
-  if (encoder != v1::ENCODER_AUTO && (encoder == v1::MLP) == frames) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "model.encoder ", v1::Encoder_Name(encoder), " does not fit ",
-        frames ? "its frames; use NATURE_CNN or RESNET" : "its vector; use MLP",
-        " or leave it out"));
-  }
-  if (config.has_dqn() && !discrete) {
-    return absl::InvalidArgumentError(
-        "dqn needs discrete actions, and this environment's are continuous; "
-        "choose ppo");
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
+  RETURN_IF_ERROR(PlanEncoders(spaces, config.model()).status());
+  const std::string problem =
+      ActionsProblem(TraitsOf(config), spaces.action.choices() > 0,
+                     spaces.action.continuous > 0);
+  return problem.empty() ? absl::OkStatus()
+                         : absl::InvalidArgumentError(problem);
 }
 
-std::string PlayableWarning(const v1::EnvSpec& spec) {
-  for (const v1::Leaf& leaf : spec.observation()) {
-    if (leaf.dtype() != v1::UINT8 || leaf.shape_size() < 2 || IsFrames(spec)) {
-      continue;
+std::string PlayableWarning(const v1::RunConfig& config,
+                            const v1::EnvSpec& spec) {
+  const absl::StatusOr<Spaces> spaces = DescribeSpaces(spec, config.model());
+  if (!spaces.ok()) return "";
+  for (const LeafSpec& seen : spaces->observation) {
+    if (seen.kind != LeafKind::kVector) continue;
+    for (const LeafSpec::Part& part : seen.parts) {
+      const v1::Leaf& leaf = spec.observation(part.leaf);
+      if (leaf.dtype() != v1::UINT8 || leaf.shape_size() < 2 ||
+          leaf.num_values() > 0 || leaf.num_values_each_size() > 0 ||
+          part.elements < kLeastImage) {
+        continue;
+      }
+      return absl::StrCat(
+          "env \"", spec.env_id(), "\": the observation",
+          leaf.path().empty() ? "" : absl::StrCat(" \"", leaf.path(), "\""),
+          " is UINT8 [", absl::StrJoin(leaf.shape(), ", "), "], and its ",
+          part.elements,
+          " values go into an MLP, one by one. If it is an image, say so: "
+          "--set 'model.leaf={path: \"",
+          leaf.path(), "\" encoder: RESNET}'");
     }
-    const int64_t values = NumElements(leaf);
-    if (values < kLeastImage) continue;
-    return absl::StrCat(
-        "env \"", spec.env_id(), "\": the observation",
-        leaf.path().empty() ? "" : absl::StrCat(" \"", leaf.path(), "\""),
-        " is an image of UINT8 [", absl::StrJoin(leaf.shape(), ", "),
-        "], which only a single one of [H, W] is seen as; its ", values,
-        " values go into an MLP, one by one. Wrap the environment so that it "
-        "observes nothing but gray frames [H, W] "
-        "(gymnasium.wrappers.GrayscaleObservation, ResizeObservation)");
   }
   return "";
 }

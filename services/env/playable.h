@@ -10,16 +10,17 @@
 namespace flotilla {
 
 // Whether a learner with `config` can play an environment at all, before
-// anything is started: what learner/rollout/spaces.h and the algorithm would
+// anything is started: what spaces.h, encoder_plan.h and the algorithm would
 // refuse.
-// Errors: kInvalidArgument for a specification that is none, or actions that no
-// network here takes, saying what would do.
+// Errors: kInvalidArgument for a specification that is none, or spaces that no
+// network here takes, naming the leaf, its shape and what would fit.
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec);
 
 // What is allowed and hardly meant: an image that will be seen as a vector, its
 // shape and the remedy. "" if there is nothing to say.
-std::string PlayableWarning(const v1::EnvSpec& spec);
+std::string PlayableWarning(const v1::RunConfig& config,
+                            const v1::EnvSpec& spec);
 
 }  // namespace flotilla
 

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "learner/kernels/adam.h"
-#include "learner/kernels/frame_ops.h"
 #include "learner/kernels/gae.h"
 #include "learner/kernels/mlp_actor_critic.h"
 #include "learner/kernels/ppo_gradient.h"
@@ -239,25 +238,6 @@ void BenchGae(const KernelTable& kernels, int64_t length, int64_t rows) {
         }));
 }
 
-void BenchFrames(const KernelTable& kernels) {
-  constexpr int64_t kLength = 128, kRows = 8, kPixels = 84 * 84, kStack = 4;
-  constexpr int64_t kBatch = 256;
-  Buffer<uint8_t> frames((kLength + kStack) * kRows * kPixels, 7);
-  Buffer<uint8_t> age((kLength + 1) * kRows, kStack - 1);
-  const FrameStorage storage = {frames.data(), age.data(), kRows, kPixels,
-                                kStack};
-  std::vector<int32_t> steps(kBatch);
-  std::mt19937 rng(1);
-  for (int32_t& step : steps) step = static_cast<int32_t>(rng() % 1024);
-  Buffer<uint8_t> bytes(kBatch * kStack * kPixels);
-  Buffer<float> floats(bytes.size());
-  Print("stack 256 x 4 frames, bytes",
-        TimeMicroseconds([&] { StackFrames(storage, steps, bytes.data()); }));
-  Print("stack 256 x 4 frames, float32", TimeMicroseconds([&] {
-          StackFramesAsFloat(storage, steps, floats.data(), kernels);
-        }));
-}
-
 void Run(const KernelTable& kernels, double peak) {
   std::printf("instruction set %s, peak %.0f GFLOP/s\n", kernels.name, peak);
   Bench cartpole("4-64-64-(2|1)", {4, {64, 64}, Activation::kTanh, false, 2},
@@ -277,7 +257,6 @@ void Run(const KernelTable& kernels, double peak) {
   wide.Adam();
   BenchGae(kernels, 128, 4);
   BenchGae(kernels, 128, 64);
-  BenchFrames(kernels);
 }
 
 }  // namespace

@@ -56,16 +56,33 @@ def test_other_hosts_serve_it_too(sandbox):
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])
 def test_what_cannot_be_played_is_told_before_anything_starts(sandbox, more):
-    for env_id, words in (
-        ("gym:Acrobot-v7", ("gym:Acrobot-v7", "v1")),
-        ("gym:gym_envs:Unusual-v0", ("observation space", "Text")),
-        ("gym:gym_envs:Spaces-v0", ("3 action leaves", "one is supported", "Wrap the environment")),
-    ):
-        result = sandbox.run("train", "cartpole_ppo", f"--set=env.id={env_id}", "--run-dir=run", *more, env=GYM_ENVS)
+    for config, env_id, asks, words in (
+        ("cartpole_ppo", "gym:Acrobot-v7", (), ("gym:Acrobot-v7", "v1")),
+        ("cartpole_ppo", "gym:gym_envs:Unusual-v0", (), ("observation space", "Text")),
+        ("cartpole_dqn", "gym:gym_envs:Spaces-v0", (), ("dqn needs discrete actions", "choose ppo")),
+        (
+            "cartpole_ppo", "gym:gym_envs:Spaces-v0", ('--set=model.leaf={path: "goals/0"}',),
+            ('model.leaf names "goals/0"', 'did you mean "goal/0"?'),
+        ),
+        (
+            "cartpole_ppo", "gym:gym_envs:Spaces-v0", ('--set=model.leaf={path: "long" encoder: NATURE_CNN}',),
+            ('its observation "long" (INT64 []) is no image', "NATURE_CNN"),
+        ),
+    ):  # fmt: skip
+        result = sandbox.run("train", config, f"--set=env.id={env_id}", *asks, "--run-dir=run", *more, env=GYM_ENVS)
         assert result.returncode == 2, result.stderr
         for word in words:
             assert word in result.stderr
     assert not list(sandbox.folder.iterdir())
+
+
+def test_every_kind_of_space_is_played(sandbox):
+    sandbox.env |= GYM_ENVS
+    result = sandbox.train(
+        "cartpole_ppo", "--set=env.id=gym:gym_envs:Spaces-v0", "--set=total_env_steps=1024", "--set=model.hidden=[32]",
+        '--set=model.leaf={path: "counts" encoder: EMBEDDING hidden: [4]}', QUIET,
+    ).succeeds()  # fmt: skip
+    assert (result["status"], result["global_steps"]) == ("completed", 1024)
 
 
 def test_a_run_that_never_trained_is_in_nobodys_way(sandbox):
@@ -92,9 +109,9 @@ def test_an_image_that_becomes_a_vector_is_warned_of(sandbox):
     words = ("train", "cartpole_ppo", "--set=env.id=gym:gym_envs:Pixels-v0", "--dry-run")
     result = sandbox.run(*words, "--set=env.options.gym_kwargs.shape=[16, 16, 3]", env=GYM_ENVS)
     assert result.returncode == 0, result.stderr
-    assert "warning" in result.stderr and "UINT8 [16, 16, 3]" in result.stderr and "GrayscaleObservation" in result.stderr
+    assert "warning" in result.stderr and "UINT8 [16, 16, 3]" in result.stderr and "encoder: RESNET" in result.stderr
     result = sandbox.run(*words, env=GYM_ENVS)  # gray, but the configuration's network is for vectors
-    assert result.returncode == 2 and "model.encoder MLP does not fit" in result.stderr
+    assert result.returncode == 0 and "UINT8 [36, 36]" in result.stderr, result.stderr
     assert sandbox.run(*words, "--set=model.encoder=NATURE_CNN", "--set=model.hidden=[64]", env=GYM_ENVS).stderr == ""
 
 

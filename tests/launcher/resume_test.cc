@@ -3,6 +3,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <filesystem>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -158,6 +159,49 @@ TEST(CheckResumableTest, EnvironmentAlgorithmAndModelMayNot) {
           before, Parse("ppo {} model { hidden: 8 activation: RELU }"))),
       AllOf(HasSubstr("model.hidden was [64, 64] and would be [8]"),
             HasSubstr("model.activation was TANH and would be RELU")));
+}
+
+class KeepNetworkTest : public testing::Test {
+ protected:
+  KeepNetworkTest() : source_(temp_.path()) {
+    WriteFile(source_.network(), "weights");
+    WriteFile(temp_ / "same.pt", "weights");
+    WriteFile(temp_ / "other.pt", "other weights");
+  }
+
+  // The files that configurations with `before` and `after` name after it.
+  absl::StatusOr<std::pair<std::string, std::string>> Kept(
+      const std::string& before, const std::string& after) {
+    v1::RunConfig a, b;
+    if (!before.empty()) a.mutable_model()->set_torchscript(before);
+    if (!after.empty()) b.mutable_model()->set_torchscript(after);
+    const absl::Status status = KeepNetwork(source_, &a, &b);
+    if (!status.ok()) return status;
+    return std::pair(a.model().torchscript(), b.model().torchscript());
+  }
+
+  const TempDir temp_;
+  const RunFolder source_;
+};
+
+TEST_F(KeepNetworkTest, ARunGoesOnWithItsOwnWhereverItsFolderIs) {
+  const std::pair<std::string, std::string> kept = {source_.network(),
+                                                    source_.network()};
+  const std::string was = "/before/it/was/moved/network.pt";
+  EXPECT_EQ(Kept(was, was).value(), kept);
+  // The command line that began it: the file is as it was, or gone.
+  EXPECT_EQ(Kept(was, temp_ / "same.pt").value(), kept);
+  EXPECT_EQ(Kept(was, temp_ / "gone.pt").value(), kept);
+}
+
+TEST_F(KeepNetworkTest, AnotherOneIsRefusedOrLeftToCheckResumable) {
+  const auto other = Kept("network.pt", temp_ / "other.pt");
+  EXPECT_THAT(Message(other.status()),
+              AllOf(HasSubstr("other.pt"), HasSubstr(source_.network())));
+  EXPECT_EQ(Kept("", "net.pt").value(),
+            std::pair(std::string(), std::string("net.pt")));
+  EXPECT_EQ(Kept("net.pt", "").value(),
+            std::pair(std::string("net.pt"), std::string()));
 }
 
 class NothingLeftTest : public testing::Test {

@@ -2,29 +2,62 @@
 #define FLOTILLA_TESTS_TESTING_SPACES_H_
 
 #include <cstdint>
+#include <vector>
 
-#include "learner/rollout/spaces.h"
+#include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/env.pb.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
+
+// The spaces that a learner makes of these are those of an environment with one
+// observation and one action.
+
+inline v1::EnvSpec OneLeafSpec(v1::DType dtype,
+                               const std::vector<int64_t>& shape) {
+  v1::EnvSpec spec;
+  v1::Leaf* leaf = spec.add_observation();
+  leaf->set_dtype(dtype);
+  leaf->mutable_shape()->Add(shape.begin(), shape.end());
+  return spec;
+}
+
+inline Spaces WithActions(v1::EnvSpec spec, int64_t actions) {
+  v1::Leaf* leaf = spec.add_action();
+  leaf->set_dtype(v1::INT64);
+  leaf->set_num_values(actions);
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
 
 // A vector of `features` float32 and `actions` discrete actions: CartPole is
 // VectorSpaces(4, 2).
 inline Spaces VectorSpaces(int64_t features, int64_t actions) {
-  Spaces s;
-  s.features = features;
-  s.actions = actions;
-  return s;
+  return WithActions(OneLeafSpec(v1::FLOAT32, {features}), actions);
+}
+
+// The same, and continuous actions of `values` numbers.
+inline Spaces ContinuousSpaces(int64_t features, int64_t values) {
+  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {features});
+  v1::Leaf* leaf = spec.add_action();
+  leaf->set_dtype(v1::FLOAT32);
+  leaf->add_shape(values);
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
+
+// Four stacked frames.
+inline Spaces FrameSpaces(int64_t height, int64_t width, int64_t actions) {
+  v1::EnvSpec spec = OneLeafSpec(v1::UINT8, {height, width});
+  spec.mutable_observation(0)->set_frame_stack(4);
+  return WithActions(spec, actions);
 }
 
 // Four stacked 84 x 84 frames.
 inline Spaces AtariSpaces(int64_t actions) {
-  Spaces s;
-  s.frames = true;
-  s.stack = 4;
-  s.height = s.width = 84;
-  s.features = 84 * 84;
-  s.actions = actions;
-  return s;
+  return FrameSpaces(84, 84, actions);
+}
+
+inline bool HasFrames(const Spaces& spaces) {
+  return spaces.observation[0].kind == LeafKind::kImage;
 }
 
 }  // namespace flotilla

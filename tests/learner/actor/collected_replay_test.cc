@@ -38,14 +38,13 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
     options_.learner_id = "learner/0/0";
     options_.name = "test";
     pool_ = EnvPool::Start(options_, 0, 1).value();
-    spaces_ = DescribeSpaces(pool_->spec()).value();
+    spaces_ = DescribeSpaces(pool_->spec(), {}).value();
     collector_ = std::make_unique<Collector>(
         pool_.get(), spaces_, kRows, Collector::Options(), &normalizer_);
-    v1::DqnConfig config;
-    config.set_discount(kGamma);
-    config.set_n_step(GetParam());
-    config.set_replay_capacity(4000);
-    replay_ = std::make_unique<ReplayBuffer>(spaces_, kRows, config);
+    replay_ = std::make_unique<ReplayBuffer>(
+        spaces_, kRows,
+        ReplayBuffer::Options{
+            .capacity = 4000, .n_step = GetParam(), .discount = kGamma});
     rollout_ = MakeRollout(spaces_, kLength, kRows, /*pinned=*/false);
   }
 
@@ -76,8 +75,8 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
         continue;
       }
       ASSERT_NEAR(discount, std::pow(kGamma, k), 1e-5);
-      const float* before = batch.observation[i].data_ptr<float>();
-      const float* after = batch.next_observation[i].data_ptr<float>();
+      const float* before = batch.observation.leaf[0][i].data_ptr<float>();
+      const float* after = batch.next_observation.leaf[0][i].data_ptr<float>();
       if (k == 1) {
         ASSERT_NEAR(after[0], before[0] + 0.02f * before[1], 1e-5);
         ASSERT_NEAR(after[2], before[2] + 0.02f * before[3], 1e-5);

@@ -25,7 +25,8 @@ class RandomPolicy : public Policy {
     }
   }
   void Value(const Observations& seen, float* value) override {
-    for (int64_t r = 0; r < seen.rows; ++r) value[r] = seen.vector[r * 4];
+    const auto* vector = static_cast<const float*>(seen.leaf[0]);
+    for (int64_t r = 0; r < seen.rows; ++r) value[r] = vector[r * 4];
   }
 };
 
@@ -53,7 +54,7 @@ struct Player {
   explicit Player(const EnvWorkerOptions& options,
                   const Collector::Options& collecting = {})
       : pool(EnvPool::Start(options, 0, 1).value()),
-        spaces(DescribeSpaces(pool->spec()).value()),
+        spaces(DescribeSpaces(pool->spec(), {}).value()),
         collector(pool.get(), spaces, options.env.num_envs(), collecting,
                   &normalizer) {}
 
@@ -70,6 +71,9 @@ struct Player {
   Random rng{1};
   CollectStats stats;
 };
+
+// The vectors of all steps, [T + 1, B, D].
+torch::Tensor Seen(const Rollout& r) { return r.observation.leaf(0); }
 
 // SIGSTOP, and waits until every thread stands still.
 void Stop(pid_t child) {
@@ -95,10 +99,10 @@ TEST(CollectorTest, RolloutsContinueEachOther) {
   Rollout second = MakeRollout(player.spaces, 20, 8, false);
   ASSERT_TRUE(player.Collect(&first).ok());
   ASSERT_TRUE(player.Collect(&second).ok());
-  EXPECT_TRUE(torch::equal(first.observation[20], second.observation[0]));
+  EXPECT_TRUE(torch::equal(Seen(first)[20], Seen(second)[0]));
   EXPECT_EQ(first.valid_steps, 160);
   // The value recorded for a step is that of the observation recorded for it.
-  EXPECT_TRUE(torch::equal(second.value, second.observation.select(2, 0)));
+  EXPECT_TRUE(torch::equal(second.value, Seen(second).select(2, 0)));
 }
 
 TEST(CollectorTest, GroupsAndWorkersDoNotChangeWhatIsPlayed) {
@@ -107,8 +111,8 @@ TEST(CollectorTest, GroupsAndWorkersDoNotChangeWhatIsPlayed) {
   Rollout b = MakeRollout(two.spaces, 50, 8, false);
   ASSERT_TRUE(one.Collect(&a).ok());
   ASSERT_TRUE(two.Collect(&b).ok());
-  EXPECT_TRUE(torch::equal(a.observation, b.observation));
-  EXPECT_TRUE(torch::equal(a.action, b.action));
+  EXPECT_TRUE(torch::equal(Seen(a), Seen(b)));
+  EXPECT_TRUE(torch::equal(a.action.discrete, b.action.discrete));
   EXPECT_TRUE(torch::equal(a.terminated, b.terminated));
 }
 
@@ -129,8 +133,8 @@ TEST(CollectorTest, EpisodesAreWholeEvenWhenAWorkerIsKilled) {
     // Between two ends a row's observations follow CartPole's dynamics: the
     // cart moves by its speed. A spliced episode would jump, and a step that
     // was lost has to be marked.
-    const torch::Tensor x = r.observation.select(2, 0);
-    const torch::Tensor speed = r.observation.select(2, 1);
+    const torch::Tensor x = Seen(r).select(2, 0);
+    const torch::Tensor speed = Seen(r).select(2, 1);
     for (int64_t t = 0; t < 100; ++t) {
       for (int64_t b = 0; b < 8; ++b) {
         if (!r.valid[t][b].item<uint8_t>() ||
@@ -154,8 +158,8 @@ TEST(CollectorTest, EpisodesAreWholeEvenWhenAWorkerIsKilled) {
 // The cart moves by its speed from every valid step that no episode's end
 // follows.
 void ExpectNoSplice(const Rollout& r) {
-  const torch::Tensor x = r.observation.select(2, 0);
-  const torch::Tensor speed = r.observation.select(2, 1);
+  const torch::Tensor x = Seen(r).select(2, 0);
+  const torch::Tensor speed = Seen(r).select(2, 1);
   const torch::Tensor goes_on =
       (r.valid != 0) & (r.terminated == 0) & (r.truncated == 0);
   const torch::Tensor jump =
@@ -176,7 +180,7 @@ TEST(CollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
     preemption.min_steps = 5;
     ASSERT_TRUE(player.Collect(&r, &preemption).ok());
     if (last.defined()) {
-      EXPECT_TRUE(torch::equal(last, r.observation[0]));
+      EXPECT_TRUE(torch::equal(last, Seen(r)[0]));
     }
     const int64_t steps = r.valid.select(1, 0).sum().item<int64_t>();
     EXPECT_GE(steps, 5);
@@ -185,7 +189,7 @@ TEST(CollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
     EXPECT_EQ(r.valid.narrow(0, 0, steps).min().item<int>(), 1);
     EXPECT_EQ(r.valid_steps, steps * 8);
     ExpectNoSplice(r);
-    last = r.observation[steps].clone();
+    last = Seen(r)[steps].clone();
   }
 }
 
@@ -221,8 +225,8 @@ TEST(CollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
       if (!r.truncated[t][b].item<uint8_t>()) continue;
       ++truncations;
       // The policy's value is the cart's place, which the dynamics give.
-      const float x = r.observation[t][b][0].item<float>();
-      const float speed = r.observation[t][b][1].item<float>();
+      const float x = Seen(r)[t][b][0].item<float>();
+      const float speed = Seen(r)[t][b][1].item<float>();
       EXPECT_NEAR(r.bootstrap_value[t][b].item<float>(), x + 0.02f * speed,
                   1e-5);
     }
@@ -371,12 +375,11 @@ TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
     model.set_recurrent(cell);
     model.set_recurrent_size(16);
     model.set_recurrent_layers(2);
-    ActorCritic net =
-        ActorCritic::Make(player.spaces, model, torch::kCPU).value();
-    net.Initialize(1);
+    const auto net = MakeNetwork(player.spaces, model, torch::kCPU).value();
+    net->Initialize(1);
     torch::manual_seed(1);
-    net.parameters().add_(0.2 * torch::randn_like(net.parameters()));
-    const auto policy = MakeNetworkPolicy(&net);
+    net->parameters().add_(0.2 * torch::randn_like(net->parameters()));
+    const auto policy = MakeNetworkPolicy(net.get(), player.spaces);
     const int64_t T = 40;
     Rollout r = MakeRollout(player.spaces, T, 8, false, policy->state_size());
     for (int i = 0; i < 3; ++i) {
@@ -386,16 +389,17 @@ TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
                       .ok());
       EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0,
                 i > 0 && !reset_state);
-      EXPECT_GE(Starts(r).sum().item<int64_t>(), 16);
+      EXPECT_GE(Starts(r).narrow(0, 0, T).sum().item<int64_t>(), 16);
       torch::NoGradGuard no_grad;
       Sequences sequences;
       sequences.state = r.initial_state;
-      sequences.keep = (1 - Starts(r)).to(torch::kFloat32).unsqueeze(2);
-      const ActorCriticOutput out =
-          net.Forward(r.observation.narrow(0, 0, T).flatten(0, 1), sequences);
+      sequences.keep =
+          (1 - Starts(r).narrow(0, 0, T)).to(torch::kFloat32).unsqueeze(2);
+      const NetworkOutput out =
+          net->Forward({{Seen(r).narrow(0, 0, T).flatten(0, 1)}}, sequences);
       const torch::Tensor log_prob =
           torch::log_softmax(out.policy, 1)
-              .gather(1, r.action.flatten().unsqueeze(1))
+              .gather(1, r.action.discrete.flatten(0, 1))
               .view({T, 8});
       EXPECT_TRUE(torch::allclose(log_prob, r.log_prob, 0, 1e-5));
       EXPECT_TRUE(torch::allclose(out.value.view({T, 8}),

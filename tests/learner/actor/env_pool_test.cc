@@ -37,7 +37,9 @@ std::unique_ptr<EnvPool> Start(const EnvWorkerOptions& options) {
 
 void Act(EnvPool* pool, int slot) {
   const std::vector<int64_t> actions(pool->rows_per_slot(), 1);
-  pool->Send(slot, actions.data(), actions.size() * sizeof(int64_t));
+  const std::string column(reinterpret_cast<const char*>(actions.data()),
+                           actions.size() * sizeof(int64_t));
+  pool->Send(slot, {&column, 1});
 }
 
 pid_t PidOf(const EnvPool& pool, int worker) {

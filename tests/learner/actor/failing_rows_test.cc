@@ -39,8 +39,9 @@ class ActionOne : public Policy {
  public:
   void Decide(const Observations& seen, bool, Random*,
               const DecisionOutput& out) override {
+    const auto* vector = static_cast<const float*>(seen.leaf[0]);
     for (int64_t i = 0; i < seen.rows * 2; ++i) {
-      EXPECT_TRUE(std::isfinite(seen.vector[i]));
+      EXPECT_TRUE(std::isfinite(vector[i]));
     }
     for (int64_t r = 0; r < seen.rows; ++r) {
       out.discrete[r] = action;
@@ -79,8 +80,8 @@ class FailingRowsTest : public testing::Test {
     auto pool = EnvPool::Start(options_, 0, 1);
     ASSERT_OK(pool.status());
     pool_ = *std::move(pool);
-    spaces_ = DescribeSpaces(pool_->spec()).value();
-    normalizer_ = Normalizer(model_, 0.99, spaces_.features, 4);
+    spaces_ = DescribeSpaces(pool_->spec(), model_).value();
+    normalizer_ = Normalizer(model_, 0.99, spaces_.normalized(), 4);
     collector_ = std::make_unique<Collector>(pool_.get(), spaces_, 4, options,
                                              &normalizer_);
     rollout_ = MakeRollout(spaces_, 8, 4, /*pinned=*/false);
@@ -103,7 +104,7 @@ class FailingRowsTest : public testing::Test {
 
   void ExpectFinite() {
     for (const torch::Tensor& t :
-         {rollout_.observation, rollout_.reward, rollout_.value}) {
+         {rollout_.observation.leaf(0), rollout_.reward, rollout_.value}) {
       EXPECT_TRUE(t.isfinite().all().item<bool>());
     }
     for (double noted : normalizer_.Take()) EXPECT_TRUE(std::isfinite(noted));
@@ -177,7 +178,7 @@ TEST_F(FailingRowsTest, PendingRowsAreNotLearnedFromUntilTheyAreBack) {
   // What it did not see is in no mean: 9 observations of 4 rows, but 4.
   EXPECT_EQ(normalizer_.Take()[0], 9 * 4 - 4);
   // But it goes on from what it sees when it is back, scaled as all is.
-  EXPECT_EQ(rollout_.observation[5][0][0].item<float>(), 10);
+  EXPECT_EQ(rollout_.observation.leaf(0)[5][0][0].item<float>(), 10);
 }
 
 TEST_F(FailingRowsTest, AServerThatGoesOnIsDroppedAndAnotherLeased) {

@@ -48,10 +48,10 @@ struct Learner {
     pool = EnvPool::Start(workers, 0, 1).value();
     RolloutSourceOptions options;
     options.config = config;
-    options.spaces = DescribeSpaces(pool->spec()).value();
+    options.spaces = DescribeSpaces(pool->spec(), config.model()).value();
     options.pool = pool.get();
     normalizer = Normalizer(config.model(), Discount(config),
-                            options.spaces.features, kB);
+                            options.spaces.normalized(), kB);
     options.normalizer = &normalizer;
     options.freeze = [this] {
       return std::make_unique<VersionPolicy>(version++, &decided);
@@ -98,8 +98,10 @@ TEST(RolloutsAheadTest, OneAheadLagsOneUpdateAndRepeatsExactly) {
     EXPECT_EQ(a->dropped, 0);
     EXPECT_EQ(a->env_steps, kT * kB);
     EXPECT_TRUE((a->rollout->value == version).all().item<bool>());
-    EXPECT_TRUE(torch::equal(a->rollout->observation, b->rollout->observation));
-    EXPECT_TRUE(torch::equal(a->rollout->action, b->rollout->action));
+    EXPECT_TRUE(torch::equal(a->rollout->observation.leaf(0),
+                             b->rollout->observation.leaf(0)));
+    EXPECT_TRUE(
+        torch::equal(a->rollout->action.discrete, b->rollout->action.discrete));
   }
 }
 
@@ -240,14 +242,16 @@ TEST(RolloutsAheadTest, ScalingIsThatOfThePolicyAndNotesTravelAlong) {
   ASSERT_EQ(first->noted.size(), 1u + 2 * 4);
   EXPECT_EQ(first->noted[0], (kT + 1) * kB);
   // Nothing was added yet: observations are as they are.
-  const float raw = first->rollout->observation.abs().max().item<float>();
+  const float raw =
+      first->rollout->observation.leaf(0).abs().max().item<float>();
   learner.normalizer.Add(first->noted);
   ASSERT_TRUE(learner.source->Next(1, nullptr).ok());  // begun before that
   const auto scaled = learner.source->Next(2, nullptr);
   ASSERT_TRUE(scaled.ok());
   EXPECT_EQ(scaled->noted[0], kT * kB);
-  EXPECT_NEAR(scaled->rollout->observation.std().item<float>(), 1, 0.5);
-  EXPECT_GT(scaled->rollout->observation.abs().max().item<float>(), raw / 2);
+  EXPECT_NEAR(scaled->rollout->observation.leaf(0).std().item<float>(), 1, 0.5);
+  EXPECT_GT(scaled->rollout->observation.leaf(0).abs().max().item<float>(),
+            raw / 2);
 }
 
 }  // namespace

@@ -175,7 +175,8 @@ TEST(DqnTest, EpsilonFollowsTheGlobalStep) {
   std::vector<float> ignored(R);
   std::vector<int64_t> action(R), best(R);
   Random rng(1);
-  const Observations o{.vector = seen.data_ptr<float>(), .rows = R};
+  const void* leaf = seen.data_ptr();
+  const Observations o{.leaf = &leaf, .rows = R};
   algorithm->live_policy()->Decide(
       o, false, &rng, {action.data(), nullptr, ignored.data(), ignored.data()});
   algorithm->live_policy()->Decide(
@@ -192,7 +193,7 @@ TEST(DqnTest, LostStepsAreNotLearnedFrom) {
   }
   for (Rollout& r : b) {
     r.reward.narrow(1, 2, 1).fill_(1e6);
-    r.action.narrow(1, 2, 1).bitwise_xor_(1);
+    r.action.discrete.narrow(1, 2, 1).bitwise_xor_(1);
   }
   const auto train = [](const std::vector<Rollout>& rollouts) {
     const auto algorithm = Make(Config());

@@ -265,11 +265,11 @@ std::vector<Trained> Train(v1::RunConfig config, const Spaces& spaces,
     Trained* mine = &trained[assignment.rank()];
     mine->before = Flat(*algorithm);
     for (int update = 0; update < 2; ++update) {
-      const auto metrics =
-          algorithm->Update(Columns(whole, assignment.rank() * half, half),
-                            {.update = update,
-                             .global_step = 1000,
-                             .collective = collective.get()});
+      const auto metrics = algorithm->Update(
+          Columns(whole, spaces, assignment.rank() * half, half),
+          {.update = update,
+           .global_step = 1000,
+           .collective = collective.get()});
       ASSERT_TRUE(metrics.ok()) << metrics.status();
       for (const Metric& metric : *metrics) {
         if (metric.name == "sync/bytes") mine->bytes += metric.value;

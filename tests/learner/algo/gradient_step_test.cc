@@ -4,26 +4,25 @@
 
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/network.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
 namespace {
 
-ActorCritic MakeNet() {
-  ActorCritic net =
-      ActorCritic::Make(VectorSpaces(4, 2), v1::ModelConfig(), torch::kCPU)
-          .value();
-  net.Initialize(1);
+std::unique_ptr<Network> MakeNet() {
+  auto net =
+      MakeNetwork(VectorSpaces(4, 2), v1::ModelConfig(), torch::kCPU).value();
+  net->Initialize(1);
   return net;
 }
 
 TEST(GradientStepTest, IsTorchsClipAndAdam) {
-  ActorCritic net = MakeNet();
+  const auto net = MakeNet();
   v1::OptimizerConfig config;
-  GradientStep step(net.Flat(), config);
-  torch::Tensor twin = net.parameters().clone().set_requires_grad(true);
+  GradientStep step(net->Flat(), config);
+  torch::Tensor twin = net->parameters().clone().set_requires_grad(true);
   torch::optim::Adam adam({twin},
                           torch::optim::AdamOptions(config.learning_rate())
                               .eps(config.epsilon())
@@ -34,7 +33,7 @@ TEST(GradientStepTest, IsTorchsClipAndAdam) {
     const double samples = 128;
     const torch::Tensor sum =
         torch::randn_like(twin) * samples * (i + 1) * 0.01;
-    net.gradients().copy_(sum);
+    net->gradients().copy_(sum);
     const auto result = step.Apply(&alone, samples, 0, config.learning_rate());
     ASSERT_TRUE(result.ok());
     twin.mutable_grad() = sum / samples;
@@ -43,19 +42,19 @@ TEST(GradientStepTest, IsTorchsClipAndAdam) {
     adam.step();
     EXPECT_NEAR(result->grad_norm, norm, 1e-4 * norm);
     torch::NoGradGuard no_grad;
-    EXPECT_LT((net.parameters() - twin).abs().max().item<double>(), 1e-6)
+    EXPECT_LT((net->parameters() - twin).abs().max().item<double>(), 1e-6)
         << "step " << i;
   }
 }
 
 TEST(GradientStepTest, IsTorchsClipAndRmsprop) {
-  ActorCritic net = MakeNet();
+  const auto net = MakeNet();
   v1::OptimizerConfig config;
   config.set_type(v1::RMSPROP);
   config.set_beta2(0.99);
   config.set_epsilon(0.01);
-  GradientStep step(net.Flat(), config);
-  torch::Tensor twin = net.parameters().clone().set_requires_grad(true);
+  GradientStep step(net->Flat(), config);
+  torch::Tensor twin = net->parameters().clone().set_requires_grad(true);
   torch::optim::RMSprop rmsprop({twin}, torch::optim::RMSpropOptions(6e-4)
                                             .alpha(config.beta2())
                                             .eps(config.epsilon()));
@@ -63,13 +62,13 @@ TEST(GradientStepTest, IsTorchsClipAndRmsprop) {
   torch::manual_seed(8);
   for (int i = 0; i < 20; ++i) {
     const torch::Tensor sum = torch::randn_like(twin) * (i + 1);
-    net.gradients().copy_(sum);
+    net->gradients().copy_(sum);
     ASSERT_TRUE(step.Apply(&alone, 64, 0, 6e-4).ok());
     twin.mutable_grad() = sum / 64;
     torch::nn::utils::clip_grad_norm_({twin}, config.max_grad_norm());
     rmsprop.step();
     torch::NoGradGuard no_grad;
-    EXPECT_LT((net.parameters() - twin).abs().max().item<double>(), 1e-6)
+    EXPECT_LT((net->parameters() - twin).abs().max().item<double>(), 1e-6)
         << "step " << i;
   }
 }
@@ -78,44 +77,44 @@ TEST(GradientStepTest, MuonsGradientIsClippedAndItsStateComesBack) {
   v1::OptimizerConfig config;
   config.set_type(v1::MUON);
   SoloCollective alone;
-  ActorCritic whole = MakeNet(), broken_off = MakeNet();
-  GradientStep without_break(whole.Flat(), config);
+  const auto whole = MakeNet(), broken_off = MakeNet();
+  GradientStep without_break(whole->Flat(), config);
   torch::manual_seed(8);
-  const torch::Tensor first = torch::randn_like(whole.parameters());
-  const torch::Tensor second = torch::randn_like(whole.parameters());
-  whole.gradients().copy_(first);
+  const torch::Tensor first = torch::randn_like(whole->parameters());
+  const torch::Tensor second = torch::randn_like(whole->parameters());
+  whole->gradients().copy_(first);
   const auto result = without_break.Apply(&alone, 2, 0, 0.015);
   ASSERT_TRUE(result.ok());
   EXPECT_NEAR(result->grad_norm, first.norm().item<double>() / 2, 1e-2);
   EXPECT_NEAR(without_break.State()[0].tensor.norm().item<double>(),
               config.max_grad_norm(), 1e-4);
 
-  GradientStep resumed(broken_off.Flat(), config);
-  broken_off.parameters().copy_(whole.parameters());
+  GradientStep resumed(broken_off->Flat(), config);
+  broken_off->parameters().copy_(whole->parameters());
   for (size_t i = 0; i < resumed.State().size(); ++i) {
     EXPECT_EQ(resumed.State()[i].name, without_break.State()[i].name);
     resumed.State()[i].tensor.copy_(without_break.State()[i].tensor);
   }
-  whole.gradients().copy_(second);
-  broken_off.gradients().copy_(second);
+  whole->gradients().copy_(second);
+  broken_off->gradients().copy_(second);
   ASSERT_TRUE(without_break.Apply(&alone, 2, 0, 0.015).ok());
   ASSERT_TRUE(resumed.Apply(&alone, 2, 0, 0.015).ok());
-  EXPECT_TRUE(torch::equal(whole.parameters(), broken_off.parameters()));
+  EXPECT_TRUE(torch::equal(whole->parameters(), broken_off->parameters()));
 }
 
 TEST(GradientStepTest, AGradientThatIsNotFiniteChangesNothing) {
   for (const v1::Optimizer type : {v1::ADAM, v1::RMSPROP, v1::MUON}) {
-    ActorCritic net = MakeNet();
+    const auto net = MakeNet();
     v1::OptimizerConfig config;
     config.set_type(type);
-    GradientStep step(net.Flat(), config);
+    GradientStep step(net->Flat(), config);
     SoloCollective alone;
-    const torch::Tensor before = net.parameters().clone();
-    net.gradients().fill_(1);
-    net.gradients()[17] = std::numeric_limits<float>::quiet_NaN();
+    const torch::Tensor before = net->parameters().clone();
+    net->gradients().fill_(1);
+    net->gradients()[17] = std::numeric_limits<float>::quiet_NaN();
     const auto result = step.Apply(&alone, 1, 0, 1e-3);
     EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
-    EXPECT_TRUE(torch::equal(net.parameters(), before));
+    EXPECT_TRUE(torch::equal(net->parameters(), before));
     EXPECT_EQ(step.State().back().tensor.item<int64_t>(), 0);
   }
 }
@@ -179,27 +178,27 @@ TEST(GradientStepTest, AGroupOfOneTakesTheStepsOfOneAlone) {
         MakeCollective(assignment, distributed, coordinator, torch::kCPU)
             .value();
     SoloCollective alone;
-    ActorCritic in_group = MakeNet(), by_itself = MakeNet();
-    GradientStep first(in_group.Flat(), {}, distributed);
-    GradientStep second(by_itself.Flat(), {}, distributed);
-    in_group.gradients().fill_(3);
-    by_itself.gradients().fill_(3);
+    const auto in_group = MakeNet(), by_itself = MakeNet();
+    GradientStep first(in_group->Flat(), {}, distributed);
+    GradientStep second(by_itself->Flat(), {}, distributed);
+    in_group->gradients().fill_(3);
+    by_itself->gradients().fill_(3);
     const auto grouped = first.Apply(group.get(), 4, 0, 1e-3);
     ASSERT_TRUE(grouped.ok());
     EXPECT_GT(grouped->sync_bytes, 0);
     ASSERT_TRUE(second.Apply(&alone, 4, 0, 1e-3).ok());
-    EXPECT_TRUE(torch::equal(in_group.parameters(), by_itself.parameters()));
+    EXPECT_TRUE(torch::equal(in_group->parameters(), by_itself->parameters()));
   });
 }
 
 TEST(GradientStepTest, NoSamplesAnywhereChangesNothing) {
-  ActorCritic net = MakeNet();
-  GradientStep step(net.Flat(), v1::OptimizerConfig());
+  const auto net = MakeNet();
+  GradientStep step(net->Flat(), v1::OptimizerConfig());
   SoloCollective alone;
-  const torch::Tensor before = net.parameters().clone();
-  net.gradients().fill_(1);
+  const torch::Tensor before = net->parameters().clone();
+  net->gradients().fill_(1);
   ASSERT_TRUE(step.Apply(&alone, 0, 0, 1e-3).ok());
-  EXPECT_TRUE(torch::equal(net.parameters(), before));
+  EXPECT_TRUE(torch::equal(net->parameters(), before));
 }
 
 }  // namespace

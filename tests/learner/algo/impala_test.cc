@@ -7,9 +7,9 @@
 
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
-#include "learner/nn/actor_critic.h"
-#include "learner/rollout/gather.h"
+#include "learner/nn/network.h"
 #include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/algo/slow_recurrent.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
 
@@ -27,7 +27,7 @@ v1::RunConfig Config(int64_t length = kT) {
 }
 
 // Frames take their time.
-int64_t Length(const Spaces& spaces) { return spaces.frames ? 3 : kT; }
+int64_t Length(const Spaces& spaces) { return HasFrames(spaces) ? 3 : kT; }
 
 std::unique_ptr<Algorithm> Make(const v1::RunConfig& config,
                                 const Spaces& spaces) {
@@ -54,37 +54,77 @@ torch::Tensor Train(const v1::RunConfig& config, const Spaces& spaces,
   return Weights(algorithm.get());
 }
 
-// The paper's update in Torch, V-trace as its sum in float64: the change of
-// `net`'s weights by one step of Adam.
-void PaperStep(const v1::RunConfig& config, const Rollout& r,
-               ActorCritic* net) {
-  const v1::ImpalaConfig& impala = config.impala();
+// What the network says of a rollout's steps, with gradients.
+struct Said {
+  torch::Tensor log_prob;  // [T * B]
+  torch::Tensor value;     // [(T + 1) * B]
+  torch::Tensor entropy;   // []  the sum over steps
+};
+
+Said SayAll(const Rollout& r, const Network& net) {
   const int64_t T = r.length, B = r.rows;
-  const ActorCriticOutput out = net->Forward(GatherObservations(
-      r, net->spaces(), torch::arange((T + 1) * B, torch::kInt32)));
-  torch::Tensor log_prob, entropy;
+  const NetworkOutput out = net.Forward(
+      r.observation.Gather(torch::arange((T + 1) * B, torch::kInt32)));
+  Said said;
+  said.value = out.value;
   const torch::Tensor policy = out.policy.narrow(0, 0, T * B);
-  if (net->spaces().continuous) {
-    const torch::Tensor std = net->log_std().exp();
-    const torch::Tensor z = (r.action.flatten(0, 1) - policy) / std;
-    log_prob =
-        (-0.5 * z * z - net->log_std() - 0.5 * std::log(2 * M_PI)).sum(1);
-    entropy = (net->log_std() + 0.5 + 0.5 * std::log(2 * M_PI)).sum() *
-              static_cast<double>(T * B);
+  if (out.log_std.defined()) {
+    const torch::Tensor std = out.log_std.exp();
+    const torch::Tensor z = (r.action.continuous.flatten(0, 1) - policy) / std;
+    said.log_prob =
+        (-0.5 * z * z - out.log_std - 0.5 * std::log(2 * M_PI)).sum(1);
+    said.entropy = (out.log_std + 0.5 + 0.5 * std::log(2 * M_PI)).sum() *
+                   static_cast<double>(T * B);
   } else {
     const torch::Tensor all = torch::log_softmax(policy, 1);
-    log_prob = all.gather(1, r.action.flatten().unsqueeze(1)).squeeze(1);
-    entropy = -(all.exp() * all).sum();
+    said.log_prob = all.gather(1, r.action.discrete.flatten(0, 1)).squeeze(1);
+    said.entropy = -(all.exp() * all).sum();
   }
+  return said;
+}
+
+// The same of a recurrent network, step by step, and of valid steps alone.
+Said SayAllSlowly(const Rollout& r, const SlowRecurrent& slow) {
+  const int64_t T = r.length, B = r.rows;
+  std::vector<torch::Tensor> log_prob(T * B), value((T + 1) * B);
+  Said said;
+  said.entropy = torch::zeros({}, torch::kFloat64);
+  for (int64_t b = 0; b < B; ++b) {
+    slow.Replay(r, b, [&](int64_t t, const SlowRecurrent::Said& step) {
+      value[t * B + b] = step.value;
+      if (t == T) return;
+      log_prob[t * B + b] = torch::zeros({}, torch::kFloat64);
+      if (!r.valid[t][b].item<uint8_t>()) return;
+      const torch::Tensor& all = step.log_softmax;
+      log_prob[t * B + b] = all[r.action.discrete[t][b][0].item<int64_t>()];
+      said.entropy = said.entropy - (all.exp() * all).sum();
+    });
+  }
+  said.log_prob = torch::stack(log_prob);
+  said.value = torch::stack(value);
+  return said;
+}
+
+// The paper's loss in Torch, a mean over valid steps; V-trace as its sum in
+// float64.
+torch::Tensor PaperLoss(const v1::ImpalaConfig& impala, const Rollout& r,
+                        const Said& said) {
+  const int64_t T = r.length, B = r.rows;
+  const auto& [log_prob, all_values, entropy] = said;
   const torch::Tensor ratio =
       (log_prob.detach().view({T, B}) - r.log_prob).to(torch::kFloat64).exp();
   const torch::Tensor value =
-      out.value.detach().view({T + 1, B}).to(torch::kFloat64);
+      all_values.detach().view({T + 1, B}).to(torch::kFloat64);
   torch::Tensor target = torch::zeros({T, B}, torch::kFloat64);
   torch::Tensor advantage = torch::zeros({T, B}, torch::kFloat64);
   for (int64_t b = 0; b < B; ++b) {
     double later = 0;  // v_{t+1} - V(x_{t+1}) where the episode goes on
     for (int64_t t = T - 1; t >= 0; --t) {
+      if (!r.valid[t][b].item<uint8_t>()) {
+        later = 0;
+        target[t][b] = value[t][b].item<double>();
+        continue;
+      }
       const bool terminated = r.terminated[t][b].item<uint8_t>();
       const bool truncated = r.truncated[t][b].item<uint8_t>();
       double next = value[t + 1][b].item<double>();
@@ -104,77 +144,160 @@ void PaperStep(const v1::RunConfig& config, const Rollout& r,
   }
   const torch::Tensor policy_loss =
       -(advantage.flatten().to(torch::kFloat32) * log_prob).sum();
-  const torch::Tensor value_loss = 0.5 * (out.value.narrow(0, 0, T * B) -
+  const torch::Tensor value_loss = 0.5 * (all_values.narrow(0, 0, T * B) -
                                           target.flatten().to(torch::kFloat32))
                                              .square()
                                              .sum();
-  const torch::Tensor loss = (policy_loss + impala.value_cost() * value_loss -
-                              impala.entropy_cost() * entropy) /
-                             (T * B);
-  net->gradients().zero_();
-  loss.backward();
+  return (policy_loss + impala.value_cost() * value_loss -
+          impala.entropy_cost() * entropy) /
+         r.valid.sum().item<int64_t>();
+}
+
+// The change of `weights` by one step of Adam, the first.
+void PaperStep(const v1::OptimizerConfig& optimizer, torch::Tensor g,
+               torch::Tensor weights) {
   torch::NoGradGuard no_grad;
-  torch::Tensor g = net->gradients();
-  g.mul_(std::min(1.0, config.optimizer().max_grad_norm() /
-                           (g.norm().item<double>() + 1e-6)));
-  // Adam's first step.
-  net->parameters().sub_(config.optimizer().learning_rate() * g /
-                         (g.abs() + config.optimizer().epsilon()));
+  g.mul_(std::min(
+      1.0, optimizer.max_grad_norm() / (g.norm().item<double>() + 1e-6)));
+  weights.sub_(optimizer.learning_rate() * g / (g.abs() + optimizer.epsilon()));
+}
+
+// So that rounding cannot turn a step around: smooth in the gradient.
+v1::RunConfig SmoothConfig(int64_t length) {
+  v1::RunConfig config = Config(length);
+  config.mutable_impala()->set_rho_clip(1.2);
+  config.mutable_impala()->set_c_clip(0.9);
+  config.mutable_optimizer()->set_epsilon(1);
+  config.mutable_optimizer()->set_learning_rate(0.1);
+  return config;
 }
 
 TEST(ImpalaTest, OneUpdateIsThePapers) {
-  Spaces continuous = VectorSpaces(4, 2);
-  continuous.continuous = true;
   for (const Spaces& spaces :
-       {VectorSpaces(4, 2), continuous, AtariSpaces(4)}) {
-    v1::RunConfig config = Config(Length(spaces));
-    config.mutable_impala()->set_rho_clip(1.2);
-    config.mutable_impala()->set_c_clip(0.9);
-    // Smooth in the gradient, so that rounding cannot turn a step around.
-    config.mutable_optimizer()->set_epsilon(1);
-    config.mutable_optimizer()->set_learning_rate(0.1);
+       {VectorSpaces(4, 2), ContinuousSpaces(4, 2), AtariSpaces(4)}) {
+    const v1::RunConfig config = SmoothConfig(Length(spaces));
     torch::manual_seed(1);
     const Rollout rollout = RandomRollout(spaces, Length(spaces), kB);
-    ActorCritic net =
-        ActorCritic::Make(spaces, config.model(), torch::kCPU).value();
-    net.Initialize(config.seed());
-    const torch::Tensor before = net.parameters().clone();
-    PaperStep(config, rollout, &net);
-    const torch::Tensor moved = (net.parameters() - before).abs().max();
+    const auto net = MakeNetwork(spaces, config.model(), torch::kCPU).value();
+    net->Initialize(config.seed());
+    const torch::Tensor before = net->parameters().clone();
+    net->gradients().zero_();
+    PaperLoss(config.impala(), rollout, SayAll(rollout, *net)).backward();
+    PaperStep(config.optimizer(), net->gradients(), net->parameters());
+    const torch::Tensor moved = (net->parameters() - before).abs().max();
     EXPECT_GT(moved.item<double>(), 1e-3);
     const torch::Tensor got = Train(config, spaces, {rollout});
-    EXPECT_LT((got - net.parameters()).abs().max().item<double>(), 1e-6);
+    EXPECT_LT((got - net->parameters()).abs().max().item<double>(), 1e-6);
   }
+}
+
+// Policy and V-trace from sequences that are replayed from where the rollout
+// began, over episodes' ends and lost steps.
+TEST(ImpalaTest, ARecurrentUpdateIsThePapersStepByStep) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  for (const v1::RecurrentCell cell : {v1::LSTM, v1::GRU}) {
+    for (const int layers : {1, 2}) {
+      v1::RunConfig config = SmoothConfig(kT);
+      *config.mutable_model() = RecurrentModel(cell, layers);
+      torch::manual_seed(1);
+      const int64_t S = Make(config, spaces)->live_policy()->state_size();
+      const Rollout rollout = RecurrentRollout(spaces, kT, kB, S);
+      const auto net = MakeNetwork(spaces, config.model(), torch::kCPU).value();
+      net->Initialize(config.seed());
+      const SlowRecurrent slow(*net, config.model());
+      PaperLoss(config.impala(), rollout, SayAllSlowly(rollout, slow))
+          .backward();
+      std::vector<torch::Tensor> gradient;
+      for (const NamedTensor& t : net->Named()) {
+        gradient.push_back(
+            slow.w.at(t.name).grad().flatten().to(torch::kFloat32));
+      }
+      const torch::Tensor before = net->parameters().clone();
+      PaperStep(config.optimizer(), torch::cat(gradient), net->parameters());
+      const torch::Tensor moved = (net->parameters() - before).abs().max();
+      EXPECT_GT(moved.item<double>(), 1e-3);
+      const torch::Tensor got = Train(config, spaces, {rollout});
+      EXPECT_LT((got - net->parameters()).abs().max().item<double>(), 1e-6);
+    }
+  }
+}
+
+// With the actor's weights every ratio is 1: limits just above 1 cut nothing.
+TEST(ImpalaTest, WhatARecurrentActorDecidedHasRatioOne) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  v1::RunConfig config = SmoothConfig(kT);
+  *config.mutable_model() = RecurrentModel(v1::LSTM, 2);
+  const auto actor = Make(config, spaces);
+  torch::manual_seed(1);
+  Rollout rollout =
+      RecurrentRollout(spaces, kT, kB, actor->live_policy()->state_size());
+  Random rng(1);
+  Decide(actor->live_policy(), &rng, &rollout);
+  const auto train_with_limits = [&](double limit) {
+    config.mutable_impala()->set_rho_clip(limit);
+    config.mutable_impala()->set_c_clip(limit);
+    config.mutable_impala()->set_pg_rho_clip(limit);
+    return Train(config, spaces, {rollout});
+  };
+  const auto difference = [&] {
+    return (train_with_limits(1.0001) - train_with_limits(2))
+        .abs()
+        .max()
+        .item<double>();
+  };
+  EXPECT_LT(difference(), 1e-6);
+  // Another actor's would be cut.
+  rollout.log_prob.sub_(0.5);
+  EXPECT_GT(difference(), 1e-4);
+}
+
+void ExpectTwoRanksEqualOne(const v1::RunConfig& config, const Spaces& spaces,
+                            const Rollout& whole) {
+  const torch::Tensor want = Train(config, spaces, {whole});
+  std::vector<torch::Tensor> got(2);
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const int rank = assignment.rank();
+    auto collective = MakeCollective(assignment, v1::DistributedConfig(),
+                                     coordinator, torch::kCPU)
+                          .value();
+    v1::RunConfig half = config;
+    half.mutable_env()->set_num_envs(kB / 2);
+    auto algorithm = Make(half, spaces);
+    const auto updated =
+        algorithm->Update(Columns(whole, spaces, rank * kB / 2, kB / 2),
+                          {0, 0, collective.get()});
+    ASSERT_TRUE(updated.ok()) << updated.status();
+    got[rank] = Weights(algorithm.get());
+  });
+  EXPECT_TRUE(torch::equal(got[0], got[1]));
+  EXPECT_LT((got[0] - want).abs().max().item<double>(), 1e-6);
 }
 
 TEST(ImpalaTest, TwoRanksWithHalfTheRowsEqualOneRank) {
   for (const Spaces& spaces : {VectorSpaces(4, 2), AtariSpaces(4)}) {
     for (const double clip_ratio : {0.0, 0.2}) {
-      if (spaces.frames && clip_ratio > 0) continue;
+      if (HasFrames(spaces) && clip_ratio > 0) continue;
       v1::RunConfig config = Config(Length(spaces));
       config.mutable_impala()->set_clip_ratio(clip_ratio);
-      config.mutable_impala()->set_epochs(spaces.frames ? 1 : 3);
+      config.mutable_impala()->set_epochs(HasFrames(spaces) ? 1 : 3);
       torch::manual_seed(1);
-      const Rollout whole = RandomRollout(spaces, Length(spaces), kB);
-      const torch::Tensor want = Train(config, spaces, {whole});
-      std::vector<torch::Tensor> got(2);
-      RunRanks(2, [&](const v1::Assignment& assignment,
-                      FakeCoordinatorClient* coordinator) {
-        const int rank = assignment.rank();
-        auto collective = MakeCollective(assignment, v1::DistributedConfig(),
-                                         coordinator, torch::kCPU)
-                              .value();
-        v1::RunConfig half = config;
-        half.mutable_env()->set_num_envs(kB / 2);
-        auto algorithm = Make(half, spaces);
-        const auto updated = algorithm->Update(
-            Columns(whole, rank * kB / 2, kB / 2), {0, 0, collective.get()});
-        ASSERT_TRUE(updated.ok()) << updated.status();
-        got[rank] = Weights(algorithm.get());
-      });
-      EXPECT_TRUE(torch::equal(got[0], got[1]));
-      EXPECT_LT((got[0] - want).abs().max().item<double>(), 1e-6);
+      ExpectTwoRanksEqualOne(config, spaces,
+                             RandomRollout(spaces, Length(spaces), kB));
     }
+  }
+}
+
+TEST(ImpalaTest, TwoRanksWithHalfTheSequencesEqualOneRank) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  for (const double clip_ratio : {0.0, 0.2}) {
+    v1::RunConfig config = Config();
+    *config.mutable_model() = RecurrentModel(v1::LSTM, 2);
+    config.mutable_impala()->set_clip_ratio(clip_ratio);
+    config.mutable_impala()->set_epochs(3);
+    torch::manual_seed(1);
+    const int64_t S = Make(config, spaces)->live_policy()->state_size();
+    ExpectTwoRanksEqualOne(config, spaces, RecurrentRollout(spaces, kT, kB, S));
   }
 }
 
@@ -229,13 +352,6 @@ TEST(ImpalaTest, AppoClipsWhereImpalaDoesNot) {
   EXPECT_EQ(clipped_fraction(), 0);
   config.mutable_impala()->set_clip_ratio(0.1);
   EXPECT_GT(clipped_fraction(), 0);
-}
-
-TEST(ImpalaTest, RecurrentModelsAreRefused) {
-  v1::RunConfig config = Config();
-  config.mutable_model()->set_recurrent(v1::LSTM);
-  const auto made = MakeAlgorithm(config, VectorSpaces(4, 2), torch::kCPU);
-  EXPECT_EQ(made.status().code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

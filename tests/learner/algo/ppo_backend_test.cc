@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/algo/minibatches.h"
+#include "learner/algo/ppo.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/testing/spaces.h"
 
@@ -20,17 +21,17 @@ class PpoBackendTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
   const Case c = GetParam();
-  Spaces spaces = VectorSpaces(5, 3);
-  spaces.continuous = c.continuous;
+  const Spaces spaces =
+      c.continuous ? ContinuousSpaces(5, 3) : VectorSpaces(5, 3);
   v1::ModelConfig model;
   model.set_share_trunk(c.share_trunk);
   model.set_activation(c.activation);
   v1::PpoConfig ppo;
   ppo.set_normalize_advantages(c.normalize);
-  ActorCritic net = ActorCritic::Make(spaces, model, torch::kCPU).value();
-  net.Initialize(2);
+  const auto net = MakeNetwork(spaces, model, torch::kCPU).value();
+  net->Initialize(2);
   torch::manual_seed(4);
-  net.parameters().add_(0.05 * torch::randn_like(net.parameters()));
+  net->parameters().add_(0.05 * torch::randn_like(net->parameters()));
 
   const int64_t T = 16, B = 8;
   const Rollout rollout = RandomRollout(spaces, T, B);
@@ -42,10 +43,13 @@ TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
   batch.clip_ratio = 0.2;
   batch.value_clip = c.value_clip;
 
-  const PpoSums torch_sums = MakeTorchPpoBackend(&net, ppo)->Compute(batch);
-  const torch::Tensor want = net.gradients().clone();
-  const PpoSums kernel_sums = MakeKernelPpoBackend(&net, ppo)->Compute(batch);
-  const torch::Tensor got = net.gradients();
+  const PolicyLoss loss = PpoLossOf(ppo);
+  const PpoSums torch_sums =
+      MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
+  const torch::Tensor want = net->gradients().clone();
+  const PpoSums kernel_sums =
+      MakeKernelPpoBackend(net.get(), loss)->Compute(batch);
+  const torch::Tensor got = net->gradients();
 
   const double scale = want.abs().max().item<double>();
   EXPECT_GT(scale, 0);
@@ -77,11 +81,11 @@ TEST(PpoBackendTest, AMinibatchInPartsGivesOneGradient) {
     if (recurrent) model.set_recurrent(v1::GRU);
     model.set_recurrent_size(5);
     model.set_share_trunk(recurrent);
-    ActorCritic net =
-        ActorCritic::Make(VectorSpaces(5, 3), model, torch::kCPU).value();
-    net.Initialize(2);
+    const Spaces spaces = VectorSpaces(5, 3);
+    const auto net = MakeNetwork(spaces, model, torch::kCPU).value();
+    net->Initialize(2);
     torch::manual_seed(4);
-    Rollout rollout = RandomRollout(net.spaces(), T, B);
+    Rollout rollout = RandomRollout(spaces, T, B);
     rollout.valid.narrow(0, 2, 4).narrow(1, 3, 1).fill_(0);
     rollout.initial_state = torch::randn({B, 5});
     Random rng(1);
@@ -96,20 +100,22 @@ TEST(PpoBackendTest, AMinibatchInPartsGivesOneGradient) {
     batch.clip_ratio = batch.value_clip = 0.2;
     double before_last = 0;
     batch.before_last_backward = [&] {
-      before_last = net.gradients().abs().max().item<double>();
+      before_last = net->gradients().abs().max().item<double>();
     };
-    v1::PpoConfig ppo;
-    const PpoSums want = MakeTorchPpoBackend(&net, ppo)->Compute(batch);
+    PolicyLoss loss = PpoLossOf(v1::PpoConfig());
+    const PpoSums want =
+        MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
     EXPECT_EQ(before_last, 0);  // nothing is there before the only pass
-    const torch::Tensor whole = net.gradients().clone();
+    const torch::Tensor whole = net->gradients().clone();
     const double scale = whole.abs().max().item<double>();
     EXPECT_GT(scale, 0);
     // 44 steps: parts of 17, 17 and 10, or environment by environment.
     for (const int64_t most : {17, 6}) {
-      ppo.set_max_minibatch(most);
-      const PpoSums sums = MakeTorchPpoBackend(&net, ppo)->Compute(batch);
+      loss.max_minibatch = most;
+      const PpoSums sums =
+          MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
       EXPECT_GT(before_last, 0);
-      EXPECT_LT((net.gradients() - whole).abs().max().item<double>(),
+      EXPECT_LT((net->gradients() - whole).abs().max().item<double>(),
                 1e-6 * scale + 1e-6);
       EXPECT_EQ(sums.samples, 44);
       EXPECT_NEAR(sums.policy_loss, want.policy_loss, 1e-4);
@@ -120,19 +126,20 @@ TEST(PpoBackendTest, AMinibatchInPartsGivesOneGradient) {
 }
 
 TEST(PpoBackendTest, AnEmptyBatchLeavesZeros) {
-  ActorCritic net =
-      ActorCritic::Make(VectorSpaces(4, 2), v1::ModelConfig(), torch::kCPU)
-          .value();
-  net.Initialize(1);
-  const Rollout rollout = RandomRollout(net.spaces(), 4, 2);
+  const Spaces spaces = VectorSpaces(4, 2);
+  const auto net = MakeNetwork(spaces, v1::ModelConfig(), torch::kCPU).value();
+  net->Initialize(1);
+  const Rollout rollout = RandomRollout(spaces, 4, 2);
   PpoBatch batch;
   batch.rollout = &rollout;
   batch.index = torch::empty({0}, torch::kInt32);
   batch.advantage = batch.returns = torch::zeros({4, 2});
-  for (auto make : {MakeTorchPpoBackend, MakeKernelPpoBackend}) {
-    net.gradients().fill_(7);
-    EXPECT_EQ(make(&net, v1::PpoConfig())->Compute(batch).samples, 0);
-    EXPECT_EQ(net.gradients().abs().max().item<float>(), 0);
+  const PolicyLoss loss = PpoLossOf(v1::PpoConfig());
+  for (const auto& backend : {MakeTorchPpoBackend(net.get(), spaces, loss),
+                              MakeKernelPpoBackend(net.get(), loss)}) {
+    net->gradients().fill_(7);
+    EXPECT_EQ(backend->Compute(batch).samples, 0);
+    EXPECT_EQ(net->gradients().abs().max().item<float>(), 0);
   }
 }
 

@@ -68,7 +68,7 @@ TEST(PpoTest, TwoRanksWithHalfTheRowsEqualOneRank) {
     v1::RunConfig config = Config();
     config.mutable_ppo()->set_normalize_advantages(false);
     config.mutable_ppo()->set_minibatches(1);
-    config.mutable_ppo()->set_epochs(spaces.frames ? 1 : 3);
+    config.mutable_ppo()->set_epochs(HasFrames(spaces) ? 1 : 3);
     torch::manual_seed(1);
     const Rollout whole = RandomRollout(spaces, kT, kB);
     const torch::Tensor want = Train(config, spaces, {whole});
@@ -83,8 +83,9 @@ TEST(PpoTest, TwoRanksWithHalfTheRowsEqualOneRank) {
       v1::RunConfig half = config;
       half.mutable_env()->set_num_envs(kB / 2);
       auto algorithm = Make(half, spaces);
-      const auto updated = algorithm->Update(
-          Columns(whole, rank * kB / 2, kB / 2), {0, 0, collective.get()});
+      const auto updated =
+          algorithm->Update(Columns(whole, spaces, rank * kB / 2, kB / 2),
+                            {0, 0, collective.get()});
       ASSERT_TRUE(updated.ok()) << updated.status();
       got[rank] = Weights(algorithm.get());
     });
@@ -103,9 +104,9 @@ TEST(PpoTest, LostStepsChangeNothing) {
   a.valid.narrow(0, 10, kT - 10).narrow(1, 4, 1).fill_(0);
   Rollout b = a;
   b.reward = a.reward.clone();
-  b.action = a.action.clone();
+  b.action = a.action.Map([](const torch::Tensor& t) { return t.clone(); });
   b.reward[5][2] = 1e6;
-  b.action[12][4] = 1 - a.action[12][4];
+  b.action.discrete[12][4] = 1 - a.action.discrete[12][4];
   EXPECT_TRUE(
       torch::equal(Train(Config(), spaces, {a}), Train(Config(), spaces, {b})));
 }
@@ -145,7 +146,7 @@ TEST(PpoTest, TargetKlStopsAllRanksAtOneEpoch) {
                           .value();
     auto algorithm = Make(config, spaces);
     ASSERT_TRUE(algorithm
-                    ->Update(Columns(whole, rank * kB / 2, kB / 2),
+                    ->Update(Columns(whole, spaces, rank * kB / 2, kB / 2),
                              {0, 0, collective.get()})
                     .ok());
     got[rank] = Weights(algorithm.get());
@@ -174,7 +175,7 @@ Straddling TrainStraddling(double target_kl, int epochs) {
   torch::manual_seed(1);
   const Rollout whole = RandomRollout(spaces, kT, kB);
   whole.log_prob.fill_(std::log(0.5));  // a new policy's, of two actions
-  whole.observation.narrow(1, kB / 2, kB / 2).mul_(0.01);  // rank 1's
+  whole.observation.leaf(0).narrow(1, kB / 2, kB / 2).mul_(0.01);  // rank 1's
   Straddling result;
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
@@ -183,7 +184,7 @@ Straddling TrainStraddling(double target_kl, int epochs) {
                                      coordinator, torch::kCPU)
                           .value();
     auto algorithm = Make(config, spaces);
-    const Rollout mine = Columns(whole, rank * kB / 2, kB / 2);
+    const Rollout mine = Columns(whole, spaces, rank * kB / 2, kB / 2);
     const auto metrics = algorithm->Update(mine, {0, 0, collective.get()});
     ASSERT_TRUE(metrics.ok()) << metrics.status();
     result.steps[rank] = algorithm->State()[2].tensor.item<int64_t>();

@@ -1,13 +1,17 @@
 #include "learner/algo/segment_ppo.h"
 
 #include <cmath>
+#include <map>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
 #include "learner/algo/segment_priorities.h"
 #include "learner/collective/solo_collective.h"
 #include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/algo/slow_recurrent.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
 
@@ -101,13 +105,26 @@ torch::Tensor Train(const v1::RunConfig& config, const Spaces& spaces,
   return Weights(algorithm.get());
 }
 
+int64_t StateSize(const v1::RunConfig& config, const Spaces& spaces) {
+  return MakeAlgorithm(config, spaces, torch::kCPU)
+      .value()
+      ->live_policy()
+      ->state_size();
+}
+
 // One minibatch of all environments, none preferred: that is PPO with
 // generalised advantages, as every ratio is 1.
 TEST(SegmentPpoTest, TheFirstStepWithoutPreferenceIsPpos) {
-  for (const Spaces& spaces : {VectorSpaces(4, 2), AtariSpaces(4)}) {
+  const std::pair<Spaces, v1::ModelConfig> cases[] = {
+      {VectorSpaces(4, 2), v1::ModelConfig()},
+      {AtariSpaces(4), v1::ModelConfig()},
+      {VectorSpaces(4, 2), RecurrentModel(v1::LSTM, 2)},
+      {VectorSpaces(4, 2), RecurrentModel(v1::GRU, 1)}};
+  for (const auto& [spaces, model] : cases) {
     v1::RunConfig segments = Config(v1::SEGMENTS), steps = Config(v1::STEPS);
-    const int64_t T = spaces.frames ? 4 : kT;  // frames take their time
+    const int64_t T = HasFrames(spaces) ? 4 : kT;  // frames take their time
     for (v1::RunConfig* config : {&segments, &steps}) {
+      *config->mutable_model() = model;
       config->mutable_rollout()->set_length(T);
       config->mutable_ppo()->set_epochs(1);
       config->mutable_ppo()->set_minibatches(1);
@@ -119,6 +136,10 @@ TEST(SegmentPpoTest, TheFirstStepWithoutPreferenceIsPpos) {
     torch::manual_seed(1);
     Rollout rollout = RandomRollout(spaces, T, kB);
     rollout.valid[3][2] = 0;
+    if (model.recurrent() != v1::NONE) {
+      rollout.initial_state =
+          0.5 * torch::randn({kB, StateSize(segments, spaces)});
+    }
     const torch::Tensor got = Train(segments, spaces, rollout);
     const torch::Tensor want = Train(steps, spaces, rollout);
     EXPECT_LT((got - want).abs().max().item<double>(), 1e-6);
@@ -142,6 +163,54 @@ TEST(SegmentPpoTest, RatiosOfEarlierMinibatchesCount) {
   }
 }
 
+// What was decided with the weights that the first minibatch has: from the state
+// that each row remembered, over ends and lost steps.
+TEST(SegmentPpoTest, ARecurrentActorsFirstMinibatchHasRatioOne) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  for (const v1::RecurrentCell cell : {v1::LSTM, v1::GRU}) {
+    v1::RunConfig config = Config(v1::SEGMENTS);
+    *config.mutable_model() = RecurrentModel(cell, 2);
+    config.mutable_ppo()->set_epochs(1);
+    config.mutable_ppo()->set_minibatches(1);
+    auto algorithm = MakeAlgorithm(config, spaces, torch::kCPU).value();
+    torch::manual_seed(1);
+    Rollout rollout = RecurrentRollout(spaces, kT, kB,
+                                       algorithm->live_policy()->state_size());
+    Random rng(1);
+    Decide(algorithm->live_policy(), &rng, &rollout);
+    SoloCollective alone;
+    std::map<std::string, double> metrics;
+    const auto updated = algorithm->Update(rollout, {0, 0, &alone}).value();
+    for (const Metric& metric : updated) metrics[metric.name] = metric.value;
+    EXPECT_NEAR(metrics.at("losses/approx_kl"), 0, 1e-7);
+    EXPECT_NEAR(metrics.at("losses/old_approx_kl"), 0, 1e-6);
+    EXPECT_EQ(metrics.at("losses/clipfrac"), 0);
+  }
+}
+
+TEST(SegmentPpoTest, ARecurrentNetworkLearns) {
+  const Spaces spaces = VectorSpaces(4, 2);
+  v1::RunConfig config = Config(v1::SEGMENTS);
+  *config.mutable_model() = RecurrentModel(v1::LSTM, 1);
+  const auto fresh = MakeAlgorithm(config, spaces, torch::kCPU).value();
+  const torch::Tensor before = Weights(fresh.get());
+  torch::manual_seed(1);
+  const Rollout rollout =
+      RecurrentRollout(spaces, kT, kB, fresh->live_policy()->state_size());
+  const torch::Tensor after = Train(config, spaces, rollout);
+  EXPECT_TRUE(after.isfinite().all().item<bool>());
+  EXPECT_GT((after - before).abs().max().item<double>(), 1e-4);
+  // Where the rollout began counts.
+  Rollout elsewhere = rollout;
+  elsewhere.initial_state = rollout.initial_state + 1;
+  EXPECT_FALSE(torch::equal(Train(config, spaces, elsewhere), after));
+  // What was lost does not.
+  Rollout other = rollout;
+  other.reward = rollout.reward.clone();
+  other.reward[4][1] = 1e6;
+  EXPECT_TRUE(torch::equal(Train(config, spaces, other), after));
+}
+
 TEST(SegmentPpoTest, RanksDrawTheirOwnAndTakeAsManySteps) {
   const Spaces spaces = VectorSpaces(4, 2);
   v1::RunConfig config = Config(v1::SEGMENTS);
@@ -157,8 +226,9 @@ TEST(SegmentPpoTest, RanksDrawTheirOwnAndTakeAsManySteps) {
                                      coordinator, torch::kCPU)
                           .value();
     auto algorithm = MakeAlgorithm(config, spaces, torch::kCPU).value();
-    const auto updated = algorithm->Update(
-        Columns(whole, rank * kB / 2, kB / 2), {0, 0, collective.get()});
+    const auto updated =
+        algorithm->Update(Columns(whole, spaces, rank * kB / 2, kB / 2),
+                          {0, 0, collective.get()});
     ASSERT_TRUE(updated.ok()) << updated.status();
     got[rank] = Weights(algorithm.get());
     EXPECT_EQ(algorithm->State().back().tensor.item<int64_t>(), 4 * 4);

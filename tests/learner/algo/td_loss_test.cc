@@ -24,9 +24,9 @@ QNetwork MakeNet(uint64_t seed) {
 
 ReplayBatch RandomBatch(int64_t N) {
   ReplayBatch batch;
-  batch.observation = torch::randn({N, 4});
-  batch.next_observation = torch::randn({N, 4});
-  batch.action = torch::randint(0, 3, {N}, torch::kInt64);
+  batch.observation = {{torch::randn({N, 4})}};
+  batch.next_observation = {{torch::randn({N, 4})}};
+  batch.action.discrete = torch::randint(0, 3, {N, 1}, torch::kInt64);
   batch.n_step_return = torch::randn({N}) * 2;
   batch.discount = (torch::rand({N}) < 0.8).to(torch::kFloat32) * 0.9;
   batch.weight = torch::rand({N});
@@ -66,7 +66,7 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
     const double bootstrap = other[config.double_q() ? by_online : by_target];
     const double y = batch.n_step_return[i].item<double>() +
                      batch.discount[i].item<double>() * bootstrap;
-    const int64_t a = batch.action[i].item<int64_t>();
+    const int64_t a = batch.action.discrete[i].item<int64_t>();
     const double value = q[i][a].item<double>();
     const double w = batch.weight[i].item<double>();
     error[i] = value - y;
@@ -105,9 +105,10 @@ INSTANTIATE_TEST_SUITE_P(Losses, TdLossTest,
 
 ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
   ReplayBatch part = all;
-  for (torch::Tensor* t :
-       {&part.observation, &part.next_observation, &part.action,
-        &part.n_step_return, &part.discount, &part.weight}) {
+  part.observation = all.observation.Narrow(first, n);
+  part.next_observation = all.next_observation.Narrow(first, n);
+  for (torch::Tensor* t : {&part.action.discrete, &part.n_step_return,
+                           &part.discount, &part.weight}) {
     *t = t->narrow(0, first, n);
   }
   return part;
@@ -120,7 +121,7 @@ torch::Tensor Learn(Collective* collective, const ReplayBatch& batch,
   const QNetwork target = MakeNet(2);
   GradientStep step(net.Flat(), v1::OptimizerConfig());
   for (int i = 0; i < steps; ++i) {
-    const int64_t n = batch.action.defined() ? batch.action.size(0) : 0;
+    const int64_t n = batch.weight.defined() ? batch.weight.size(0) : 0;
     TdSums sums;
     if (n > 0) {
       sums = ComputeTdGradient(net, target, batch, config);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/testing/spaces.h"
 
 namespace flotilla {
 namespace {
@@ -33,12 +34,7 @@ EnvWorkerOptions CartPole(int rows) {
   return options;
 }
 
-Spaces CartPoleSpaces() {
-  Spaces s;
-  s.features = 4;
-  s.actions = 2;
-  return s;
-}
+Spaces CartPoleSpaces() { return VectorSpaces(4, 2); }
 
 TEST(EvaluatorTest, PlaysExactlyTheEpisodesAskedForAndGreedily) {
   OneWay policy;
@@ -61,12 +57,10 @@ TEST(EvaluatorTest, TheTasksOwnMetricsComeWithEveryEpisode) {
   EnvWorkerOptions options = CartPole(4);
   options.env.set_id("Maze");
   options.env.mutable_options()->mutable_maze()->set_episode_steps(6);
-  Spaces spaces;
-  spaces.features = 2 * 3 * 3;
-  spaces.actions = 4;
   OneWay policy;
-  const auto played = Evaluate(options, spaces, &policy, Normalizer(), 8,
-                               /*greedy=*/true, /*round=*/1, {});
+  const auto played =
+      Evaluate(options, VectorSpaces(2 * 3 * 3, 4), &policy, Normalizer(), 8,
+               /*greedy=*/true, /*round=*/1, {});
   ASSERT_TRUE(played.ok()) << played.status();
   for (const EvaluatedEpisode& e : *played) {
     // Twelve steps away at the least.

@@ -7,26 +7,26 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/kernels/mlp_shape.h"
-#include "learner/nn/mlp_shape_of.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
 namespace {
 
-ActorCritic MakeNet(const Spaces& spaces, const v1::ModelConfig& config = {}) {
+std::unique_ptr<ActorCritic> MakeNet(const Spaces& spaces,
+                                     const v1::ModelConfig& config = {}) {
   return ActorCritic::Make(spaces, config, torch::kCPU).value();
 }
 
 TEST(ActorCriticTest, ParameterCountsAreCleanRls) {
-  EXPECT_EQ(MakeNet(VectorSpaces(4, 2)).num_parameters(), 9155);
-  EXPECT_EQ(MakeNet(AtariSpaces(4)).num_parameters(), 1686693);  // Breakout
-  EXPECT_EQ(MakeNet(AtariSpaces(6)).num_parameters(), 1687719);  // Pong
+  EXPECT_EQ(MakeNet(VectorSpaces(4, 2))->num_parameters(), 9155);
+  EXPECT_EQ(MakeNet(AtariSpaces(4))->num_parameters(), 1686693);  // Breakout
+  EXPECT_EQ(MakeNet(AtariSpaces(6))->num_parameters(), 1687719);  // Pong
 }
 
 TEST(ActorCriticTest, ResnetHasTheParametersOfThePaper) {
   v1::ModelConfig config;
   config.set_encoder(v1::RESNET);
-  const ActorCritic net = MakeNet(AtariSpaces(4), config);
+  const auto net = MakeNet(AtariSpaces(4), config);
   // Espeholt et al. 2018, figure 3: 3 stages of 5 convolutions 3 x 3 with 16,
   // 32 and 32 channels on 4 frames, pooled from 84 to 42, 21 and 11.
   auto convolution = [](int64_t in, int64_t out) { return out * (9 * in + 1); };
@@ -34,9 +34,9 @@ TEST(ActorCriticTest, ResnetHasTheParametersOfThePaper) {
                                convolution(16, 32) + 9 * convolution(32, 32);
   EXPECT_EQ(convolutions, 97744);
   const int64_t linear = 256 * (32 * 11 * 11 + 1);
-  EXPECT_EQ(net.num_parameters(), convolutions + linear + 257 * (4 + 1));
-  EXPECT_EQ(net.Named()[2].name, "trunk.0.res_block0.conv0.weight");
-  EXPECT_EQ(net.Named()[30].name, "trunk.5.weight");
+  EXPECT_EQ(net->num_parameters(), convolutions + linear + 257 * (4 + 1));
+  EXPECT_EQ(net->Named()[2].name, "trunk.0.res_block0.conv0.weight");
+  EXPECT_EQ(net->Named()[30].name, "trunk.5.weight");
 }
 
 // torch.nn's modules put together as CleanRL's ppo_procgen.py does.
@@ -44,16 +44,13 @@ TEST(ActorCriticTest, ResnetIsTorchsModules) {
   v1::ModelConfig config;
   config.set_encoder(v1::RESNET);
   config.add_hidden(20);
-  Spaces spaces = AtariSpaces(3);
-  spaces.height = 21;  // odd, and smaller than NATURE_CNN takes
-  spaces.width = 14;
-  spaces.features = 21 * 14;
-  ActorCritic net = MakeNet(spaces, config);
-  net.Initialize(1);
+  // Odd, and smaller than NATURE_CNN takes.
+  const auto net = MakeNet(FrameSpaces(21, 14, 3), config);
+  net->Initialize(1);
   torch::manual_seed(2);
-  net.parameters().add_(0.02 * torch::randn_like(net.parameters()));
+  net->parameters().add_(0.02 * torch::randn_like(net->parameters()));
   std::map<std::string, torch::Tensor> weights;
-  for (const NamedTensor& t : net.Named()) weights[t.name] = t.tensor;
+  for (const NamedTensor& t : net->Named()) weights[t.name] = t.tensor;
 
   torch::NoGradGuard no_grad;
   auto convolve = [&](const std::string& name, const torch::Tensor& x) {
@@ -79,7 +76,7 @@ TEST(ActorCriticTest, ResnetIsTorchsModules) {
   x = torch::relu(torch::linear(torch::relu(x.flatten(1)),
                                 weights.at("trunk.5.weight"),
                                 weights.at("trunk.5.bias")));
-  const auto out = net.Forward(frames);
+  const auto out = net->Forward({{frames}});
   EXPECT_TRUE(torch::allclose(
       out.policy,
       torch::linear(x, weights.at("policy.weight"), weights.at("policy.bias")),
@@ -95,13 +92,13 @@ TEST(ActorCriticTest, ResnetIsTorchsModules) {
 TEST(ActorCriticTest, RecurrentLayersAreCleanRls) {
   v1::ModelConfig config;
   config.set_recurrent(v1::LSTM);
-  EXPECT_EQ(MakeNet(AtariSpaces(4), config).num_parameters(),
+  EXPECT_EQ(MakeNet(AtariSpaces(4), config)->num_parameters(),
             1684128 + 4 * 128 * (512 + 128 + 2) + 129 * (4 + 1));
-  ActorCritic net = MakeNet(VectorSpaces(4, 2), config);
-  EXPECT_EQ(net.state_size(), 2 * 128);
-  net.Initialize(1);
+  const auto net = MakeNet(VectorSpaces(4, 2), config);
+  EXPECT_EQ(net->state_size(), 2 * 128);
+  net->Initialize(1);
   int seen = 0;
-  for (const NamedTensor& t : net.Named()) {
+  for (const NamedTensor& t : net->Named()) {
     if (t.name.rfind("lstm.", 0) != 0) continue;
     ++seen;
     if (t.tensor.dim() == 1) {
@@ -118,11 +115,11 @@ TEST(ActorCriticTest, RecurrentLayersAreCleanRls) {
   EXPECT_EQ(seen, 4);
   config.set_recurrent(v1::GRU);
   config.set_recurrent_layers(2);
-  const ActorCritic gru = MakeNet(VectorSpaces(4, 2), config);
-  EXPECT_EQ(gru.state_size(), 2 * 128);
-  EXPECT_EQ(gru.Named()[4].name, "gru.weight_ih_l0");
-  EXPECT_EQ(gru.Named()[8].name, "gru.weight_ih_l1");
-  EXPECT_EQ(gru.Named()[8].tensor.sizes().vec(),
+  const auto gru = MakeNet(VectorSpaces(4, 2), config);
+  EXPECT_EQ(gru->state_size(), 2 * 128);
+  EXPECT_EQ(gru->Named()[4].name, "gru.weight_ih_l0");
+  EXPECT_EQ(gru->Named()[8].name, "gru.weight_ih_l1");
+  EXPECT_EQ(gru->Named()[8].tensor.sizes().vec(),
             (std::vector<int64_t>{3 * 128, 128}));
 }
 
@@ -133,13 +130,13 @@ TEST(ActorCriticTest, LayoutAndNamesAreTheKernels) {
       config.set_share_trunk(share);
       config.add_hidden(5);
       config.add_hidden(7);
-      Spaces spaces = VectorSpaces(3, 2);
-      spaces.continuous = continuous;
-      const ActorCritic net = MakeNet(spaces, config);
-      const auto blocks = ParameterLayout(MlpShapeOf(net).value());
-      const auto named = net.Named();
+      const Spaces spaces =
+          continuous ? ContinuousSpaces(3, 2) : VectorSpaces(3, 2);
+      const auto net = MakeNet(spaces, config);
+      const auto blocks = ParameterLayout(net->KernelShape().value());
+      const auto named = net->Named();
       ASSERT_EQ(named.size(), blocks.size());
-      const float* base = net.parameters().data_ptr<float>();
+      const float* base = net->parameters().data_ptr<float>();
       for (size_t i = 0; i < named.size(); ++i) {
         EXPECT_EQ(named[i].name, blocks[i].name);
         EXPECT_EQ(named[i].tensor.sizes().vec(), blocks[i].shape);
@@ -150,9 +147,9 @@ TEST(ActorCriticTest, LayoutAndNamesAreTheKernels) {
 }
 
 TEST(ActorCriticTest, WeightsStartOrthogonalWithCleanRlsGains) {
-  ActorCritic net = MakeNet(VectorSpaces(4, 2));
-  net.Initialize(1);
-  for (const NamedTensor& t : net.Named()) {
+  const auto net = MakeNet(VectorSpaces(4, 2));
+  net->Initialize(1);
+  for (const NamedTensor& t : net->Named()) {
     if (t.tensor.dim() == 1) {
       EXPECT_EQ(t.tensor.abs().max().item<float>(), 0) << t.name;
       continue;
@@ -170,40 +167,40 @@ TEST(ActorCriticTest, WeightsStartOrthogonalWithCleanRlsGains) {
 }
 
 TEST(ActorCriticTest, TheSameSeedGivesTheSameWeights) {
-  ActorCritic a = MakeNet(AtariSpaces(4)), b = MakeNet(AtariSpaces(4)),
-              c = MakeNet(AtariSpaces(4));
-  a.Initialize(3);
-  b.Initialize(3);
-  c.Initialize(4);
-  EXPECT_TRUE(torch::equal(a.parameters(), b.parameters()));
-  EXPECT_FALSE(torch::equal(a.parameters(), c.parameters()));
+  const auto a = MakeNet(AtariSpaces(4)), b = MakeNet(AtariSpaces(4)),
+             c = MakeNet(AtariSpaces(4));
+  a->Initialize(3);
+  b->Initialize(3);
+  c->Initialize(4);
+  EXPECT_TRUE(torch::equal(a->parameters(), b->parameters()));
+  EXPECT_FALSE(torch::equal(a->parameters(), c->parameters()));
 }
 
 TEST(ActorCriticTest, GradientsLandInTheFlatBuffer) {
-  ActorCritic net = MakeNet(VectorSpaces(4, 2));
-  net.Initialize(1);
-  const auto out = net.Forward(torch::ones({3, 4}));
+  const auto net = MakeNet(VectorSpaces(4, 2));
+  net->Initialize(1);
+  const auto out = net->Forward({{torch::ones({3, 4})}});
   (out.policy.sum() + out.value.sum()).backward();
-  EXPECT_GT(net.gradients().abs().sum().item<float>(), 0);
+  EXPECT_GT(net->gradients().abs().sum().item<float>(), 0);
   // The last block is the actor's output bias: three rows of ones.
-  EXPECT_FLOAT_EQ(net.gradients()[-1].item<float>(), 3);
+  EXPECT_FLOAT_EQ(net->gradients()[-1].item<float>(), 3);
 }
 
 TEST(ActorCriticTest, ACloneHasWeightsOfItsOwn) {
-  ActorCritic net = MakeNet(VectorSpaces(4, 2));
-  net.Initialize(1);
-  const ActorCritic copy = net.Clone();
-  const torch::Tensor before = copy.parameters().clone();
-  net.parameters().add_(1);
-  EXPECT_TRUE(torch::equal(copy.parameters(), before));
+  const auto net = MakeNet(VectorSpaces(4, 2));
+  net->Initialize(1);
+  const auto copy = net->Clone();
+  const torch::Tensor before = copy->parameters().clone();
+  net->parameters().add_(1);
+  EXPECT_TRUE(torch::equal(copy->parameters(), before));
 }
 
 TEST(ActorCriticTest, AnEncoderThatDoesNotFitIsNamed) {
   v1::ModelConfig config;
   config.set_encoder(v1::NATURE_CNN);
-  const auto net = ActorCritic::Make(VectorSpaces(4, 2), config, torch::kCPU);
-  EXPECT_EQ(net.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(net.status().message()),
+  const auto made = ActorCritic::Make(VectorSpaces(4, 2), config, torch::kCPU);
+  EXPECT_EQ(made.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(made.status().message()),
               testing::HasSubstr("NATURE_CNN"));
 }
 

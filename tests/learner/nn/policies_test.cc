@@ -4,39 +4,42 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "learner/nn/sampling.h"
+#include "learner/nn/action_head.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
 namespace {
 
-ActorCritic MakeNet(bool continuous) {
-  Spaces spaces = VectorSpaces(4, 3);
-  spaces.continuous = continuous;
-  ActorCritic net =
-      ActorCritic::Make(spaces, v1::ModelConfig(), torch::kCPU).value();
-  net.Initialize(5);
+Spaces SpacesOf(bool continuous) {
+  return continuous ? ContinuousSpaces(4, 3) : VectorSpaces(4, 3);
+}
+
+std::unique_ptr<Network> MakeNet(bool continuous) {
+  auto net =
+      MakeNetwork(SpacesOf(continuous), v1::ModelConfig(), torch::kCPU).value();
+  net->Initialize(5);
   // Off the nearly uniform policy that initialisation gives.
   torch::manual_seed(9);
-  net.parameters().add_(0.1 * torch::randn_like(net.parameters()));
+  net->parameters().add_(0.1 * torch::randn_like(net->parameters()));
   return net;
 }
 
 TEST(PoliciesTest, KernelDecisionsHaveTorchsProbabilitiesAndValues) {
-  const ActorCritic net = MakeNet(/*continuous=*/false);
+  const auto net = MakeNet(/*continuous=*/false);
   const int64_t N = 33;
   torch::Tensor observation = torch::randn({N, 4});
-  const auto policy = MakeNetworkPolicy(&net);
+  const void* leaf = observation.data_ptr();
+  const auto policy =
+      MakeNetworkPolicy(net.get(), SpacesOf(/*continuous=*/false));
   std::vector<int64_t> action(N);
   std::vector<float> log_prob(N), value(N);
   Random rng(1);
-  policy->Decide({.vector = observation.data_ptr<float>(), .rows = N}, false,
-                 &rng,
+  policy->Decide({.leaf = &leaf, .rows = N}, false, &rng,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
   torch::NoGradGuard no_grad;
-  const auto want = net.Forward(observation);
+  const auto want = net->Forward({{observation}});
   const torch::Tensor log_softmax = torch::log_softmax(want.policy, 1);
   for (int64_t i = 0; i < N; ++i) {
     EXPECT_NEAR(log_prob[i], log_softmax[i][action[i]].item<float>(), 1e-5);
@@ -45,49 +48,51 @@ TEST(PoliciesTest, KernelDecisionsHaveTorchsProbabilitiesAndValues) {
 }
 
 TEST(PoliciesTest, GreedyTakesTheLargestLogit) {
-  const ActorCritic net = MakeNet(/*continuous=*/false);
+  const auto net = MakeNet(/*continuous=*/false);
   torch::Tensor observation = torch::randn({16, 4});
-  const auto policy = MakeFrozenPolicy(net);
+  const void* leaf = observation.data_ptr();
+  const auto policy = MakeFrozenPolicy(*net, SpacesOf(/*continuous=*/false));
   std::vector<int64_t> action(16);
   std::vector<float> log_prob(16), value(16);
   Random rng(1);
-  policy->Decide({.vector = observation.data_ptr<float>(), .rows = 16}, true,
-                 &rng,
+  policy->Decide({.leaf = &leaf, .rows = 16}, true, &rng,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
   torch::NoGradGuard no_grad;
-  const torch::Tensor want = net.Forward(observation).policy.argmax(1);
+  const torch::Tensor want = net->Forward({{observation}}).policy.argmax(1);
   for (int i = 0; i < 16; ++i) EXPECT_EQ(action[i], want[i].item<int64_t>());
 }
 
 TEST(PoliciesTest, AFrozenPolicyDoesNotSeeLaterWeights) {
-  const ActorCritic net = MakeNet(/*continuous=*/false);
-  const auto frozen = MakeFrozenPolicy(net);
+  const auto net = MakeNet(/*continuous=*/false);
+  const auto frozen = MakeFrozenPolicy(*net, SpacesOf(/*continuous=*/false));
   const torch::Tensor observation = torch::ones({1, 4});
   float before = 0, after = 0;
-  const Observations seen{.vector = observation.data_ptr<float>(), .rows = 1};
+  const void* leaf = observation.data_ptr();
+  const Observations seen{.leaf = &leaf, .rows = 1};
   frozen->Value(seen, &before);
-  net.parameters().add_(1);
+  net->parameters().add_(1);
   frozen->Value(seen, &after);
   EXPECT_EQ(before, after);
 }
 
 TEST(PoliciesTest, ContinuousLogProbabilitiesAreTheDensitys) {
-  const ActorCritic net = MakeNet(/*continuous=*/true);
+  const auto net = MakeNet(/*continuous=*/true);
   const int64_t N = 20, A = 3;
   torch::Tensor observation = torch::randn({N, 4});
-  const auto policy = MakeNetworkPolicy(&net);
+  const void* leaf = observation.data_ptr();
+  const auto policy =
+      MakeNetworkPolicy(net.get(), SpacesOf(/*continuous=*/true));
   std::vector<float> action(N * A), log_prob(N), value(N);
   Random rng(1);
-  policy->Decide({.vector = observation.data_ptr<float>(), .rows = N}, false,
-                 &rng,
+  policy->Decide({.leaf = &leaf, .rows = N}, false, &rng,
                  {.continuous = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
   torch::NoGradGuard no_grad;
-  const torch::Tensor mean = net.Forward(observation).policy;
-  const torch::Tensor std = net.log_std().exp();
+  const NetworkOutput said = net->Forward({{observation}});
+  const torch::Tensor mean = said.policy, std = said.log_std.exp();
   for (int64_t i = 0; i < N; ++i) {
     double want = 0;
     for (int64_t a = 0; a < A; ++a) {
@@ -104,11 +109,10 @@ TEST(SamplingTest, FrequenciesFollowTheLogits) {
   const int kDraws = 30000;
   std::vector<int> count(3);
   Random rng(3);
-  int64_t action;
   float log_prob;
   for (int i = 0; i < kDraws; ++i) {
-    SampleCategorical(logits.data(), 1, 3, false, &rng, &action, &log_prob);
-    ++count[action];
+    ++count[SampleCategorical(logits.data(), 3, nullptr, false, &rng,
+                              &log_prob)];
   }
   const double total = std::exp(0.0) + std::exp(1.0) + std::exp(-1.0);
   for (int a = 0; a < 3; ++a) {

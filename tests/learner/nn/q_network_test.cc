@@ -82,10 +82,10 @@ TEST(QNetworkTest, FramesGoThroughDiEnginesLayers) {
   };
   const torch::Tensor a = head(8), v = head(12);
   const torch::Tensor want = a - a.mean(1, true) + v;
-  EXPECT_TRUE(torch::allclose(net.Forward(frames), want, 1e-4, 1e-5));
+  EXPECT_TRUE(torch::allclose(net.Forward({{frames}}), want, 1e-4, 1e-5));
   // The advantages cancel out: the mean over actions is the state's value.
   EXPECT_TRUE(
-      torch::allclose(net.Forward(frames).mean(1, true), v, 1e-4, 1e-5));
+      torch::allclose(net.Forward({{frames}}).mean(1, true), v, 1e-4, 1e-5));
 }
 
 TEST(QNetworkTest, VectorsActivateEveryEncoderLayer) {
@@ -100,7 +100,7 @@ TEST(QNetworkTest, VectorsActivateEveryEncoderLayer) {
     x = torch::relu(torch::linear(x, p[i].tensor, p[i + 1].tensor));
   }
   const torch::Tensor want = torch::linear(x, p[8].tensor, p[9].tensor);
-  EXPECT_TRUE(torch::allclose(net.Forward(seen), want, 1e-5, 1e-6));
+  EXPECT_TRUE(torch::allclose(net.Forward({{seen}}), want, 1e-5, 1e-6));
 }
 
 TEST(QNetworkTest, WeightsStartAsTorchsDoAndFollowTheSeed) {
@@ -136,9 +136,8 @@ TEST(QNetworkTest, ACloneHasWeightsOfItsOwn) {
 }
 
 TEST(QNetworkTest, ContinuousActionsAreRefused) {
-  Spaces spaces = VectorSpaces(3, 1);
-  spaces.continuous = true;
-  const auto net = QNetwork::Make(spaces, {}, true, torch::kCPU);
+  const auto net =
+      QNetwork::Make(ContinuousSpaces(3, 1), {}, true, torch::kCPU);
   EXPECT_EQ(net.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

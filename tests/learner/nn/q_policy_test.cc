@@ -22,8 +22,8 @@ std::vector<int64_t> Decide(Policy* policy, const torch::Tensor& seen,
   std::vector<int64_t> action(kRows);
   std::vector<float> log_prob(kRows), value(kRows);
   Random rng(4);
-  policy->Decide({.vector = seen.data_ptr<float>(), .rows = kRows}, greedy,
-                 &rng,
+  const void* leaf = seen.data_ptr();
+  policy->Decide({.leaf = &leaf, .rows = kRows}, greedy, &rng,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
@@ -34,7 +34,7 @@ std::vector<int64_t> Decide(Policy* policy, const torch::Tensor& seen,
 int64_t Others(const QNetwork& net, const torch::Tensor& seen,
                const std::vector<int64_t>& action) {
   torch::NoGradGuard no_grad;
-  const torch::Tensor best = net.Forward(seen).argmax(1);
+  const torch::Tensor best = net.Forward({{seen}}).argmax(1);
   int64_t others = 0;
   for (int64_t r = 0; r < kRows; ++r) {
     others += action[r] != best[r].item<int64_t>();

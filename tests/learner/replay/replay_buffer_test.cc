@@ -25,11 +25,14 @@ constexpr double kGamma = 0.9;
 using Stack = std::vector<int32_t>;
 
 // Four bytes of pixels: a frame is its number.
-Spaces TinyFrames() {
-  Spaces s = AtariSpaces(4);
-  s.height = s.width = 2;
-  s.features = 4;
-  return s;
+Spaces TinyFrames() { return FrameSpaces(2, 2, /*actions=*/4); }
+
+void AddFinal(const std::string& wire, Rollout* r) {
+  const int64_t bytes = r->observation.row_bytes();
+  const size_t before = r->final_observation.size();
+  r->final_observation.resize(before + bytes);
+  r->observation.EncodeRow([&](int) -> absl::string_view { return wire; },
+                           /*row=*/0, r->final_observation.data() + before);
 }
 
 // B environments that show each frame number once, and all that ever happened
@@ -82,7 +85,7 @@ class History {
  private:
   Stack Newest(const std::vector<int32_t>& frames) const {
     Stack seen;
-    for (int64_t back = spaces_.stack - 1; back >= 0; --back) {
+    for (int64_t back = spaces_.max_stack() - 1; back >= 0; --back) {
       const int64_t newest = frames.size() - 1;
       seen.push_back(frames[std::max<int64_t>(0, newest - back)]);
     }
@@ -93,22 +96,17 @@ class History {
   void Reset(int64_t b) { episode_[b] = {next_frame_++}; }
 
   void Show(int64_t b, int64_t t, Rollout* r) const {
-    const int32_t frame = episode_[b].back();
-    if (spaces_.frames) {
-      std::memcpy(r->observation.data_ptr<uint8_t>() +
-                      ((t + spaces_.stack - 1) * kRows + b) * 4,
-                  &frame, 4);
-      r->age[t][b] = static_cast<uint8_t>(
-          std::min<int64_t>(episode_[b].size() - 1, spaces_.stack - 1));
-    } else {
-      r->observation[t][b][0] = static_cast<float>(frame);
-    }
+    const std::string wire = Wire(episode_[b].back());
+    r->observation.Write(t, b, 1,
+                         [&](int) -> absl::string_view { return wire; });
+    r->observation.age()[t][b] = static_cast<uint8_t>(
+        std::min<int64_t>(episode_[b].size() - 1, spaces_.max_stack() - 1));
   }
 
   void Advance(int64_t b, int64_t t, bool quiet, Rollout* r) {
     Step s;
     s.seen = Seen(b);
-    s.action = rng_.Below(spaces_.actions);
+    s.action = rng_.Below(spaces_.action.num_values[0]);
     s.reward = static_cast<float>(rng_.Uniform(-1, 1));
     const double chance = quiet ? 1 : rng_.Uniform();
     s.terminated = chance < 0.1;
@@ -126,7 +124,7 @@ class History {
     } else {
       episode_[b].push_back(next_frame_++);
     }
-    r->action[t][b] = s.action;
+    r->action.discrete[t][b] = s.action;
     r->reward[t][b] = s.reward;
     r->terminated[t][b] = s.terminated;
     r->truncated[t][b] = s.truncated;
@@ -135,13 +133,15 @@ class History {
   }
 
   void AppendFinal(int32_t frame, Rollout* r) const {
-    uint8_t bytes[4];
+    AddFinal(Wire(frame), r);
+  }
+
+  // As an environment sends it.
+  std::string Wire(int32_t frame) const {
     const float number = static_cast<float>(frame);
-    std::memcpy(bytes,
-                spaces_.frames ? static_cast<const void*>(&frame)
-                               : static_cast<const void*>(&number),
-                4);
-    r->final_observation.insert(r->final_observation.end(), bytes, bytes + 4);
+    return {HasFrames(spaces_) ? reinterpret_cast<const char*>(&frame)
+                               : reinterpret_cast<const char*>(&number),
+            4};
   }
 
   const Spaces spaces_;
@@ -187,18 +187,14 @@ std::optional<Expected> Window(const History& h, int64_t b, int64_t start,
   return e;
 }
 
-v1::DqnConfig Config(int n, int64_t capacity) {
-  v1::DqnConfig config;
-  config.set_discount(kGamma);
-  config.set_n_step(n);
-  config.set_replay_capacity(capacity);
-  return config;
+ReplayBuffer::Options OptionsOf(int n, int64_t capacity) {
+  return {.capacity = capacity, .n_step = n, .discount = kGamma};
 }
 
 Stack Shown(const Spaces& spaces, const torch::Tensor& observation) {
-  Stack shown(spaces.stack);
-  if (spaces.frames) {
-    std::memcpy(shown.data(), observation.data_ptr(), 4 * spaces.stack);
+  Stack shown(spaces.max_stack());
+  if (HasFrames(spaces)) {
+    std::memcpy(shown.data(), observation.data_ptr(), 4 * shown.size());
   } else {
     shown[0] = static_cast<int32_t>(observation.item<float>());
   }
@@ -222,17 +218,17 @@ void ExpectTheSlowLoops(const Spaces& spaces, const History& h,
   const int64_t draws = 30 * drawable.size();
   ASSERT_EQ(replay.Sample(draws, 1, &rng, &batch), !drawable.empty());
   for (int64_t i = 0; i < draws; ++i) {
-    const Stack seen = Shown(spaces, batch.observation[i]);
+    const Stack seen = Shown(spaces, batch.observation.leaf[0][i]);
     const auto want = drawable.find(seen);
     ASSERT_NE(want, drawable.end()) << "frame " << seen.back();
     drawn.insert(seen);
     const Expected& e = want->second;
-    ASSERT_EQ(batch.action[i].item<int64_t>(), e.action);
+    ASSERT_EQ(batch.action.discrete[i].item<int64_t>(), e.action);
     ASSERT_NEAR(batch.n_step_return[i].item<double>(), e.n_step_return, 1e-6);
     ASSERT_NEAR(batch.discount[i].item<double>(), e.discount, 1e-7);
     ASSERT_EQ(batch.weight[i].item<float>(), 1);
     if (!e.next.empty()) {
-      ASSERT_EQ(Shown(spaces, batch.next_observation[i]), e.next)
+      ASSERT_EQ(Shown(spaces, batch.next_observation.leaf[0][i]), e.next)
           << "after frame " << seen.back();
     }
   }
@@ -256,7 +252,7 @@ class ReplayTest : public testing::TestWithParam<Case> {
 TEST_P(ReplayTest, EveryDrawIsTheSlowLoops) {
   const int64_t capacity = 8 * kRows;
   History h(spaces(), 3);
-  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  ReplayBuffer replay(spaces(), kRows, OptionsOf(GetParam().n, capacity));
   for (int i = 0; i < 12; ++i) {
     replay.Add(h.Collect());
     ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
@@ -269,7 +265,7 @@ TEST_P(ReplayTest, EveryDrawIsTheSlowLoops) {
 TEST_P(ReplayTest, NothingIsSplicedAfterAFailedCollection) {
   const int64_t capacity = 100 * kRows;
   History h(spaces(), 4);
-  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  ReplayBuffer replay(spaces(), kRows, OptionsOf(GetParam().n, capacity));
   for (int i = 0; i < 8; ++i) {
     if (i % 2) h.Lose(i % kRows);
     replay.Add(h.Collect());
@@ -281,14 +277,14 @@ TEST_P(ReplayTest, NothingIsSplicedAfterAFailedCollection) {
 TEST_P(ReplayTest, WindowsGoOnAfterAShortRollout) {
   const int64_t capacity = 100 * kRows;
   History h(spaces(), 4);
-  ReplayBuffer replay(spaces(), kRows, Config(GetParam().n, capacity));
+  ReplayBuffer replay(spaces(), kRows, OptionsOf(GetParam().n, capacity));
   for (int i = 0; i < 8; ++i) {
     const Rollout brief = h.Collect(2, /*quiet=*/i % 2 == 0);
     Rollout r = MakeRollout(spaces(), kLength, kRows, /*pinned=*/false);
-    const int64_t shown = brief.observation.size(0);
-    r.observation.narrow(0, 0, shown).copy_(brief.observation);
-    if (r.age.defined()) r.age.narrow(0, 0, 3).copy_(brief.age);
-    r.action.narrow(0, 0, 2).copy_(brief.action);
+    for (int64_t t = 0; t <= 2; ++t) {
+      r.observation.CopyStep(t, brief.observation, t);
+    }
+    r.action.discrete.narrow(0, 0, 2).copy_(brief.action.discrete);
     for (auto [to, from] : {std::pair{&r.reward, &brief.reward},
                             {&r.terminated, &brief.terminated},
                             {&r.truncated, &brief.truncated},
@@ -311,16 +307,15 @@ INSTANTIATE_TEST_SUITE_P(VectorsAndFrames, ReplayTest,
 // truncated end.
 TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
   const Spaces spaces = VectorSpaces(1, 2);
-  ReplayBuffer replay(spaces, 1, Config(3, 100));
+  ReplayBuffer replay(spaces, 1, OptionsOf(3, 100));
   Rollout r = MakeRollout(spaces, 6, 1, false);
-  r.observation.copy_(torch::arange(7).reshape({7, 1, 1}));
+  r.observation.leaf(0).copy_(torch::arange(7).reshape({7, 1, 1}));
   r.reward.fill_(1);
   r.valid.fill_(1);
   r.truncated[4][0] = 1;
   const float final_observation = 99;
   r.final_step = {4};
-  r.final_observation.resize(4);
-  std::memcpy(r.final_observation.data(), &final_observation, 4);
+  AddFinal({reinterpret_cast<const char*>(&final_observation), 4}, &r);
   replay.Add(r);
   Random rng(1);
   ReplayBatch batch;
@@ -330,12 +325,12 @@ TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
   const float next[] = {3, 4, 99, 99, 99};
   std::set<int> starts;
   for (int i = 0; i < 200; ++i) {
-    const int start = batch.observation[i].item<int>();
+    const int start = batch.observation.leaf[0][i].item<int>();
     starts.insert(start);
     ASSERT_LE(start, 4);  // the window of 5 is open
     EXPECT_NEAR(batch.n_step_return[i].item<double>(), returns[start], 1e-6);
     EXPECT_NEAR(batch.discount[i].item<double>(), discounts[start], 1e-7);
-    EXPECT_EQ(batch.next_observation[i].item<float>(), next[start]);
+    EXPECT_EQ(batch.next_observation.leaf[0][i].item<float>(), next[start]);
   }
   EXPECT_EQ(starts.size(), 5);
 }
@@ -344,12 +339,12 @@ TEST(ReplayBufferTest, TheSameSeedDrawsTheSame) {
   const Spaces spaces = VectorSpaces(1, 4);
   const auto draw = [&](uint64_t seed) {
     History h(spaces, 1);
-    ReplayBuffer replay(spaces, kRows, Config(3, 300));
+    ReplayBuffer replay(spaces, kRows, OptionsOf(3, 300));
     for (int i = 0; i < 10; ++i) replay.Add(h.Collect());
     Random rng(seed);
     ReplayBatch batch;
     EXPECT_TRUE(replay.Sample(64, 1, &rng, &batch));
-    return batch.observation;
+    return batch.observation.leaf[0];
   };
   EXPECT_TRUE(torch::equal(draw(1), draw(1)));
   EXPECT_FALSE(torch::equal(draw(1), draw(2)));
@@ -377,7 +372,7 @@ void ExpectShares(const ReplayBuffer& replay,
 TEST(ReplayBufferTest, WithoutPrioritiesDrawsAreUniform) {
   const Spaces spaces = VectorSpaces(1, 4);
   History h(spaces, 1);
-  ReplayBuffer replay(spaces, kRows, Config(1, 300));
+  ReplayBuffer replay(spaces, kRows, OptionsOf(1, 300));
   for (int i = 0; i < 8; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
   std::map<int64_t, double> share;
   for (int64_t id = 0; id < 40 * kRows; ++id) share[id] = 1.0 / (40 * kRows);
@@ -391,9 +386,9 @@ TEST(ReplayBufferTest, WithoutPrioritiesDrawsAreUniform) {
 TEST(ReplayBufferTest, PrioritisedDrawsAndWeights) {
   const Spaces spaces = VectorSpaces(1, 4);
   History h(spaces, 1);
-  v1::DqnConfig config = Config(1, 300);
-  config.set_priority_alpha(0.6);
-  ReplayBuffer replay(spaces, kRows, config);
+  ReplayBuffer::Options options = OptionsOf(1, 300);
+  options.priority_alpha = 0.6;
+  ReplayBuffer replay(spaces, kRows, options);
   for (int i = 0; i < 4; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
   const int64_t N = 20 * kRows;
   std::vector<int64_t> ids(N);
@@ -434,7 +429,7 @@ TEST(ReplayBufferTest, PrioritisedDrawsAndWeights) {
 TEST(ReplayBufferTest, NothingIsDrawnBeforeAWindowIsClosed) {
   const Spaces spaces = VectorSpaces(1, 4);
   History h(spaces, 1);
-  ReplayBuffer replay(spaces, kRows, Config(3, 300));
+  ReplayBuffer replay(spaces, kRows, OptionsOf(3, 300));
   Random rng(5);
   const Random::State before = rng.state();
   ReplayBatch batch;
@@ -457,7 +452,7 @@ TEST(ReplayBufferTest, AHundredThousandAtariTransitionsTakeLessThan800MB) {
   const Spaces spaces = AtariSpaces(6);
   const int64_t B = 8, T = 250;
   const int64_t before = ResidentBytes();
-  ReplayBuffer replay(spaces, B, Config(3, 100000));
+  ReplayBuffer replay(spaces, B, OptionsOf(3, 100000));
   Rollout r = MakeRollout(spaces, T, B, false);
   r.valid.fill_(1);
   while (replay.size() < 100000) replay.Add(r);

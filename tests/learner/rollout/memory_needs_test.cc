@@ -36,7 +36,8 @@ v1::RunConfig Ppo() {
 
 double Need(const v1::RunConfig& config, const Spaces& spaces,
             const std::string& what) {
-  for (const MemoryNeed& need : MemoryNeeds(config, spaces)) {
+  for (const MemoryNeed& need : MemoryNeeds(
+           config, spaces, PlanEncoders(spaces, config.model()).value())) {
     if (need.what.find(what) != std::string::npos) return need.bytes;
   }
   ADD_FAILURE() << "no " << what;
@@ -47,13 +48,13 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
   v1::RunConfig config = Ppo();
   config.mutable_env()->set_num_envs(8);
   config.mutable_rollout()->set_length(100);
-  const Spaces vector = DescribeSpaces(Spec(v1::FLOAT32, {10})).value();
+  const Spaces vector = DescribeSpaces(Spec(v1::FLOAT32, {10}), {}).value();
   // 101 observations of 40 bytes, 100 actions of 8 and 28 more.
   EXPECT_EQ(Need(config, vector, "1 rollout of"), 8 * (101 * 40 + 100 * 36));
   // Two hidden layers of 64 each for policy and value; four actions, one value.
   EXPECT_EQ(Need(config, vector, "the network"),
             7 * 4 * (2 * (11 * 64 + 65 * 64) + 65 * 5));
-  const Spaces frames = DescribeSpaces(Spec(v1::UINT8, {84, 84})).value();
+  const Spaces frames = DescribeSpaces(Spec(v1::UINT8, {84, 84}), {}).value();
   EXPECT_EQ(Need(config, frames, "1 rollout of"), 8 * (101 * 7056 + 100 * 36));
   v1::RunConfig dqn;
   dqn.mutable_dqn()->set_replay_capacity(1000000);
@@ -64,12 +65,12 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
 
 TEST(MemoryNeedsTest, WhatAStrangerClaimsIsRefusedByName) {
   const MemoryBudget budget = {1e9, "runtime.memory_budget_bytes"};
-  const Spaces modest = DescribeSpaces(Spec(v1::FLOAT32, {10})).value();
+  const Spaces modest = DescribeSpaces(Spec(v1::FLOAT32, {10}), {}).value();
   EXPECT_OK(CheckMemory(Ppo(), modest, budget));
   for (const int64_t actions : {int64_t{50000000}, int64_t{1} << 40,
                                 std::numeric_limits<int64_t>::max()}) {
     const Spaces claimed =
-        DescribeSpaces(Spec(v1::FLOAT32, {10}, actions)).value();
+        DescribeSpaces(Spec(v1::FLOAT32, {10}, actions), {}).value();
     EXPECT_THAT(CheckMemory(Ppo(), claimed, budget),
                 StatusIs(absl::StatusCode::kFailedPrecondition,
                          AllOf(HasSubstr("env \"Test\""),

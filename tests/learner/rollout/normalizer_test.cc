@@ -28,12 +28,12 @@ TEST(NormalizerTest, ScalesByTheMeanAndDeviationOfAllThatWasAdded) {
                     static_cast<float>(-1 + 0.1 * rng.Normal())};
       all[0].push_back(x[0]);
       all[1].push_back(x[1]);
-      n.Observe(x, 1);
+      n.Observe(x, 1, 2);
     }
     n.Add(n.Take());
   }
   float x[2] = {4.0f, -1.05f};
-  n.Scale(x, 1);
+  n.Scale(x, 1, 2);
   const float raw[2] = {4.0f, -1.05f};
   for (int d = 0; d < 2; ++d) {
     double mean = 0, variance = 0;
@@ -86,8 +86,8 @@ TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
   Normalizer a(Both(), 0.9, 1, 1), b(Both(), 0.9, 1, 1);
   for (int i = 0; i < 10; ++i) {
     float x = static_cast<float>(i), y = static_cast<float>(-3 * i);
-    a.Observe(&x, 1);
-    b.Observe(&y, 1);
+    a.Observe(&x, 1, 1);
+    b.Observe(&y, 1, 1);
   }
   std::vector<double> sum = a.Take();
   const std::vector<double> other = b.Take();
@@ -96,24 +96,24 @@ TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
   b.Add(sum);
   EXPECT_TRUE(torch::equal(a.observation_sums(), b.observation_sums()));
   float x = 2, y = 2;
-  a.Scale(&x, 1);
-  b.Scale(&y, 1);
+  a.Scale(&x, 1, 1);
+  b.Scale(&y, 1, 1);
   EXPECT_EQ(x, y);
 }
 
 TEST(NormalizerTest, EvaluationScalesObservationsOnlyAndAnyNumberOfRows) {
   Normalizer n(Both(), 0.9, 1, /*rows=*/1);
-  for (float x : {1.0f, 3.0f}) n.Observe(&x, 1);
+  for (float x : {1.0f, 3.0f}) n.Observe(&x, 1, 1);
   n.Add(n.Take());
   Normalizer frozen = n.ForEvaluation();
   std::vector<float> reward(1000, 7.0f);
   const std::vector<uint8_t> ended(1000, 0), valid(1000, 1);
   frozen.Reward(0, 1000, ended.data(), valid.data(), reward.data());
   EXPECT_EQ(reward.front(), 7.0f);
-  for (float x : {100.0f, 300.0f}) n.Observe(&x, 1);
+  for (float x : {100.0f, 300.0f}) n.Observe(&x, 1, 1);
   n.Add(n.Take());
   float x = 3;
-  frozen.Scale(&x, 1);
+  frozen.Scale(&x, 1, 1);
   EXPECT_NEAR(x, 1, 1e-6);
 }
 
@@ -121,7 +121,7 @@ TEST(NormalizerTest, OffChangesNothing) {
   Normalizer n;
   float x[2] = {100, -100};
   const uint8_t ended[2] = {0, 0}, valid[2] = {1, 1};
-  n.Observe(x, 1);
+  n.Observe(x, 1, 2);
   n.Reward(0, 2, ended, valid, x);
   EXPECT_EQ(x[0], 100);
   EXPECT_TRUE(n.Take().empty());

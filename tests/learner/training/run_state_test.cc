@@ -31,7 +31,7 @@ struct Learner {
     normalizer = Normalizer(config.model(), 0.99, 4, 4);
     torch::manual_seed(seed);
     torch::Tensor seen = torch::randn({4, 4});
-    normalizer.Observe(seen.data_ptr<float>(), 4);
+    normalizer.Observe(seen.data_ptr<float>(), 4, seen.size(1));
     normalizer.Add(normalizer.Take());
     Step();
   }

@@ -36,6 +36,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 const std::map<std::string, std::string>& Unbounded() {
   static const auto& fields = *new std::map<std::string, std::string>{
       {"seed", "every number is a seed"},
+      {"sac.target_entropy", "the entropy of a density may be any"},
       {"evaluation.stop_return", "returns have any size and sign"},
       {"evaluation.min_training_return", "returns have any size and sign"}};
   return fields;
@@ -57,10 +58,11 @@ bool IsNumber(const FieldDescriptor* field) {
 using Path = std::vector<const FieldDescriptor*>;
 
 std::string Name(const Path& path) {
-  return absl::StrJoin(path, ".",
-                       [](std::string* out, const FieldDescriptor* field) {
-                         absl::StrAppend(out, field->name());
-                       });
+  return absl::StrJoin(
+      path, ".", [](std::string* out, const FieldDescriptor* field) {
+        const bool many = field->is_repeated() && field->message_type();
+        absl::StrAppend(out, field->name(), many ? "[0]" : "");
+      });
 }
 
 const v1::Range& RangeOf(const Path& path) {
@@ -102,7 +104,10 @@ v1::RunConfig With(const Path& path, double value) {
   v1::RunConfig config;
   Message* section = &config;
   for (size_t i = 0; i + 1 < path.size(); ++i) {
-    section = section->GetReflection()->MutableMessage(section, path[i]);
+    const auto* reflection = section->GetReflection();
+    section = path[i]->is_repeated()
+                  ? reflection->AddMessage(section, path[i])
+                  : reflection->MutableMessage(section, path[i]);
   }
   const Reflection* reflection = section->GetReflection();
   const FieldDescriptor* field = path.back();

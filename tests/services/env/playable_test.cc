@@ -1,8 +1,10 @@
 #include "services/env/playable.h"
 
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "tests/testing/status_matchers.h"
@@ -12,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 v1::EnvSpec Spec(v1::DType dtype, const std::vector<int64_t>& shape) {
   v1::EnvSpec spec;
@@ -25,71 +28,143 @@ v1::EnvSpec Spec(v1::DType dtype, const std::vector<int64_t>& shape) {
   return spec;
 }
 
-TEST(PlayableTest, SpacesThatNoNetworkFitsSayWhatWould) {
-  v1::RunConfig ppo, dqn;
-  ppo.mutable_ppo();
-  dqn.mutable_dqn();
-  const v1::EnvSpec good = Spec(v1::FLOAT32, {3});
-  EXPECT_OK(CheckPlayable(ppo, good));
-  EXPECT_OK(CheckPlayable(dqn, good));
+v1::RunConfig Config(const std::string& text) {
+  v1::RunConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config))
+      << text;
+  return config;
+}
 
-  v1::EnvSpec two = good;
+auto Refused(const std::string& words) {
+  // Who asks names the environment.
+  return StatusIs(absl::StatusCode::kInvalidArgument,
+                  AllOf(HasSubstr(words), Not(HasSubstr("env \""))));
+}
+
+TEST(PlayableTest, EveryKindOfActionIsPlayedByWhatTakesIt) {
+  const v1::RunConfig ppo = Config("ppo {}"), dqn = Config("dqn {}"),
+                      impala = Config("impala {}");
+  const v1::EnvSpec one = Spec(v1::FLOAT32, {3});
+  v1::EnvSpec two = one;
   *two.add_action() = two.action(0);
   two.mutable_action(1)->set_path("b");
-  EXPECT_THAT(CheckPlayable(ppo, two),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("2 action leaves"), HasSubstr("Wrap"))));
-  v1::EnvSpec multi = good;
+  v1::EnvSpec multi = one;
   multi.mutable_action(0)->add_shape(2);
-  EXPECT_THAT(
-      CheckPlayable(ppo, multi),
-      StatusIs(absl::StatusCode::kInvalidArgument,
-               AllOf(HasSubstr("INT64 [2]"), HasSubstr("Discrete, or a Box"))));
-  v1::EnvSpec continuous = good;
+  multi.mutable_action(0)->add_num_values_each(2);
+  multi.mutable_action(0)->add_num_values_each(3);
+  v1::EnvSpec binary = one;
+  binary.mutable_action(0)->set_dtype(v1::UINT8);
+  binary.mutable_action(0)->add_shape(5);
+  binary.mutable_action(0)->set_num_values(2);
+  for (const v1::RunConfig& config : {ppo, dqn, impala}) {
+    for (const v1::EnvSpec& spec : {one, two, multi, binary}) {
+      EXPECT_OK(CheckPlayable(config, spec)) << spec.DebugString();
+    }
+  }
+
+  v1::EnvSpec continuous = one;
   continuous.mutable_action(0)->set_dtype(v1::FLOAT32);
   continuous.mutable_action(0)->set_num_values(0);
-  EXPECT_OK(CheckPlayable(ppo, continuous));
-  EXPECT_THAT(CheckPlayable(dqn, continuous),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("dqn needs discrete actions")));
+  v1::EnvSpec mixed = two;
+  mixed.mutable_action(1)->set_dtype(v1::FLOAT32);
+  mixed.mutable_action(1)->set_num_values(0);
+  for (const v1::EnvSpec& spec : {continuous, mixed}) {
+    EXPECT_OK(CheckPlayable(ppo, spec));
+    EXPECT_OK(CheckPlayable(impala, spec));
+    EXPECT_THAT(CheckPlayable(dqn, spec),
+                Refused("dqn needs discrete actions, and this environment's "
+                        "are continuous; choose ppo"));
+  }
+}
+
+TEST(PlayableTest, SpacesThatNoNetworkFitsSayWhatWould) {
+  const v1::RunConfig ppo = Config("ppo {}");
+  v1::EnvSpec numbers = Spec(v1::FLOAT32, {3});
+  numbers.mutable_action(0)->set_num_values(0);
+  EXPECT_THAT(CheckPlayable(ppo, numbers),
+              Refused("its action (INT64 []) is neither discrete values "
+                      "(num_values) nor a FLOAT32 array"));
   EXPECT_THAT(CheckPlayable(ppo, Spec(v1::FLOAT32, {1 << 20, 1 << 20})),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("spec.observation[0]")));
+              Refused("spec.observation[0]"));
+  v1::EnvSpec many = Spec(v1::INT64, {});
+  many.mutable_observation(0)->set_num_values(5000);
+  EXPECT_THAT(CheckPlayable(ppo, many), Refused("has 5000 values, too many"));
+  EXPECT_THAT(
+      CheckPlayable(Config("ppo {} model { leaf { path: 'x' } }"),
+                    Spec(v1::FLOAT32, {3})),
+      Refused("model.leaf names \"x\", which is no leaf of its observation"));
+  v1::EnvSpec masked = Spec(v1::FLOAT32, {3});
+  masked.set_action_mask_path("mask");
+  EXPECT_THAT(CheckPlayable(ppo, masked),
+              Refused("names \"mask\" as its mask"));
+}
+
+// A remedy that is named has to be one.
+TEST(PlayableTest, TheRemedyForTooManyValuesIsTaken) {
+  v1::EnvSpec many = Spec(v1::INT64, {});
+  many.mutable_observation(0)->set_num_values(5000);
+  EXPECT_THAT(CheckPlayable(Config("ppo {}"), many),
+              Refused("--set 'model.leaf={path: \"\" encoder: EMBEDDING "
+                      "hidden: [64]}'"));
+  EXPECT_OK(CheckPlayable(Config("ppo {} model { leaf { path: '' encoder: "
+                                 "EMBEDDING hidden: [64] } }"),
+                          many));
 }
 
 TEST(PlayableTest, TheEncoderFitsWhatIsObserved) {
-  v1::RunConfig config;
-  config.mutable_ppo();
+  v1::RunConfig config = Config("ppo {}");
   const v1::EnvSpec vector = Spec(v1::FLOAT32, {3});
   const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
   EXPECT_OK(CheckPlayable(config, vector));
   EXPECT_OK(CheckPlayable(config, frames));
   config.mutable_model()->set_encoder(v1::MLP);
   EXPECT_OK(CheckPlayable(config, vector));
-  EXPECT_THAT(CheckPlayable(config, frames),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("model.encoder MLP does not fit its frames")));
+  EXPECT_OK(CheckPlayable(config, frames));
   config.mutable_model()->set_encoder(v1::NATURE_CNN);
   EXPECT_OK(CheckPlayable(config, frames));
+  EXPECT_THAT(CheckPlayable(config, Spec(v1::UINT8, {20, 20})),
+              Refused("the observation: frames of 20 x 20 are too small for "
+                      "NATURE_CNN"));
   EXPECT_THAT(CheckPlayable(config, vector),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       HasSubstr("does not fit its vector; use MLP")));
+              Refused("does not fit a vector; use MLP"));
 }
 
 TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
-  EXPECT_EQ(PlayableWarning(Spec(v1::UINT8, {84, 84})), "");
-  EXPECT_EQ(PlayableWarning(Spec(v1::UINT8, {128})), "");
-  EXPECT_EQ(PlayableWarning(Spec(v1::FLOAT32, {64, 64, 3})), "");
-  EXPECT_THAT(PlayableWarning(Spec(v1::UINT8, {64, 64, 3})),
-              AllOf(HasSubstr("UINT8 [64, 64, 3]"), HasSubstr("12288 values"),
-                    HasSubstr("GrayscaleObservation")));
-  // Beside another leaf even [H, W] is.
-  v1::EnvSpec two = Spec(v1::UINT8, {84, 84});
+  const v1::RunConfig plain = Config("ppo {}");
+  const v1::RunConfig mlp = Config("ppo {} model { encoder: MLP }");
+  EXPECT_EQ(PlayableWarning(plain, Spec(v1::UINT8, {84, 84})), "");
+  EXPECT_EQ(PlayableWarning(plain, Spec(v1::UINT8, {84, 84, 3})), "");
+  EXPECT_EQ(PlayableWarning(plain, Spec(v1::UINT8, {128})), "");
+  EXPECT_EQ(PlayableWarning(plain, Spec(v1::UINT8, {3, 5, 17})), "");  // 255
+  EXPECT_EQ(PlayableWarning(plain, Spec(v1::FLOAT32, {64, 64})), "");
+  EXPECT_EQ(PlayableWarning(mlp, Spec(v1::FLOAT32, {64, 64, 3})), "");
+  const v1::EnvSpec small = Spec(v1::UINT8, {16, 16, 3});
+  EXPECT_THAT(
+      PlayableWarning(plain, small),
+      AllOf(HasSubstr("env \"Test\": the observation is UINT8 [16, 16, 3]"),
+            HasSubstr("768 values go into an MLP"),
+            HasSubstr("--set 'model.leaf={path: \"\" encoder: RESNET}'")));
+  EXPECT_THAT(PlayableWarning(mlp, Spec(v1::UINT8, {84, 84})),
+              HasSubstr("7056 values"));
+  // What it advises is taken, and silences it.
+  const v1::RunConfig advised =
+      Config("ppo {} model { leaf { path: '' encoder: RESNET } }");
+  EXPECT_OK(CheckPlayable(advised, small));
+  EXPECT_EQ(PlayableWarning(advised, small), "");
+  // Beside another leaf too; values that are counted are no pixels.
+  v1::EnvSpec two = small;
   two.mutable_observation(0)->set_path("rgb");
   *two.add_observation() = two.observation(0);
   two.mutable_observation(1)->set_path("state");
-  EXPECT_THAT(PlayableWarning(two),
-              HasSubstr("observation \"rgb\" is an image"));
+  two.mutable_observation(1)->set_num_values(2);
+  EXPECT_THAT(PlayableWarning(plain, two),
+              AllOf(HasSubstr("the observation \"rgb\" is"),
+                    HasSubstr("path: \"rgb\" encoder: RESNET")));
+  two.mutable_observation(0)->set_num_values(2);
+  EXPECT_EQ(PlayableWarning(plain, two), "");
+  // What cannot be played is refused, not warned of.
+  two.clear_action();
+  EXPECT_EQ(PlayableWarning(plain, two), "");
 }
 
 }  // namespace

@@ -1,0 +1,76 @@
+#ifndef FLOTILLA_LEARNER_NN_ACTION_HEAD_H_
+#define FLOTILLA_LEARNER_NN_ACTION_HEAD_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "learner/nn/policy.h"
+#include "learner/rollout/batch.h"
+#include "learner/torch.h"
+#include "services/base/random.h"
+#include "services/env/spaces.h"
+
+namespace flotilla {
+
+struct LogProbAndEntropy {
+  torch::Tensor log_prob;  // [M]
+  torch::Tensor entropy;   // [M]
+};
+
+// What a network's policy output [M, O] means: one distribution for each of K
+// choices and A values, all independent, so that log-probabilities and entropies
+// are sums.
+//
+//   choice i of n_i   Categorical over the next n_i logits
+//   value j           Gaussian around the j-th mean, with a log standard
+//                     deviation of its own
+//
+// A mask [M, L] of the choices' values forbids those that are 0: their
+// probability, gradient and entropy term are 0, and sampling never returns them.
+// Where it forbids every value of a choice, which no environment may ask for and
+// only rows that are lost do, it is as if it allowed them all.
+//
+// Immutable and thread-safe.
+class ActionHead {
+ public:
+  explicit ActionHead(const ActionSpace& space);
+
+  int64_t num_outputs() const { return logits_ + continuous_; }  // O
+
+  // Draws actions of R rows on the host, or takes the most likely ones if
+  // `greedy`: by row, first its choices (inverting the cumulative distribution
+  // with one uniform number each) and then its values (one normal number each).
+  // Writes `out`'s discrete, continuous and log_prob.
+  void Sample(const float* outputs,  // [R, O]
+              const float* log_std,  // [A], or [R, A] if `per_row`; or null
+              bool per_row,          //
+              const uint8_t* mask,   // [R, L], or null
+              int64_t rows, bool greedy, Random* rng,
+              const DecisionOutput& out) const;
+
+  // Of `action` [M, ...] under M outputs. `log_std` is [A] or [M, A].
+  LogProbAndEntropy Evaluate(const torch::Tensor& outputs,
+                             const torch::Tensor& log_std,
+                             const torch::Tensor& mask,  // [M, L], or undefined
+                             const Actions& action) const;
+
+ private:
+  const std::vector<int64_t> num_values_;  // [K]
+  const int64_t logits_;                   // L
+  const int64_t continuous_;               // A
+};
+
+// Logits [M, n] where values that `allowed` [M, n] forbids have none; see above
+// for rows that forbid everything.
+torch::Tensor ForbidValues(const torch::Tensor& logits,
+                           const torch::Tensor& allowed);
+
+// Draws one value from softmax(logits [n]) of those that `allowed` [n] (or null)
+// allows, and gives its log-probability.
+int64_t SampleCategorical(const float* logits, int64_t n,
+                          const uint8_t* allowed, bool greedy, Random* rng,
+                          float* log_prob);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_ACTION_HEAD_H_

@@ -1,0 +1,36 @@
+#ifndef FLOTILLA_LEARNER_NN_REPLAY_SEQUENCES_H_
+#define FLOTILLA_LEARNER_NN_REPLAY_SEQUENCES_H_
+
+#include <cstdint>
+
+#include "learner/nn/network.h"
+#include "learner/rollout/batch.h"
+#include "learner/rollout/rollout.h"
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// What the environments `columns` [b] int32 saw in a rollout's first `steps`
+// steps, by t and then in their order: steps * b of them, on the host.
+Batch SequenceBatch(const Rollout& rollout, const torch::Tensor& columns,
+                    int64_t steps);
+
+// Where their recurrent state begins and is forgotten.
+Sequences SequencesOf(const Rollout& rollout, const torch::Tensor& columns,
+                      int64_t steps, torch::Device device);
+
+struct Replayed {
+  NetworkOutput output;
+  Batch observation;  // what it is of, on the network's device
+};
+
+// A recurrent network's outputs at `index` [M] int32, the valid steps of the
+// environments `columns` by t and then in their order: the sequences are
+// replayed from where the rollout began. With gradients, if they are on.
+Replayed ReplaySequences(const Network& net, const Rollout& rollout,
+                         const torch::Tensor& index,
+                         const torch::Tensor& columns);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_REPLAY_SEQUENCES_H_

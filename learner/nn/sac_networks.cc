@@ -1,0 +1,184 @@
+#include "learner/nn/sac_networks.h"
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "learner/nn/vector_math.h"
+#include "services/base/status_macros.h"
+
+namespace flotilla {
+namespace {
+
+constexpr double kLeastLogStd = -5, kMostLogStd = 2;
+constexpr ForwardOptions kHead = {.activate_last = false};
+
+void InitializeUniformly(std::vector<Layer*> layers, uint64_t seed) {
+  torch::NoGradGuard no_grad;
+  // On the CPU whatever the device, so that all ranks draw the same numbers.
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  for (Layer* layer : layers) {
+    if (!layer->bias.defined()) {  // an embedding
+      layer->weight.copy_(
+          torch::empty(layer->weight.sizes()).normal_(0, 1, generator));
+      continue;
+    }
+    const double bound =
+        1 / std::sqrt(static_cast<double>(layer->weight[0].numel()));
+    for (torch::Tensor* p : {&layer->weight, &layer->bias}) {
+      p->copy_(torch::empty(p->sizes()).uniform_(-bound, bound, generator));
+    }
+  }
+}
+
+std::vector<LayerSpec> PlanHead(const std::string& name, int64_t inputs,
+                                int64_t outputs) {
+  return {{name, {outputs, inputs}, 1.0}};
+}
+
+// `spaces` with the action as one more leaf that is seen.
+Spaces WithAction(Spaces spaces) {
+  LeafSpec action;
+  action.path = "action";
+  action.shape = {spaces.action.continuous};
+  spaces.observation.push_back(action);
+  return spaces;
+}
+
+// The plan for that, from the one for the observation alone.
+EncoderPlan PlanWithAction(EncoderPlan plan, int action_leaf) {
+  if (!plan.merged()) {
+    LeafEncoder& alone = plan.leaf[0];
+    if (alone.encoder == v1::MLP) {
+      plan.trunk.swap(alone.hidden);
+    } else {
+      plan.trunk = {alone.hidden.back()};
+    }
+  }
+  LeafEncoder as_it_is;
+  as_it_is.leaf = action_leaf;
+  plan.leaf.push_back(as_it_is);
+  return plan;
+}
+
+}  // namespace
+
+absl::StatusOr<SacActor> SacActor::Make(const Spaces& spaces,
+                                        const v1::ModelConfig& config,
+                                        torch::Device device) {
+  SettleVectorMath();
+  SacActor net;
+  ASSIGN_OR_RETURN(net.plan_, PlanEncoders(spaces, config));
+  net.spaces_ = spaces;
+  net.config_ = config;
+  net.Build(device);
+  return net;
+}
+
+void SacActor::Build(torch::Device device) {
+  encoder_ = ObservationEncoder("actor", spaces_, plan_, config_.activation());
+  const int64_t F = encoder_.features(), A = spaces_.action.continuous;
+  const auto mean = PlanHead("actor_mean", F, A);
+  const auto log_std = PlanHead("actor_logstd", F, A);
+  flat_ = FlatParameters(encoder_.CountParameters() + CountParameters(mean) +
+                             CountParameters(log_std),
+                         device);
+  encoder_.Take(&flat_);
+  mean_ = MakeLayers(mean, &flat_);
+  log_std_ = MakeLayers(log_std, &flat_);
+}
+
+void SacActor::Initialize(uint64_t seed) {
+  std::vector<Layer*> layers = encoder_.layers();
+  layers.push_back(&mean_[0]);
+  layers.push_back(&log_std_[0]);
+  InitializeUniformly(layers, seed);
+}
+
+SacActor::Output SacActor::Forward(const Batch& observation) const {
+  const torch::Tensor features = encoder_.Forward(observation, bf16_);
+  const torch::Tensor squashed =
+      flotilla::Forward(log_std_, features, kHead).tanh();
+  return {flotilla::Forward(mean_, features, kHead),
+          kLeastLogStd + 0.5 * (kMostLogStd - kLeastLogStd) * (squashed + 1)};
+}
+
+SacActor SacActor::Clone() const {
+  SacActor copy;
+  copy.spaces_ = spaces_;
+  copy.config_ = config_;
+  copy.plan_ = plan_;
+  copy.bf16_ = bf16_;
+  copy.Build(device());
+  torch::NoGradGuard no_grad;
+  copy.flat_.parameters.copy_(flat_.parameters);
+  return copy;
+}
+
+absl::StatusOr<TwinCritics> TwinCritics::Make(const Spaces& spaces,
+                                              const v1::ModelConfig& config,
+                                              torch::Device device) {
+  SettleVectorMath();
+  TwinCritics net;
+  ASSIGN_OR_RETURN(EncoderPlan plan, PlanEncoders(spaces, config));
+  net.spaces_ = WithAction(spaces);
+  net.plan_ = PlanWithAction(std::move(plan),
+                             static_cast<int>(spaces.observation.size()));
+  net.config_ = config;
+  net.Build(device);
+  return net;
+}
+
+void TwinCritics::Build(torch::Device device) {
+  std::array<std::vector<LayerSpec>, 2> head;
+  int64_t total = 0;
+  for (size_t i = 0; i < critic_.size(); ++i) {
+    const std::string name = absl::StrCat("critic", i + 1);
+    critic_[i].encoder =
+        ObservationEncoder(name, spaces_, plan_, config_.activation());
+    head[i] = PlanHead(name + "_q", critic_[i].encoder.features(), 1);
+    total += critic_[i].encoder.CountParameters() + CountParameters(head[i]);
+  }
+  flat_ = FlatParameters(total, device);
+  for (size_t i = 0; i < critic_.size(); ++i) {
+    critic_[i].encoder.Take(&flat_);
+    critic_[i].head = MakeLayers(head[i], &flat_);
+  }
+}
+
+void TwinCritics::Initialize(uint64_t seed) {
+  std::vector<Layer*> layers;
+  for (Critic& critic : critic_) {
+    for (Layer* layer : critic.encoder.layers()) layers.push_back(layer);
+    layers.push_back(&critic.head[0]);
+  }
+  InitializeUniformly(layers, seed);
+}
+
+std::array<torch::Tensor, 2> TwinCritics::Forward(
+    const Batch& observation, const torch::Tensor& action) const {
+  Batch seen = observation;
+  seen.leaf.push_back(action);
+  std::array<torch::Tensor, 2> q;
+  for (size_t i = 0; i < critic_.size(); ++i) {
+    q[i] = flotilla::Forward(critic_[i].head,
+                             critic_[i].encoder.Forward(seen, bf16_), kHead)
+               .squeeze(1);
+  }
+  return q;
+}
+
+TwinCritics TwinCritics::Clone() const {
+  TwinCritics copy;
+  copy.spaces_ = spaces_;
+  copy.config_ = config_;
+  copy.plan_ = plan_;
+  copy.bf16_ = bf16_;
+  copy.Build(flat_.device());
+  torch::NoGradGuard no_grad;
+  copy.flat_.parameters.copy_(flat_.parameters);
+  return copy;
+}
+
+}  // namespace flotilla

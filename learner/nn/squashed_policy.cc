@@ -1,0 +1,64 @@
+#include "learner/nn/squashed_policy.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "learner/device/host.h"
+#include "learner/rollout/batch.h"
+
+namespace flotilla {
+namespace {
+
+class FrozenSquashedPolicy : public Policy {
+ public:
+  FrozenSquashedPolicy(SacActor actor, const SquashedGaussian& gaussian,
+                       bool uniform)
+      : actor_(std::move(actor)), policy_(&actor_, gaussian) {
+    policy_.set_uniform(uniform);
+  }
+
+  void Decide(const Observations& seen, bool greedy, Random* rng,
+              const DecisionOutput& out) override {
+    policy_.Decide(seen, greedy, rng, out);
+  }
+  void Value(const Observations& seen, float* value) override {
+    policy_.Value(seen, value);
+  }
+
+ private:
+  const SacActor actor_;
+  SquashedPolicy policy_;
+};
+
+}  // namespace
+
+void SquashedPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
+                            const DecisionOutput& out) {
+  std::fill_n(out.log_prob, seen.rows, 0.0f);
+  std::fill_n(out.value, seen.rows, 0.0f);
+  if (uniform_ && !greedy) {
+    gaussian_.SampleUniformly(seen.rows, rng, out.continuous);
+    return;
+  }
+  torch::NoGradGuard no_grad;
+  const SacActor::Output output =
+      actor_->Forward(Borrow(seen, actor_->spaces()).To(actor_->device()));
+  // One transfer for both.
+  const torch::Tensor both =
+      torch::stack({output.mean, output.log_std}).to(torch::kCPU);
+  const float* mean = Host<float>(both);
+  gaussian_.Sample(mean, mean + seen.rows * gaussian_.values(), seen.rows,
+                   greedy ? nullptr : rng, out.continuous);
+}
+
+void SquashedPolicy::Value(const Observations& seen, float* value) {
+  std::fill_n(value, seen.rows, 0.0f);
+}
+
+std::unique_ptr<Policy> MakeFrozenSquashedPolicy(
+    const SacActor& actor, const SquashedGaussian& gaussian, bool uniform) {
+  return std::make_unique<FrozenSquashedPolicy>(actor.Clone(), gaussian,
+                                                uniform);
+}
+
+}  // namespace flotilla

@@ -1,0 +1,144 @@
+#ifndef FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
+#define FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "learner/rollout/batch.h"
+#include "learner/rollout/observations.h"
+#include "learner/torch.h"
+#include "services/env/spaces.h"
+
+namespace flotilla {
+
+// What B rows saw over time, on the host: the only code that knows how frames
+// are stacked. Two forms:
+//
+//   a span   steps 0 .. N - 1 of a rollout; the k - 1 steps before step 0 lie
+//            ahead of it
+//   a ring   the newest N steps of steps that count from 0 for ever
+//
+// Every leaf is stored once a step. Of a leaf with stack k, step t shows its own
+// array and the k - 1 before it:
+//
+//   array    0 .. k-2 | k-1    k   ...   N+k-2
+//   step     (older)  |  0     1   ...   N-1       of a span: t is array t + k - 1
+//
+// `age[t, b]` counts the steps since the episode's reset, up to the largest
+// stack - 1; a stack reaching further back repeats the reset's array. For k = 4
+// and one row, where an episode starts at step 3,
+//
+//   step    0   1   2   3   4   5
+//   age     3   3   3   0   1   2
+//
+// step 1 shows arrays 1 2 3 4, step 3 shows 6 6 6 6 and step 5 6 6 7 8.
+//
+// Copies share memory, as tensors do. Not thread-safe.
+class ObservationStore {
+ public:
+  enum class Form { kSpan, kRing };
+  // The bytes of leaf `i` of the environment's observation, of all rows that are
+  // written: [rows, ...].
+  using WireColumns = absl::FunctionRef<absl::string_view(int i)>;
+
+  ObservationStore() = default;
+  // Allocates everything; a ring's pages are touched as they fill.
+  ObservationStore(const Spaces& spaces, int64_t steps, int64_t rows,
+                   bool pinned = false, Form form = Form::kSpan);
+
+  int64_t steps() const { return steps_; }  // N
+  int64_t rows() const { return rows_; }    // B
+  int num_leaves() const { return static_cast<int>(leaf_.size()); }
+  // [N + k - 1, B, ...]; of a ring [N, B, ...].
+  const torch::Tensor& leaf(int i) const { return leaf_[i]; }
+  const torch::Tensor& age() const { return age_; }  // [N, B] uint8
+  int64_t bytes() const;                             // of memory
+
+  // Writes what rows [first, first + rows) saw at step t, numbers and one-hot
+  // vectors as float32. Their age stays as it is.
+  void Write(int64_t t, int64_t first, int64_t rows, WireColumns columns);
+
+  // Rows [first, first + rows) begin an episode at step t, or go on from t - 1
+  // where `ended` [rows] is 0.
+  void Restart(int64_t t, int64_t first, int64_t rows);
+  void Continue(int64_t t, int64_t first, int64_t rows, const uint8_t* ended);
+
+  // The columns of step t from row `first` on that Spaces::normalized counts:
+  // rows `stride()` apart.
+  float* Numbers(int64_t t, int64_t first);
+  int64_t stride() const;
+
+  // Makes step `to`, with the arrays before it, what step `from` of `other` is.
+  // Between spans.
+  void CopyStep(int64_t to, const ObservationStore& other, int64_t from);
+  // Appends to a ring: step t's newest arrays and ages are those of `other`'s
+  // step `from`. Ages are at most t: nothing is older than the first step.
+  void CopyNewest(int64_t t, const ObservationStore& other, int64_t from);
+  // Whether row b looks the same at step t and at `other`'s step `from`, without
+  // the arrays before.
+  bool SameNewest(int64_t t, int64_t b, const ObservationStore& other,
+                  int64_t from) const;
+
+  // The observations at `index` [M] int32, each t * B + b.
+  Batch Gather(const torch::Tensor& index) const;
+  // An uninitialised batch of M, and its rows: `out` may be any of these.
+  Batch EmptyBatch(int64_t m) const;
+  void CopyRow(int64_t t, int64_t b, int64_t to, Batch* out) const;
+
+  // Rows [first, first + rows) at step t as a policy takes them. Points into
+  // this store or into `scratch`, valid until either changes.
+  struct Scratch {
+    std::vector<std::vector<uint8_t>> leaf;
+    std::vector<const void*> pointer;
+  };
+  void View(int64_t t, int64_t first, int64_t rows, Scratch* scratch,
+            Observations* out) const;
+
+  // Final observations: what followed step t of row b, whose episode ended. One
+  // row's newest arrays, leaf after leaf, as bytes.
+  int64_t row_bytes() const;
+  void EncodeRow(WireColumns columns, int64_t row, uint8_t* out) const;
+  // Of such a row, the columns that Spaces::normalized counts.
+  static float* NumbersOf(uint8_t* final_row);
+  // With the arrays of step t before it.
+  void CopyFinal(int64_t t, int64_t b, const uint8_t* final_row, int64_t to,
+                 Batch* out) const;
+  void ViewFinal(int64_t t, int64_t b, const uint8_t* final_row,
+                 Scratch* scratch, Observations* out) const;
+
+ private:
+  struct Layout {
+    LeafSpec spec;
+    int64_t bytes = 0;   // of one row
+    int64_t offset = 0;  // in a final row
+  };
+  int64_t ArrayOf(int i, int64_t t) const {
+    return form_ == Form::kRing ? t % steps_ : t + layout_[i].spec.stack - 1;
+  }
+  int64_t AgeIndex(int64_t t, int64_t b) const {
+    return (form_ == Form::kRing ? t % steps_ : t) * rows_ + b;
+  }
+  uint8_t* RowAt(int i, int64_t t, int64_t b) const {
+    return bytes_[i] + (ArrayOf(i, t) * rows_ + b) * layout_[i].bytes;
+  }
+  void CopyStack(int i, int64_t t, int64_t b, uint8_t* out) const;
+  void CopyFinalStack(int i, int64_t t, int64_t b, const uint8_t* final_row,
+                      uint8_t* out) const;
+  void Encode(int i, WireColumns columns, int64_t from, int64_t rows,
+              uint8_t* out) const;
+
+  Form form_ = Form::kSpan;
+  int64_t steps_ = 0, rows_ = 0;
+  int64_t max_stack_ = 1;
+  std::vector<Layout> layout_;
+  std::vector<torch::Tensor> leaf_;
+  std::vector<uint8_t*> bytes_;  // of leaf_
+  torch::Tensor age_;
+  uint8_t* ages_ = nullptr;  // of age_
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
