@@ -64,6 +64,7 @@ class Sac : public Algorithm {
     int reduced = 0;                          // all-reduces
     double critic_loss = 0, policy_loss = 0;  // means over all ranks' samples
     double q = 0, log_prob = 0;               // over this rank's
+    double grad_norm = 0;                     // the critics'
     double sync_seconds = 0;
     int64_t sync_bytes = 0;
   };
@@ -201,6 +202,7 @@ absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
                    Apply(&critic_step_, "losses/critic_loss", collective,
                          samples, critic.loss, rates.critics, totals));
   if (of_critics.samples == 0) return absl::OkStatus();  // on any rank
+  totals->grad_norm += of_critics.grad_norm;
 
   PolicySums policy;
   if (mine > 0) {
@@ -259,6 +261,7 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
       {"losses/temperature", log_alpha_.parameters.exp().item<double>()},
       {"losses/entropy", -totals.log_prob / samples},
       {"losses/q_values", totals.q / samples},
+      {"losses/grad_norm", totals.grad_norm / learned},
       {"replay/size", static_cast<double>(replay_.size())},
       {"sync/all_reduce_ms",
        1e3 * totals.sync_seconds / std::max(1, totals.reduced)},

@@ -35,7 +35,8 @@ namespace flotilla {
 //
 // Metrics: losses/critic_loss (the sum of both critics') and losses/policy_loss
 // (of all ranks), losses/temperature, losses/entropy, losses/q_values,
-// charts/learning_rate (the policy's), replay/size; of one all-reduce
+// losses/grad_norm (the critics'), charts/learning_rate (the policy's),
+// replay/size; of one all-reduce
 // sync/all_reduce_ms, of the whole update sync/bytes. Losses are 0 until there
 // is one.
 //

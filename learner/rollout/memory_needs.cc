@@ -139,11 +139,13 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
   if (replay.capacity > 0) {
     const std::string name = algorithm.name();
     const double capacity = D(replay.capacity);
+    // Choices as int32, values as float32.
+    const double kept = 4 * D(s.action.choices() + s.action.continuous);
     needs.push_back({absl::StrCat(name, "'s replay: ", capacity, " steps (",
                                   name, ".replay_capacity) of ", observation,
                                   " bytes an observation"),
                      (capacity + B * D(s.max_stack())) *
-                         (observation + action / 2 + replay.step_bytes)});
+                         (observation + kept + replay.step_bytes)});
   }
 
   // In a shared slot or a message, and again where an episode ended.

@@ -20,6 +20,9 @@ POLICY_GRADIENT = {
     "losses/clipfrac", "losses/explained_variance",
 }  # fmt: skip
 VALUE = {"losses/td_loss", "losses/q_values", "charts/epsilon", "replay/size"}
+SOFT = {
+    "losses/critic_loss", "losses/policy_loss", "losses/temperature", "losses/entropy", "losses/q_values", "replay/size",
+}  # fmt: skip
 EVALUATION = {"eval/mean_return", "eval/mean_length", "eval/update"}
 WITH_A_GPU = {
     f"system/{use}{rank}" for use in ("gpu_percent", "gpu_memory_bytes") for rank in ("", "/rank_0", "/rank_1")
@@ -31,6 +34,7 @@ RUNS = {
     "cartpole_fast": (20, 4096, POLICY_GRADIENT),
     "cartpole_impala": (40, 1280, POLICY_GRADIENT),
     "cartpole_dqn": (60, 16, VALUE),
+    "pendulum_sac": (120, 32, SOFT),
 }
 
 
