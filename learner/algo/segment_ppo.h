@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "learner/algo/algorithm.h"
-#include "learner/nn/actor_critic.h"
+#include "learner/nn/network.h"
 
 namespace flotilla {
 

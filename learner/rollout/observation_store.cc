@@ -97,7 +97,10 @@ void ObservationStore::Encode(int i, WireColumns columns, int64_t from,
   }
   for (const LeafSpec::Part& part : spec.parts) {
     const int64_t row_bytes = part.elements * ItemBytes(part.dtype);
-    const char* source = columns(part.leaf).data() + from * row_bytes;
+    const absl::string_view column = columns(part.leaf);
+    CHECK_GE(static_cast<int64_t>(column.size()), (from + rows) * row_bytes)
+        << "leaf " << part.leaf << " of an environment is not what it was";
+    const char* source = column.data() + from * row_bytes;
     switch (spec.kind) {
       case LeafKind::kImage:
         std::memcpy(out, source, rows * row_bytes);

@@ -131,7 +131,9 @@ void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {
   const bool cnn =
       model.encoder() == v1::NATURE_CNN || model.encoder() == v1::RESNET;
-  Require(!cnn || model.hidden_size() <= 1, "model.hidden",
+  // With leaves of their own it is what they are merged through.
+  Require(!cnn || model.hidden_size() <= 1 || model.leaf_size() > 0,
+          "model.hidden",
           absl::StrCat("has ", model.hidden_size(), " widths; ",
                        v1::Encoder_Name(model.encoder()),
                        " takes one, of its last linear layer"),

@@ -91,7 +91,7 @@ absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
   }
   const bool alone = encoded.size() == 1 &&
                      spaces.observation[encoded[0]].kind != LeafKind::kDiscrete;
-  bool images = false;
+  bool images = false, taken = false;
   for (const int index : encoded) {
     const LeafSpec& leaf = spaces.observation[index];
     const v1::LeafConfig* config = ConfigOf(model, leaf);
@@ -102,8 +102,12 @@ absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
     e.encoder = config != nullptr ? config->encoder() : v1::ENCODER_AUTO;
     if (e.encoder == v1::ENCODER_AUTO && (alone || image)) {
       e.encoder = model.encoder();
+      taken |= alone || IsCnn(e.encoder);
     }
-    if (leaf.kind == LeafKind::kDiscrete) e.encoder = v1::EMBEDDING;
+    if (leaf.kind == LeafKind::kDiscrete) {
+      e.encoder = v1::EMBEDDING;
+      taken |= model.encoder() == v1::EMBEDDING;
+    }
     if (e.encoder == v1::ENCODER_AUTO || (!alone && e.encoder == v1::MLP)) {
       const bool small =
           leaf.height < kLeastNature || leaf.width < kLeastNature;
@@ -129,7 +133,27 @@ absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
           LeafTitle(leaf), ": conv_channels has ", e.channels.size(),
           " values, want the widths of three convolutions"));
     }
+    if (config != nullptr && IsCnn(e.encoder) && config->hidden_size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          LeafTitle(leaf), ": model.leaf has ", config->hidden_size(),
+          " widths; ", v1::Encoder_Name(e.encoder),
+          " takes one, of its last linear layer"));
+    }
+    if (config != nullptr && config->conv_channels_size() > 0 &&
+        e.encoder != v1::NATURE_CNN) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          LeafTitle(leaf), ": model.leaf has conv_channels, which ",
+          v1::Encoder_Name(e.encoder), " does not read; remove it"));
+    }
     plan.leaf.push_back(std::move(e));
+  }
+  taken |= model.encoder() == v1::MLP && !images;
+  if (model.encoder() != v1::ENCODER_AUTO && !alone && !taken) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model.encoder is ", v1::Encoder_Name(model.encoder()),
+        ", which no leaf of the observation takes; leave it out, or say it of "
+        "a leaf: --set 'model.leaf={path: \"...\" encoder: ",
+        v1::Encoder_Name(model.encoder()), "}'"));
   }
   if (!alone) {
     plan.trunk = Widths(model.hidden(), images ? std::vector<int64_t>{512}

@@ -68,7 +68,9 @@ class LeafCheck {
       const bool only = spec.action_size() == 1 && action.mask_path().empty();
       const std::string& mask =
           only ? spec.action_mask_path() : action.mask_path();
-      if (!mask.empty() && mask == leaf.path()) action_ = &action;
+      if (!mask.empty() && mask == leaf.path() && leaf.dtype() == v1::UINT8) {
+        action_ = &action;
+      }
     }
   }
 
@@ -113,10 +115,11 @@ class LeafCheck {
   absl::Status CheckMask(const std::string& what,
                          std::span<const std::byte> row) const {
     size_t first = 0;
+    const int each = action_->num_values_each_size();
     for (int element = 0; first < row.size(); ++element) {
-      const int64_t values = action_->num_values_each_size() > 0
-                                 ? action_->num_values_each(element)
-                                 : action_->num_values();
+      if (each > 0 && element >= each) break;  // not a mask of this action
+      const int64_t values =
+          each > 0 ? action_->num_values_each(element) : action_->num_values();
       if (values <= 0) break;
       const auto allowed =
           row.subspan(first, std::min<size_t>(values, row.size() - first));

@@ -128,6 +128,12 @@ absl::Status DescribeActions(const v1::EnvSpec& spec, ActionSpace* out) {
   for (const v1::Leaf& leaf : spec.action()) {
     const int64_t n = NumElements(leaf);
     const std::vector<int64_t> values = ValuesOf(leaf);
+    if (!values.empty() && leaf.dtype() == v1::UINT8 &&
+        *std::max_element(values.begin(), values.end()) > 256) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(Describe("action", leaf),
+                       " has more values than a UINT8 holds; want INT64"));
+    }
     if (!values.empty()) {
       out->leaf.push_back({true, leaf.dtype(), out->choices(), n});
       out->num_values.insert(out->num_values.end(), values.begin(),

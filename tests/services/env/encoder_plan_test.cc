@@ -104,8 +104,6 @@ TEST(EncoderPlanTest, SeveralLeavesAreMerged) {
       // The model's encoder is that of images; there is none for what is beside.
       {frames + vector, "encoder: RESNET",
        "vec: MLP []; rgb: RESNET [256] -> [512]"},
-      {frames + vector, "encoder: MLP",
-       "vec: MLP []; rgb: NATURE_CNN [512] -> [512]"},
       {frames + vector, "leaf { path: 'vec' hidden: [5, 6] }",
        "rgb: NATURE_CNN [512]; vec: MLP [5 6] -> [512]"},
       {frames + vector, "leaf { path: 'rgb' encoder: MLP hidden: 5 }",
@@ -125,6 +123,29 @@ TEST(EncoderPlanTest, SeveralLeavesAreMerged) {
     EXPECT_EQ(Text(Plan(c.observation, c.model)), c.plan)
         << c.observation << c.model;
   }
+}
+
+TEST(EncoderPlanTest, WhatNoLeafReadsIsRefused) {
+  const std::string vector = kVector, frames = kFrames, choice = kChoice;
+  const std::string embedded = "leaf { path: 'cell' encoder: EMBEDDING } ";
+  const struct {
+    std::string observation, model, words;
+  } cases[] = {
+      {frames + vector, "encoder: MLP", "model.encoder is MLP, which no leaf"},
+      {choice + vector, embedded + "encoder: RESNET",
+       "model.encoder is RESNET, which no leaf"},
+      {frames + vector,
+       "leaf { path: 'rgb' encoder: RESNET conv_channels: [4, 5, 6] }",
+       "conv_channels, which RESNET does not read"},
+      {frames + vector, "leaf { path: 'rgb' hidden: [3, 4] }",
+       "has 2 widths; NATURE_CNN takes one"},
+  };
+  for (const auto& c : cases) {
+    EXPECT_THAT(Text(Plan(c.observation, c.model)), testing::HasSubstr(c.words))
+        << c.observation << c.model;
+  }
+  EXPECT_EQ(Text(Plan(choice + vector, embedded + "encoder: MLP")),
+            "vec: MLP []; cell: EMBEDDING [64] -> [64 64]");
 }
 
 TEST(EncoderPlanTest, ConvolutionsHaveTheWidthsOfTheirLeafOrTheModel) {
