@@ -147,7 +147,9 @@ absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
     }
     plan.leaf.push_back(std::move(e));
   }
-  taken |= model.encoder() == v1::MLP && !images;
+  // Of several leaves MLP is what all but images have, which most
+  // configurations for one vector say.
+  taken |= model.encoder() == v1::MLP;
   if (model.encoder() != v1::ENCODER_AUTO && !alone && !taken) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model.encoder is ", v1::Encoder_Name(model.encoder()),

@@ -104,6 +104,8 @@ TEST(EncoderPlanTest, SeveralLeavesAreMerged) {
       // The model's encoder is that of images; there is none for what is beside.
       {frames + vector, "encoder: RESNET",
        "vec: MLP []; rgb: RESNET [256] -> [512]"},
+      {frames + vector, "encoder: MLP",
+       "vec: MLP []; rgb: NATURE_CNN [512] -> [512]"},
       {frames + vector, "leaf { path: 'vec' hidden: [5, 6] }",
        "rgb: NATURE_CNN [512]; vec: MLP [5 6] -> [512]"},
       {frames + vector, "leaf { path: 'rgb' encoder: MLP hidden: 5 }",
@@ -131,7 +133,6 @@ TEST(EncoderPlanTest, WhatNoLeafReadsIsRefused) {
   const struct {
     std::string observation, model, words;
   } cases[] = {
-      {frames + vector, "encoder: MLP", "model.encoder is MLP, which no leaf"},
       {choice + vector, embedded + "encoder: RESNET",
        "model.encoder is RESNET, which no leaf"},
       {frames + vector,
