@@ -22,6 +22,10 @@ def start(cluster, *words):
     return [cluster.launch(node, "cartpole_fast", *words) for node in (0, 1)]
 
 
+def stop(cluster):
+    assert cluster.program(0, "stop", "flotilla", "stop", f"--coordinator={cluster.address}", "--insecure").wait(30) == 0
+
+
 def test_two_hosts_solve_cartpole_with_an_env_server_on_a_third(cluster):
     launchers = start(cluster, "--set=env.num_workers=2", "--set=env.remote_workers=1")
     server = cluster.serve_envs(2, "--workers=2")
@@ -32,9 +36,9 @@ def test_two_hosts_solve_cartpole_with_an_env_server_on_a_third(cluster):
 
 
 def test_a_host_that_was_cut_off_comes_back(cluster):
-    # The first evaluation comes seconds after the cut: the run cannot end before it.
-    launchers = start(cluster, "--set=evaluation.every_updates=400", "--set=total_env_steps=4e6")
-    cluster.await_update(20)
+    # Without end, so that no cut comes too late on a busy machine.
+    launchers = start(cluster, "--set=evaluation.every_updates=100000", "--set=total_env_steps=1e9")
+    before = cluster.await_update(20)
     cluster.hosts.unplug(1)
     cut = time.monotonic()
     # What an operator sees meanwhile.
@@ -42,11 +46,16 @@ def test_a_host_that_was_cut_off_comes_back(cluster):
     assert told["fence_reason"] and told["waiting_for"], told
     time.sleep(max(0, cut + PARTITION_SECONDS - time.monotonic()))  # what is tested is this long a partition
     cluster.hosts.plug(1)
+    again = cluster.await_status(
+        lambda s: s["state"] == "ACTIVE" and int(s["generation"]) > int(before["generation"]), "both to meet again"
+    )
+    cluster.await_update(int(again["update"]) + 200)
+    stop(cluster)
     result = cluster.succeed(launchers)
-    assert result["world_size"] == 2
+    assert result["status"] == "stopped" and result["world_size"] == 2
     # Every update is counted once.
     assert result["global_steps"] == result["updates"] * UPDATE
-    assert result["status"] == "solved" and result["eval_mean_return"] >= 475
+    assert result["mean_return"] >= 195  # of CartPole, where 22 is chance
     assert result["restarts"]["learner"] == 0, cluster.diagnosis()
 
 
@@ -69,6 +78,6 @@ def test_env_servers_of_a_lost_host_are_done_without(cluster):
     cluster.hosts.plug(2)
     again = cluster.await_status(lambda s: playing(s) == 4, "them to play again")
     assert again["generation"] == both["generation"]
-    assert cluster.program(0, "stop", "flotilla", "stop", f"--coordinator={cluster.address}", "--insecure").wait(30) == 0
+    stop(cluster)
     result = cluster.succeed(launchers)
     assert result["restarts"]["learner"] == 0
