@@ -4,16 +4,6 @@
 # `envserver` preset configures it as we distribute it. With Atari there is
 # none: the emulator is GPL-2.0-only, so users build it themselves.
 
-
-# Of the whole, nothing can be installed yet: that is not to look like success.
-if(FLOTILLA_BUILD_LEARNER)
-  install(CODE [[
-    message(FATAL_ERROR "Flotilla cannot be installed yet: its programs know LibTorch "
-      "and configurations by where they were built. Run them there, in "
-      "${CMAKE_CURRENT_LIST_DIR}/bin. For hosts without GPUs there is a folder that can "
-      "be moved: see \"Environment servers without the rest\" in README.md.")
-  ]] COMPONENT whole)
-endif()
 if(FLOTILLA_HAS_ALE OR FLOTILLA_SANITIZE)
   return()
 endif()

@@ -18,6 +18,7 @@
 #include "services/base/config.h"
 #include "services/base/either_field.h"
 #include "services/base/json.h"
+#include "services/base/kept_files.h"
 #include "services/base/run_length.h"
 #include "services/base/run_summary.h"
 #include "services/base/text_file.h"
@@ -196,21 +197,25 @@ absl::Status CheckResumable(const v1::RunConfig& before,
                    ". Leave it as it was, or start another run"));
 }
 
-absl::Status KeepNetwork(const RunFolder& source, v1::RunConfig* before,
-                         v1::RunConfig* after) {
-  const std::string was = before->model().torchscript();
-  const std::string is = after->model().torchscript();
-  const auto kept = WholeFile(source.network());
-  if (was.empty() || is.empty() || !kept) return absl::OkStatus();
-  const auto named = WholeFile(is);
-  if (is != was && named && *named != *kept) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot resume: model.torchscript is \"", is,
-                     "\", and that is another network than the run's own, ",
-                     source.network(), ". Leave it out, or start another run"));
+absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
+                       v1::RunConfig* after) {
+  for (const KeptFile& file : KeptFiles()) {
+    const std::string was = file.get(*before);
+    const std::string is = file.get(*after);
+    const std::string path = file.PathIn(source);
+    const auto kept = WholeFile(path);
+    if (was.empty() || is.empty() || !kept) continue;
+    const auto named = WholeFile(is);
+    const bool other = is != was && named && *named != *kept;
+    if (other && !file.may_change) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("cannot resume: ", file.field, " is \"", is,
+                       "\", and that is another file than the run's own, ",
+                       path, ". Leave it out, or start another run"));
+    }
+    file.set(other ? is : path, before);
+    file.set(other ? is : path, after);
   }
-  before->mutable_model()->set_torchscript(source.network());
-  after->mutable_model()->set_torchscript(source.network());
   return absl::OkStatus();
 }
 

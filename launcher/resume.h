@@ -54,11 +54,12 @@ std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
 absl::Status CheckResumable(const v1::RunConfig& before,
                             const v1::RunConfig& after);
 
-// Has `before` and `after` name the file that the run in `source` keeps of its
-// network, wherever the folder is by now, if both have one. Errors:
-// kInvalidArgument if `after` names a file with another content.
-absl::Status KeepNetwork(const RunFolder& source, v1::RunConfig* before,
-                         v1::RunConfig* after);
+// Has `before` and `after` name the files that the run in `source` keeps
+// (kept_files.h), wherever the folder is by now, where both have one. Errors:
+// kInvalidArgument if `after` names a file with another content; of a library,
+// which may change, both name that one then.
+absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
+                       v1::RunConfig* after);
 
 // Why the run in `folder`, resumed from `checkpoint` (a folder), has nothing
 // left to do as `config` has it, and what would go further; "" if it has.

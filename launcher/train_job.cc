@@ -120,7 +120,9 @@ class Job {
   }
 
   absl::Status Prepare() {
-    if (!job_.network_file.empty()) RETURN_IF_ERROR(CopyNetwork());
+    for (const TrainJob::Copy& copy : job_.copies) {
+      RETURN_IF_ERROR(CopyFile(copy));
+    }
     const std::string text = FormatResolved(job_.config);
     RETURN_IF_ERROR(WriteFileAtomically(ConfigPath(), text));
     for (int i = 0; i < job_.topology.num_learners; ++i) {
@@ -141,13 +143,12 @@ class Job {
     return absl::OkStatus();
   }
 
-  absl::Status CopyNetwork() {
-    const auto file = WholeFile(job_.network_file);
+  static absl::Status CopyFile(const TrainJob::Copy& copy) {
+    const auto file = WholeFile(copy.from);
     if (!file) {
-      return absl::NotFoundError(
-          absl::StrCat("cannot read ", job_.network_file));
+      return absl::NotFoundError(absl::StrCat("cannot read ", copy.from));
     }
-    return WriteFileAtomically(job_.folder.network(), *file);
+    return WriteFileAtomically(copy.to, *file);
   }
 
   // The launcher of node 0 writes the run's own; the others keep theirs beside

@@ -18,8 +18,11 @@ namespace flotilla {
 struct TrainJob {
   v1::RunConfig config;  // resolved
   RunFolder folder{""};
-  // Copied to folder.network() before anything starts; "": nothing is.
-  std::string network_file;
+  // Copied into the folder before anything starts.
+  struct Copy {
+    std::string from, to;
+  };
+  std::vector<Copy> copies;
   Topology topology;
   std::optional<std::string> resume;  // "latest" or a checkpoint
   std::vector<std::string> notices;   // for people, once it starts

@@ -7,12 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/algorithm.h"
+#include "learner/algo/algorithm_plugin.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
+#include "services/base/kept_files.h"
 #include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 
@@ -36,15 +38,16 @@ Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
   return json;
 }
 
-// A run's folder may have been moved since, with the network in it.
-void FindNetwork(const std::string& checkpoint, v1::RunConfig* config) {
-  if (config->model().torchscript().empty()) return;
+// A run's folder may have been moved since, with the files that it keeps.
+void FindKeptFiles(const std::string& checkpoint, v1::RunConfig* config) {
   std::error_code error;
-  const std::filesystem::path run = std::filesystem::weakly_canonical(
-      std::filesystem::path(checkpoint) / "../..", error);
-  const std::string kept = RunFolder(run).network();
-  if (std::filesystem::exists(kept, error)) {
-    config->mutable_model()->set_torchscript(kept);
+  const RunFolder run(std::filesystem::weakly_canonical(
+      std::filesystem::path(checkpoint) / "../..", error));
+  for (const KeptFile& file : KeptFiles()) {
+    const std::string kept = file.PathIn(run);
+    if (!file.get(*config).empty() && std::filesystem::exists(kept, error)) {
+      file.set(kept, config);
+    }
   }
 }
 
@@ -55,8 +58,9 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop) {
   ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(checkpoint));
-  FindNetwork(checkpoint, &data.config);
+  FindKeptFiles(checkpoint, &data.config);
   const v1::RunConfig& config = data.config;
+  RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   SetThreads(config, /*local_world_size=*/1);
   ASSIGN_OR_RETURN(const RankDevice device,
                    choose_device({.device = config.runtime().device()},

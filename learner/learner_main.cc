@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/algo/algorithm_plugin.h"
 #include "learner/collective/rank_device.h"
 #include "learner/evaluate_main.h"
 #include "learner/torch.h"
@@ -143,6 +144,7 @@ void WriteLastWords(const Flags& flags, const absl::Status& status) {
 absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
                                        const ShutdownSignals& signals) {
   ASSIGN_OR_RETURN(const v1::RunConfig config, LoadRunConfig(flags.config, {}));
+  RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   RETURN_IF_ERROR(Validate(config));
   TrainerOptions options;
   ASSIGN_OR_RETURN(options.config,

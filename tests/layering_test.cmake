@@ -17,23 +17,26 @@ set(may_services/env         services/base services/rpc services/env
 set(may_services             )
 set(may_envserver            services envserver)
 set(may_learner              services learner)
+# Projects of users', which see what is installed.
+set(may_launcher/templates services learner envserver)
 set(may_launcher             services launcher)
 set(may_tests                services envserver learner launcher tests)
 set(folders services/base services/algorithms services/rpc services/coordinator services/env services
-  envserver learner launcher tests)
+  envserver learner launcher/templates launcher tests)
 
 # The rooms of learner/, from the ground up: a room may include those below that it
 # names, and itself. What lies in learner/ itself may include all of them.
-set(rooms kernels device rollout nn replay collective checkpoint algo actor eval training
+set(rooms kernels device plugin rollout nn replay collective checkpoint algo actor eval training
   library examples)
 set(below_kernels    )
 set(below_device     )
+set(below_plugin     )
 set(below_rollout    kernels device)
-set(below_nn         kernels device rollout)
+set(below_nn         kernels device plugin rollout)
 set(below_replay     kernels device rollout)
 set(below_collective kernels device)
 set(below_checkpoint device)
-set(below_algo       kernels device rollout nn replay collective)
+set(below_algo       kernels device plugin rollout nn replay collective)
 set(below_actor      kernels device rollout nn)
 set(below_eval       kernels device rollout nn actor)
 set(below_training   kernels device rollout nn replay collective checkpoint algo actor eval)
@@ -156,6 +159,7 @@ plant(envserver/planted.cc "#include \"launcher/topology.h\"")
 plant(envserver/planted.h "#  include <cuda_runtime.h>")
 plant(learner/actor/planted.cc "#include \"envserver/registry.h\"")
 plant(learner/actor/planted.cc "#include \"learner/algo/ppo.h\"")
+plant(learner/plugin/planted.cc "#include \"learner/rollout/batch.h\"")
 plant(learner/nn/planted.h "#include \"learner/actor/collector.h\"")
 plant(learner/algo/planted.cc "#include \"learner/training/trainer.h\"")
 plant(learner/algo/planted.cc "#include \"learner/main.h\"")

@@ -20,6 +20,7 @@
 #include "services/base/config_text.h"
 #include "services/base/device_choice.h"
 #include "services/base/gpus.h"
+#include "services/base/kept_files.h"
 #include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
@@ -303,7 +304,7 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
   std::error_code error;
   if (flags.resume && fs::exists(before_path, error)) {
     ASSIGN_OR_RETURN(v1::RunConfig before, LoadRunConfig(before_path, {}));
-    RETURN_IF_ERROR(KeepNetwork(RunFolder(place.source_run), &before, &config));
+    RETURN_IF_ERROR(KeepFiles(RunFolder(place.source_run), &before, &config));
     RETURN_IF_ERROR(CheckResumable(before, config));
     TellChanges(before, config, flags, notices);
   }
@@ -382,27 +383,25 @@ absl::Status CheckInitFrom(const v1::RunConfig& config) {
       "folder that has one"));
 }
 
-// The learners of a run load the network's file from its folder: what becomes of
-// the one that was named does not matter to it.
-absl::Status TakeNetwork(const TrainFlags& flags,
-                         const std::string& config_path, TrainJob* job) {
-  const std::string given = job->config.model().torchscript();
-  const std::string kept = job->folder.network();
-  if (given.empty()) return absl::OkStatus();
-  job->config.mutable_model()->set_torchscript(kept);
-  if (!job->topology.hosts_coordinator || given == kept) {
-    return absl::OkStatus();
+// Has learners load what the run keeps in its folder: a change of the file that
+// was named does not matter to it.
+absl::Status TakeFiles(const TrainFlags& flags, const std::string& config_path,
+                       TrainJob* job) {
+  for (const KeptFile& file : KeptFiles()) {
+    const std::string given = file.get(job->config);
+    const std::string kept = file.PathIn(job->folder);
+    if (given.empty()) continue;
+    file.set(kept, &job->config);
+    if (!job->topology.hosts_coordinator || given == kept) continue;
+    std::error_code error;
+    if (!fs::is_regular_file(given, error) || !std::ifstream(given)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          WhereIs(file.field, flags, config_path), ": ", file.field, " is \"",
+          given, "\", which is no file that can be read; make it with ",
+          file.made_by));
+    }
+    job->copies.push_back({given, kept});
   }
-  std::error_code error;
-  if (!fs::is_regular_file(given, error) || !std::ifstream(given)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(WhereIs("model.torchscript", flags, config_path),
-                     ": model.torchscript is \"", given,
-                     "\", which is no file that can be read; make it with "
-                     "torch.jit.script(module).save(\"",
-                     given, "\")"));
-  }
-  job->network_file = given;
   return absl::OkStatus();
 }
 
@@ -455,7 +454,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   job.max_restarts = flags.max_restarts.value_or(3);
   job.credentials = flags.credentials;
   job.progress = flags.progress;
-  RETURN_IF_ERROR(TakeNetwork(flags, place.config_path, &job));
+  RETURN_IF_ERROR(TakeFiles(flags, place.config_path, &job));
   if (place.resume && place.source_run == place.run_dir) {
     job.nothing_left = NothingLeft(job.folder, place.checkpoint(), job.config);
   }

@@ -19,6 +19,10 @@ class Factories {
  public:
   absl::Status Add(const std::string& name, AlgorithmFactory factory) {
     MutexLock lock(&mu_);
+    if (name == "custom") {
+      factories_[name] = std::move(factory);
+      return absl::OkStatus();
+    }
     if (!factories_.emplace(name, std::move(factory)).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("the algorithm \"", name, "\" has a factory already"));

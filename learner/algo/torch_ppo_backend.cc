@@ -97,7 +97,8 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Tensor advantage =
         host_advantage.to(device, /*non_blocking=*/true);
 
-    const auto [out, observation] = Run(batch);
+    const auto [out, observation] =
+        RunSteps(*net_, *batch.rollout, batch.index, batch.columns);
     const LogProbAndEntropy now = head_.Evaluate(
         out.policy, out.log_std,
         mask_ >= 0 ? observation.leaf[mask_] : torch::Tensor(), action);
@@ -132,18 +133,6 @@ class TorchPpoBackend : public PpoBackend {
             .to(torch::kFloat64);
     const double* s = Host<double>(sums);
     return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
-  }
-
-  // The network's outputs at batch.index, and what it saw there.
-  Replayed Run(const PpoBatch& batch) const {
-    if (net_->recurrent()) {
-      return ReplaySequences(*net_, *batch.rollout, batch.index, batch.columns);
-    }
-    Replayed run;
-    run.observation =
-        batch.rollout->observation.Gather(batch.index).To(net_->device());
-    run.output = net_->Forward(run.observation);
-    return run;
   }
 
   const Network* const net_;

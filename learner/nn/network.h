@@ -74,9 +74,11 @@ class Network {
   const std::vector<NamedTensor>& Named() const { return Flat().named; }
 };
 
-// The network that `config` asks for: ActorCritic, or TorchScriptNetwork.
+// The network that `config` asks for: ActorCritic, a TorchScriptNetwork, or that of
+// a library (network_plugin.h).
 // Errors: kInvalidArgument for an encoder that does not fit the observation, or a
-// file that is no network for these spaces.
+// file that is no network for these spaces; kFailedPrecondition for a library that
+// was built for something else.
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(
     const Spaces& spaces, const v1::ModelConfig& config, torch::Device device);
 

@@ -54,4 +54,13 @@ Replayed ReplaySequences(const Network& net, const Rollout& rollout,
   return replayed;
 }
 
+Replayed RunSteps(const Network& net, const Rollout& rollout,
+                  const torch::Tensor& index, const torch::Tensor& columns) {
+  if (net.recurrent()) return ReplaySequences(net, rollout, index, columns);
+  Replayed run;
+  run.observation = rollout.observation.Gather(index).To(net.device());
+  run.output = net.Forward(run.observation);
+  return run;
+}
+
 }  // namespace flotilla

@@ -31,6 +31,11 @@ Replayed ReplaySequences(const Network& net, const Rollout& rollout,
                          const torch::Tensor& index,
                          const torch::Tensor& columns);
 
+// Any network's outputs at the steps of a minibatch (algo/minibatches.h): by
+// ReplaySequences if it is recurrent, else of `index` [M] int32 alone.
+Replayed RunSteps(const Network& net, const Rollout& rollout,
+                  const torch::Tensor& index, const torch::Tensor& columns);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_NN_REPLAY_SEQUENCES_H_

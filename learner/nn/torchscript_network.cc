@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "learner/nn/network_check.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 
@@ -46,32 +47,10 @@ std::string TypeName(torch::Dtype type) {
   }
 }
 
-std::string Shape(const std::vector<int64_t>& shape) {
-  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
-}
-
 // "uint8 [1, 4, 84, 84]"
 std::string Shown(const LeafSpec& leaf, int64_t rows) {
   return absl::StrCat(TypeName(TorchType(leaf.dtype)), " ",
-                      Shape(BatchShape(leaf, rows)));
-}
-
-// What each column of a policy output is.
-std::string Columns(const ActionSpace& action) {
-  std::vector<std::string> parts;
-  if (action.choices() == 1) {
-    parts.push_back(absl::StrCat("one logit for each of the action's ",
-                                 action.logits(), " values"));
-  } else if (action.choices() > 1) {
-    parts.push_back(absl::StrCat("one logit for each value of the action's ",
-                                 action.choices(), " choices (",
-                                 absl::StrJoin(action.num_values, " + "), ")"));
-  }
-  if (action.continuous > 0) {
-    parts.push_back(absl::StrCat("one mean for each of the action's ",
-                                 action.continuous, " continuous values"));
-  }
-  return absl::StrJoin(parts, ", then ");
+                      ShapeText(BatchShape(leaf, rows)));
 }
 
 bool SameMemory(const torch::Tensor& a, const torch::Tensor& b) {
@@ -214,13 +193,8 @@ absl::Status TorchScriptNetwork::CheckForward() const {
 
 absl::Status TorchScriptNetwork::Try(int64_t rows, size_t* outputs) const {
   torch::NoGradGuard no_grad;
-  Batch zeros;
+  const Batch zeros = ZeroBatch(origin_->spaces, rows, origin_->device);
   std::vector<std::string> seen;
-  for (const LeafSpec& leaf : origin_->spaces.observation) {
-    zeros.leaf.push_back(torch::zeros(
-        BatchShape(leaf, rows),
-        torch::TensorOptions(TorchType(leaf.dtype)).device(origin_->device)));
-  }
   for (const int i : origin_->seen) {
     const LeafSpec& leaf = origin_->spaces.observation[i];
     seen.push_back(absl::StrCat(LeafTitle(leaf), " ", Shown(leaf, rows)));
@@ -338,17 +312,18 @@ absl::StatusOr<NetworkOutput> TorchScriptNetwork::Read(
   }
   const auto has = [&](size_t i) {
     return absl::StrCat("its ", names[i], " has shape ",
-                        Shape(tensors[i].sizes().vec()), ", want ");
+                        ShapeText(tensors[i].sizes().vec()), ", want ");
   };
   const std::vector<int64_t> of_policy = {rows, action.outputs()};
   NetworkOutput out;
   out.policy = tensors[0];
   if (out.policy.sizes() != of_policy) {
-    return Refuse(
-        absl::StrCat(has(0), Shape(of_policy), ": ", Columns(action)));
+    return Refuse(absl::StrCat(has(0), ShapeText(of_policy), ": ",
+                               PolicyColumns(action)));
   }
   if (tensors[1].numel() != rows || tensors[1].dim() > 2) {
-    return Refuse(absl::StrCat(has(1), Shape({rows}), " or ", Shape({rows, 1}),
+    return Refuse(absl::StrCat(has(1), ShapeText({rows}), " or ",
+                               ShapeText({rows, 1}),
                                ": one number an observation"));
   }
   out.value = tensors[1].reshape({rows});
@@ -360,7 +335,8 @@ absl::StatusOr<NetworkOutput> TorchScriptNetwork::Read(
   }
   if (out.log_std.sizes() != std::vector<int64_t>{A} &&
       out.log_std.sizes() != std::vector<int64_t>{rows, A}) {
-    return Refuse(absl::StrCat(has(2), Shape({A}), " or ", Shape({rows, A}),
+    return Refuse(absl::StrCat(has(2), ShapeText({A}), " or ",
+                               ShapeText({rows, A}),
                                ": one for each continuous value"));
   }
   return out;

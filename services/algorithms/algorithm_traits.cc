@@ -47,13 +47,22 @@ class NoAlgorithm : public AlgorithmTraits {
   }
 };
 
-// Rows are added and never removed, so that pointers to them stay good.
+// Rows are added or replaced and never removed, so that pointers to them stay
+// good.
 class Table {
  public:
   Table() : rows_(BuiltInAlgorithms()) {}
 
   absl::Status Add(std::unique_ptr<const AlgorithmTraits> row) {
     MutexLock lock(&mu_);
+    if (row->name() == "custom") {
+      for (auto& there : rows_) {
+        if (there->name() != row->name()) continue;
+        there.swap(row);
+        replaced_.push_back(std::move(row));
+      }
+      return absl::OkStatus();
+    }
     if (FindLocked(row->name()) != nullptr) {
       return absl::AlreadyExistsError(
           absl::StrCat("there is an algorithm \"", row->name(), "\" already"));
@@ -85,6 +94,8 @@ class Table {
 
   mutable Mutex mu_;
   std::vector<std::unique_ptr<const AlgorithmTraits>> rows_
+      ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<const AlgorithmTraits>> replaced_
       ABSL_GUARDED_BY(mu_);
 };
 
@@ -159,7 +170,7 @@ std::string ActionsProblem(const AlgorithmTraits& algorithm, bool discrete,
       " actions, and this environment's are ",
       needs_discrete ? "continuous" : "discrete");
   for (const AlgorithmTraits* row : TheTable().Rows()) {
-    if (!Takes(*row, discrete, continuous)) continue;
+    if (!Takes(*row, discrete, continuous) || row->name() == "custom") continue;
     return absl::StrCat(problem, "; choose ", row->name());
   }
   return problem;

@@ -15,7 +15,7 @@
 // to know of one without running it. learner/algo/algorithm_table.h is its other
 // half, which makes them.
 //
-// A new algorithm is its option message in RunConfig's `algorithm`, a file beside
+// A new algorithm of this tree is its option message in RunConfig's `algorithm`, a file beside
 // ppo.cc with a line in built_in.cc, and a factory with a line in
 // algorithm_table.cc.
 
@@ -85,8 +85,9 @@ class AlgorithmTraits {
   virtual std::vector<std::string> GlobalSizes() const { return {}; }
 };
 
-// Adds a row, for as long as the program runs; of a library that was loaded, for
-// instance. The built-in rows are always there. Thread-safe, as all below.
+// Adds a row, for as long as the program runs. The built-in rows are always there;
+// that of the name "custom" (custom.h) is replaced: it is the one that libraries
+// bring. Thread-safe, as all below.
 // Errors: kAlreadyExists if the name is taken; kInvalidArgument if there is none,
 // or if it takes no actions.
 absl::Status RegisterAlgorithm(std::unique_ptr<const AlgorithmTraits> row);

@@ -8,6 +8,7 @@ std::vector<std::unique_ptr<const AlgorithmTraits>> BuiltInAlgorithms() {
   rows.push_back(DqnTraits());
   rows.push_back(ImpalaTraits());
   rows.push_back(SacTraits());
+  rows.push_back(CustomTraits());
   return rows;
 }
 

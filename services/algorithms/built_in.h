@@ -13,6 +13,8 @@ std::unique_ptr<const AlgorithmTraits> PpoTraits();
 std::unique_ptr<const AlgorithmTraits> DqnTraits();
 std::unique_ptr<const AlgorithmTraits> ImpalaTraits();
 std::unique_ptr<const AlgorithmTraits> SacTraits();
+// The row that a library's takes the place of.
+std::unique_ptr<const AlgorithmTraits> CustomTraits();
 
 // All of them, in the order in which messages name them.
 std::vector<std::unique_ptr<const AlgorithmTraits>> BuiltInAlgorithms();

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/algorithms/built_in.h"
+#include "services/base/config.h"
 
 namespace flotilla {
 namespace {
@@ -46,10 +47,10 @@ class Dqn : public AlgorithmTraits {
             absl::StrCat("is ", v1::RecurrentCell_Name(model.recurrent()),
                          "; dqn has no recurrent form: choose ppo, or NONE"),
             problems);
-    Require(model.torchscript().empty(), "model.torchscript",
-            absl::StrCat("is \"", model.torchscript(),
-                         "\", but dqn builds its own network; choose ppo or "
-                         "impala, or leave it out"),
+    const std::string own = OwnNetworkField(model);
+    Require(own.empty(), own,
+            "is set, but dqn builds its own network; choose ppo or impala, or "
+            "leave it out",
             problems);
     const std::pair<std::string, bool> scales[] = {
         {"model.normalize_observations", model.normalize_observations()},

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/algorithms/built_in.h"
+#include "services/base/config.h"
 
 namespace flotilla {
 namespace {
@@ -49,7 +50,8 @@ class Sac : public AlgorithmTraits {
             absl::StrCat("is ", v1::RecurrentCell_Name(model.recurrent()),
                          "; sac has no recurrent form: choose ppo, or NONE"),
             problems);
-    Require(model.torchscript().empty(), "model.torchscript",
+    const std::string own = OwnNetworkField(model);
+    Require(own.empty(), own,
             "is set, but sac's policy and critics are networks of their own; "
             "choose ppo, or leave it out",
             problems);

@@ -211,6 +211,11 @@ std::string AlgorithmName(const v1::RunConfig& config) {
   return field == nullptr ? "none" : field->name();
 }
 
+std::string OwnNetworkField(const v1::ModelConfig& model) {
+  if (!model.torchscript().empty()) return "model.torchscript";
+  return model.plugin().empty() ? "" : "model.plugin";
+}
+
 double Discount(const v1::RunConfig& config) {
   return TraitsOf(config).Discount(config);
 }

@@ -55,6 +55,10 @@ Collection CollectionOf(const v1::RunConfig& config);
 // "ppo", "dqn", "impala"; "none" if none is chosen.
 std::string AlgorithmName(const v1::RunConfig& config);
 
+// The field that brings a network of the user's own in place of the configured
+// one: "model.torchscript", "model.plugin"; "" if none is set.
+std::string OwnNetworkField(const v1::ModelConfig& model);
+
 // The chosen algorithm's.
 double Discount(const v1::RunConfig& config);
 

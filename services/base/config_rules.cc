@@ -157,6 +157,10 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
                        ", but model.torchscript brings a whole network, and "
                        "none with memory is supported yet; use NONE"),
           problems);
+  Require(model.torchscript().empty() || model.plugin().empty(), "model.plugin",
+          "is set, and so is model.torchscript: a run has one network; leave "
+          "one out",
+          problems);
 }
 
 void CheckEvaluation(const v1::EvaluationConfig& evaluation,

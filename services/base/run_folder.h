@@ -19,8 +19,6 @@ class RunFolder {
   std::string name() const;
 
   std::string config() const { return path_ + "/config.textproto"; }
-  // A copy of model.torchscript, if the run has one: what its learners load.
-  std::string network() const { return path_ + "/network.pt"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string summary() const { return path_ + "/summary.json"; }

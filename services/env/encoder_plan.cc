@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/config.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -85,7 +86,7 @@ absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
                                          const v1::ModelConfig& model) {
   EncoderPlan plan;
   const std::vector<int> encoded = spaces.encoded();
-  if (!model.torchscript().empty()) {  // it encodes as it likes
+  if (!OwnNetworkField(model).empty()) {  // it encodes as it likes
     for (const int index : encoded) plan.leaf.emplace_back().leaf = index;
     return plan;
   }

@@ -32,7 +32,7 @@ struct EncoderPlan {
 
 // The plan that `model` has for an observation. Defaults: NATURE_CNN for images,
 // RESNET for those under 36 x 36; a vector beside others is passed on as it is;
-// embeddings have width 64. With model.torchscript, every leaf is passed on.
+// embeddings have width 64. With a network of the user's own, every leaf is passed on.
 // Errors: kInvalidArgument, naming leaf, encoder and what would fit.
 absl::StatusOr<EncoderPlan> PlanEncoders(const Spaces& spaces,
                                          const v1::ModelConfig& model);

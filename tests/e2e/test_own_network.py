@@ -121,7 +121,7 @@ for ours, theirs in zip(net(seen), was(seen)):
     assert job.succeeds()["updates"] == 12
     net(seed=2)
     job = train(sandbox, 15, *again, learners=1, run_dir="moved")
-    assert job.wait() == 2 and "another network than the run's own" in job.output()
+    assert job.wait() == 2 and "another file than the run's own" in job.output()
 
 
 def test_the_same_seed_gives_the_same_bits(sandbox, net):

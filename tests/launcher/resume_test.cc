@@ -161,13 +161,15 @@ TEST(CheckResumableTest, EnvironmentAlgorithmAndModelMayNot) {
             HasSubstr("model.activation was TANH and would be RELU")));
 }
 
-class KeepNetworkTest : public testing::Test {
+class KeepFilesTest : public testing::Test {
  protected:
-  KeepNetworkTest() : source_(temp_.path()) {
-    WriteFile(source_.network(), "weights");
+  KeepFilesTest() : source_(temp_.path()) {
+    WriteFile(NetworkFile(), "weights");
     WriteFile(temp_ / "same.pt", "weights");
     WriteFile(temp_ / "other.pt", "other weights");
   }
+
+  std::string NetworkFile() const { return source_.path() + "/network.pt"; }
 
   // The files that configurations with `before` and `after` name after it.
   absl::StatusOr<std::pair<std::string, std::string>> Kept(
@@ -175,7 +177,7 @@ class KeepNetworkTest : public testing::Test {
     v1::RunConfig a, b;
     if (!before.empty()) a.mutable_model()->set_torchscript(before);
     if (!after.empty()) b.mutable_model()->set_torchscript(after);
-    const absl::Status status = KeepNetwork(source_, &a, &b);
+    const absl::Status status = KeepFiles(source_, &a, &b);
     if (!status.ok()) return status;
     return std::pair(a.model().torchscript(), b.model().torchscript());
   }
@@ -184,9 +186,9 @@ class KeepNetworkTest : public testing::Test {
   const RunFolder source_;
 };
 
-TEST_F(KeepNetworkTest, ARunGoesOnWithItsOwnWhereverItsFolderIs) {
-  const std::pair<std::string, std::string> kept = {source_.network(),
-                                                    source_.network()};
+TEST_F(KeepFilesTest, ARunGoesOnWithItsOwnWhereverItsFolderIs) {
+  const std::pair<std::string, std::string> kept = {NetworkFile(),
+                                                    NetworkFile()};
   const std::string was = "/before/it/was/moved/network.pt";
   EXPECT_EQ(Kept(was, was).value(), kept);
   // The command line that began it: the file is as it was, or gone.
@@ -194,14 +196,30 @@ TEST_F(KeepNetworkTest, ARunGoesOnWithItsOwnWhereverItsFolderIs) {
   EXPECT_EQ(Kept(was, temp_ / "gone.pt").value(), kept);
 }
 
-TEST_F(KeepNetworkTest, AnotherOneIsRefusedOrLeftToCheckResumable) {
+TEST_F(KeepFilesTest, AnotherOneIsRefusedOrLeftToCheckResumable) {
   const auto other = Kept("network.pt", temp_ / "other.pt");
   EXPECT_THAT(Message(other.status()),
-              AllOf(HasSubstr("other.pt"), HasSubstr(source_.network())));
+              AllOf(HasSubstr("other.pt"), HasSubstr(NetworkFile())));
   EXPECT_EQ(Kept("", "net.pt").value(),
             std::pair(std::string(), std::string("net.pt")));
   EXPECT_EQ(Kept("net.pt", "").value(),
             std::pair(std::string("net.pt"), std::string()));
+}
+
+TEST_F(KeepFilesTest, AnotherBuildOfALibraryTakesItsPlace) {
+  WriteFile(source_.path() + "/algorithm.so", "a build");
+  WriteFile(temp_ / "again.so", "another build");
+  const auto kept = [&](const std::string& now) {
+    v1::RunConfig a, b;
+    a.mutable_custom()->set_library("/before/algorithm.so");
+    b.mutable_custom()->set_library(now);
+    EXPECT_OK(KeepFiles(source_, &a, &b));
+    EXPECT_EQ(a.custom().library(), b.custom().library());
+    return b.custom().library();
+  };
+  EXPECT_EQ(kept("/before/algorithm.so"), source_.path() + "/algorithm.so");
+  EXPECT_EQ(kept(temp_ / "gone.so"), source_.path() + "/algorithm.so");
+  EXPECT_EQ(kept(temp_ / "again.so"), temp_ / "again.so");
 }
 
 class NothingLeftTest : public testing::Test {

@@ -1,0 +1,47 @@
+# `cmake --install build --prefix DIR`: programs, configurations, the Python server,
+# headers and what find_package(Flotilla) needs, in a folder that may be moved as a
+# whole. LibTorch comes along; Debian's libraries (gRPC and its like) do not. With
+# CUDA, LibTorch and NVIDIA's libraries stay where cmake/setup.sh put them: they are
+# gigabytes.
+
+if(FLOTILLA_SANITIZE)
+  return()
+endif()
+set(include include/flotilla)
+set(torch_there lib/flotilla/torch)
+set(programs flotilla flotilla-envserver flotilla-coordinator flotilla-learner)
+set(rpath "$ORIGIN/../${torch_there}/lib")
+if(FLOTILLA_CUDA)
+  set(rpath "${FLOTILLA_TORCH}/lib")
+endif()
+set_target_properties(flotilla-learner PROPERTIES INSTALL_RPATH "${rpath}")
+install(TARGETS ${programs} RUNTIME DESTINATION bin)
+install(DIRECTORY deploy/configs DESTINATION share/flotilla)
+install(DIRECTORY launcher/templates DESTINATION share/flotilla)
+install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
+install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
+  PATTERN "__pycache__" EXCLUDE)
+install(FILES LICENSE DESTINATION share/flotilla)
+
+install(DIRECTORY services learner DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY "${CMAKE_BINARY_DIR}/gen/" DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
+configure_file(cmake/FlotillaConfig.cmake.in "${CMAKE_BINARY_DIR}/FlotillaConfig.cmake" @ONLY)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file("${CMAKE_BINARY_DIR}/FlotillaConfigVersion.cmake"
+  COMPATIBILITY ExactVersion)
+install(FILES "${CMAKE_BINARY_DIR}/FlotillaConfig.cmake" "${CMAKE_BINARY_DIR}/FlotillaConfigVersion.cmake"
+  DESTINATION lib/cmake/Flotilla)
+
+if(FLOTILLA_CUDA)
+  return()
+endif()
+# LibTorch's own rpath is its folder and ../../nvidia/cu13/lib.
+install(DIRECTORY "${FLOTILLA_TORCH}/include" DESTINATION ${torch_there})
+foreach(library torch_cpu c10)
+  install(FILES "${FLOTILLA_TORCH}/lib/lib${library}.so" DESTINATION ${torch_there}/lib)
+endforeach()
+file(GLOB carried "${FLOTILLA_TORCH}/lib/libgomp*.so*")
+install(FILES ${carried} DESTINATION ${torch_there}/lib)
+file(GLOB cuda "${FLOTILLA_TORCH}/../nvidia/cu13/lib/libcudart.so*"
+  "${FLOTILLA_TORCH}/../nvidia/cu13/lib/libcupti.so*")
+install(FILES ${cuda} DESTINATION lib/flotilla/nvidia/cu13/lib)

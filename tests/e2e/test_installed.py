@@ -1,0 +1,165 @@
+"""What `cmake --install` gives, moved elsewhere: programs, and projects of users' that
+are built against it."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness import BIN, SOURCE, TIMEOUT, summary, training_lines
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory):
+    """An installation that is not where it was made."""
+    folder = tmp_path_factory.mktemp("installed")
+    made, moved = folder / "made", folder / "moved" / "flotilla"
+    run(["cmake", "--install", BIN.parent, "--prefix", made], folder)
+    moved.parent.mkdir()
+    made.rename(moved)
+    yield moved
+    shutil.rmtree(moved)
+
+
+def run(words, folder, prefix=None, code=0, **more):
+    env = dict(os.environ, **more)
+    for name in ("FLOTILLA_PROGRAM_FOLDER", "FLOTILLA_CONFIG_DIR"):
+        env.pop(name, None)
+    if prefix:
+        env["PATH"] = f"{prefix}/bin:{env['PATH']}"
+    said = subprocess.run(
+        [str(word) for word in words], cwd=folder, env=env, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert said.returncode == code, f"{words}\n{said.stdout}"
+    return said.stdout
+
+
+def commands(text):
+    """Of the blocks without a language."""
+    blocks = re.findall(r"(?ms)^```\n(.*?)^```$", text)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+def new_project(kind, name, folder, prefix):
+    """Follows the README that the project has, to the letter."""
+    run(["flotilla", "new", kind, name], folder, prefix)
+    project = folder / name
+    for command in commands((project / "README.md").read_text()):
+        run(["bash", "-c", command], project, prefix)
+    return project
+
+
+def test_programs_run_where_they_were_moved(prefix, tmp_path):
+    assert "cartpole_fast" in run(["flotilla", "configs"], tmp_path, prefix)
+    run(["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, "--set=total_env_steps=40960", "--run-dir", "run"], tmp_path, prefix)
+    assert summary(tmp_path / "run")["world_size"] == 2
+    linked = run(["ldd", prefix / "bin" / "flotilla-learner"], tmp_path)
+    assert "not found" not in linked
+    torch = re.search(r"libtorch_cpu\.so => (\S+)", linked)[1]
+    assert os.path.realpath(torch).startswith(str(prefix.resolve()))
+
+
+@pytest.fixture(scope="module")
+def network(prefix, tmp_path_factory):
+    return new_project("network", "my-net", tmp_path_factory.mktemp("network"), prefix)
+
+
+def test_a_network_of_ones_own_learns_and_is_recovered(prefix, network, tmp_path):
+    result = summary(network / "runs" / "first")
+    assert result["status"] == "solved"
+    library = tmp_path / "mine.so"
+    shutil.copy(network / "build" / "libmy_net.so", library)
+    words = ["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", "--set=evaluation.every_updates=0"]
+    run([*words, "--set=total_env_steps=40960", "--run-dir", "run"], tmp_path, prefix)
+    before = summary(tmp_path / "run")
+    assert len(set(before["parameters_sha256"])) == 1 and len(before["parameters_sha256"]) == 2
+    # The run keeps its own copy: moved, and without the file, it goes on and plays.
+    library.unlink()
+    (tmp_path / "run").rename(tmp_path / "moved")
+    run(["flotilla", "train", "--resume", "--run-dir", "moved", "--set=total_env_steps=81920"], tmp_path, prefix)
+    after = summary(tmp_path / "moved")
+    assert after["updates"] == 2 * before["updates"]
+    assert [line["update"] for line in training_lines(tmp_path / "moved")] == list(range(1, after["updates"] + 1))
+    run(["flotilla", "evaluate", "moved", "--episodes", 3], tmp_path, prefix)
+
+
+def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
+    project = new_project("algorithm", "a2c", tmp_path, prefix)
+    assert summary(project / "runs" / "first")["status"] == "solved"
+    words = ["flotilla", "train", "cartpole.textproto", "--set=total_env_steps=20480", "--set=evaluation.every_updates=0"]
+    run([*words, "--nproc-per-node", 2, "--set=model.recurrent=LSTM", "--run-dir", "runs/two"], project, prefix)
+    digests = summary(project / "runs" / "two")["parameters_sha256"]
+    assert len(digests) == 2 and len(set(digests)) == 1
+    # A typo in an option of its own, and a value that is none.
+    said = run([*words, "--set=custom.options.entropy_cots=0.1", "--run-dir", "runs/typo"], project, prefix, code=2)
+    assert 'custom.options.entropy_cots is no option of the algorithm' in said and 'did you mean "entropy_cost"?' in said
+    said = run([*words, "--set=custom.options.entropy_cost=much", "--run-dir", "runs/much"], project, prefix, code=2)
+    assert 'custom.options.entropy_cost is "much"; want a number' in said
+    # Resumed, with another build of it.
+    (project / "algorithm.cc").write_text((project / "algorithm.cc").read_text().replace("losses/loss", "losses/mine"))
+    run(["cmake", "--build", "build"], project, prefix)
+    again = ["flotilla", "train", "cartpole.textproto", "--resume", "--run-dir", "runs/two", "--set=total_env_steps=40960"]
+    run([*again, "--set=model.recurrent=LSTM", "--set=evaluation.every_updates=0"], project, prefix)
+    lines = training_lines(project / "runs" / "two")
+    assert "losses/loss" in lines[0] and "losses/mine" in lines[-1]
+    assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
+
+
+def test_what_does_not_fit_is_refused_by_name(prefix, network, tmp_path):
+    library = network / "build" / "libmy_net.so"
+
+    def refused(path, *words, config="cartpole_fast", field="model.plugin"):
+        name = f"run-{len(list(tmp_path.iterdir()))}"
+        return run(["flotilla", "train", config, f"--set={field}={path}", "--run-dir", name, *words], tmp_path, prefix, code=2)
+
+    built = library.read_bytes()
+    stamp = re.search(rb"FLOTILLA-BUILD-STAMP:flotilla=([\d.]+) headers=(\w+) torch=([\d.]+) abi=(\S+?)\0", built)
+    other = tmp_path / "other.so"
+    other.write_bytes(built.replace(b"torch=" + stamp[3], b"torch=2.10.9"[: 6 + len(stamp[3])]))
+    said = refused(other)
+    assert "was built for LibTorch 2.10" in said and f"this learner is of LibTorch {stamp[3].decode()}" in said
+    other.write_bytes(built.replace(b"headers=" + stamp[2], b"headers=" + b"0" * len(stamp[2])))
+    assert "was built for Flotilla's headers 000000000000" in refused(other)
+    other.write_bytes(b"#!/bin/sh\n")
+    assert "is no shared library" in refused(other)
+    other.write_bytes(built[: len(built) // 2])
+    assert "does not load" in refused(other)
+    shutil.copy("/bin/true", other)
+    assert "has no build stamp" in refused(other)
+    assert "has no algorithm: add FLOTILLA_ALGORITHM" in refused(library, config=write_custom(tmp_path), field="custom.library")
+    assert "which is no file that can be read; make it with `flotilla new network DIR`" in refused("missing.so")
+    assert "it remembers nothing" in refused(library, "--set=model.recurrent=LSTM")
+    said = run(["flotilla", "train", "cartpole_dqn", f"--set=model.plugin={library}"], tmp_path, prefix, code=2)
+    assert "model.plugin is set, but dqn builds its own network" in said
+
+
+def write_custom(folder):
+    path = folder / "custom.textproto"
+    path.write_text('env { id: "CartPole-v1" }\ncustom { }\n')
+    return path
+
+
+def test_a_project_is_not_written_over_anything(prefix, tmp_path):
+    said = run(["flotilla", "new", "netwrok", "x"], tmp_path, prefix, code=2)
+    assert 'did you mean "network"?' in said
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.txt").write_text("mine\n")
+    said = run(["flotilla", "new", "network", "there"], tmp_path, prefix, code=2)
+    assert "is not empty" in said
+    assert [p.name for p in (tmp_path / "there").iterdir()] == ["mine.txt"]
+    # Out of a build, it says what is missing.
+    said = run([BIN / "flotilla", "new", "algorithm", "y"], tmp_path)
+    assert "cmake --install" in said
+
+
+def test_the_readme_is_true(tmp_path):
+    readme = (SOURCE / "README.md").read_text()
+    section = re.search(r"(?ms)^## Bring your own algorithm$(.*?)^## ", readme)[1]
+    (tmp_path / "build").symlink_to(BIN.parent)
+    for command in commands(section):
+        run(["bash", "-c", command], tmp_path)
+    assert summary(tmp_path / "my_a2c" / "runs" / "first")["status"] == "solved"
+    shutil.rmtree(tmp_path / "flotilla")  # it is large
