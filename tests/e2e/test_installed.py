@@ -72,7 +72,7 @@ def test_a_network_of_ones_own_learns_and_is_recovered(prefix, network, tmp_path
     assert result["status"] == "solved"
     library = tmp_path / "mine.so"
     shutil.copy(network / "build" / "libmy_net.so", library)
-    words = ["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", "--set=evaluation.every_updates=0"]
+    words = ["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", "--set=evaluation.every_updates=100000"]
     run([*words, "--set=total_env_steps=40960", "--run-dir", "run"], tmp_path, prefix)
     before = summary(tmp_path / "run")
     assert len(set(before["parameters_sha256"])) == 1 and len(before["parameters_sha256"]) == 2
@@ -89,7 +89,7 @@ def test_a_network_of_ones_own_learns_and_is_recovered(prefix, network, tmp_path
 def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
     project = new_project("algorithm", "a2c", tmp_path, prefix)
     assert summary(project / "runs" / "first")["status"] == "solved"
-    words = ["flotilla", "train", "cartpole.textproto", "--set=total_env_steps=20480", "--set=evaluation.every_updates=0"]
+    words = ["flotilla", "train", "cartpole.textproto", "--set=total_env_steps=20480", "--set=evaluation.every_updates=100000"]
     run([*words, "--nproc-per-node", 2, "--set=model.recurrent=LSTM", "--run-dir", "runs/two"], project, prefix)
     digests = summary(project / "runs" / "two")["parameters_sha256"]
     assert len(digests) == 2 and len(set(digests)) == 1
@@ -102,7 +102,7 @@ def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
     (project / "algorithm.cc").write_text((project / "algorithm.cc").read_text().replace("losses/loss", "losses/mine"))
     run(["cmake", "--build", "build"], project, prefix)
     again = ["flotilla", "train", "cartpole.textproto", "--resume", "--run-dir", "runs/two", "--set=total_env_steps=40960"]
-    run([*again, "--set=model.recurrent=LSTM", "--set=evaluation.every_updates=0"], project, prefix)
+    run([*again, "--set=model.recurrent=LSTM", "--set=evaluation.every_updates=100000"], project, prefix)
     lines = training_lines(project / "runs" / "two")
     assert "losses/loss" in lines[0] and "losses/mine" in lines[-1]
     assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
