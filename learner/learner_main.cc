@@ -1,5 +1,6 @@
 #include "learner/learner_main.h"
 
+#include <google/protobuf/text_format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -9,12 +10,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/algo/algorithm.h"
 #include "learner/algo/algorithm_plugin.h"
 #include "learner/collective/rank_device.h"
 #include "learner/evaluate_main.h"
 #include "learner/torch.h"
 #include "learner/training/runtime.h"
 #include "learner/training/trainer.h"
+#include "services/base/atomic_file.h"
 #include "services/base/command_line.h"
 #include "services/base/config.h"
 #include "services/base/exit_codes.h"
@@ -25,7 +28,9 @@
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
+#include "services/base/text_file.h"
 #include "services/base/version.h"
+#include "services/env/spaces.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -48,6 +53,7 @@ struct Flags {
   int64_t restarts = 0;
   std::string resume;
   std::string evaluate;
+  std::string try_spec;
   int episodes = 100;
   std::string output;
   RpcCredentials credentials;
@@ -89,7 +95,13 @@ CommandLine MakeLine(Flags* flags) {
   line.Text("--evaluate", "CHECKPOINT", "evaluate it instead",
             &flags->evaluate);
   line.Int("--episodes", "N", 1, "with --evaluate: how many", &flags->episodes);
-  line.Text("--output", "FILE", "with --evaluate: the JSON file to write",
+  line.Text("--try", "FILE",
+            "say whether the configuration's network and algorithm fit an "
+            "environment of this EnvSpec (text format) instead",
+            &flags->try_spec);
+  line.Text("--output", "FILE",
+            "with --evaluate: the JSON file to write; with --try: what does "
+            "not fit, or nothing",
             &flags->output);
   AddCredentialFlags(&flags->credentials, &line);
   return line;
@@ -186,6 +198,31 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   return outcome;
 }
 
+// What can be known of a run without playing: for `flotilla train --dry-run`.
+absl::Status TryConfiguration(const Flags& flags) {
+  ASSIGN_OR_RETURN(const v1::RunConfig config, LoadRunConfig(flags.config, {}));
+  RETURN_IF_ERROR(LoadCustomAlgorithm(config));
+  RETURN_IF_ERROR(Validate(config));
+  v1::EnvSpec spec;
+  if (!google::protobuf::TextFormat::ParseFromString(
+          WholeFile(flags.try_spec).value_or(""), &spec)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.try_spec, " holds no EnvSpec"));
+  }
+  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
+  return MakeAlgorithm(config, spaces, torch::kCPU).status();
+}
+
+absl::Status WriteVerdict(const Flags& flags) {
+  absl::Status tried;
+  try {
+    tried = TryConfiguration(flags);
+  } catch (const std::exception& e) {  // Torch throws
+    tried = absl::InternalError(e.what());
+  }
+  return WriteFileAtomically(flags.output, std::string(tried.message()) + "\n");
+}
+
 int CodeFor(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
@@ -214,7 +251,10 @@ int Main(const Flags& flags) {
   const ShutdownSignals* const signals = installed->release();
   absl::StatusOr<RunOutcome> outcome = RunOutcome::kCompleted;
   try {
-    if (!flags.evaluate.empty()) {
+    if (!flags.try_spec.empty()) {
+      const absl::Status written = WriteVerdict(flags);
+      if (!written.ok()) outcome = written;
+    } else if (!flags.evaluate.empty()) {
       const absl::Status evaluated =
           EvaluateCheckpoint(flags.evaluate, flags.episodes, flags.output,
                              flags.choose_device, signals->Stop());

@@ -11,6 +11,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/config_finder.h"
 #include "launcher/env_check.h"
+#include "launcher/learner_check.h"
 #include "launcher/programs.h"
 #include "launcher/resume.h"
 #include "launcher/runs.h"
@@ -35,6 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr absl::Duration kEnvTimeout = absl::Seconds(60);
+constexpr absl::Duration kLearnerTimeout = absl::Seconds(60);
 
 struct TrainFlags {
   std::optional<std::string> config;
@@ -364,6 +366,10 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     return absl::InvalidArgumentError(
         absl::StrCat(WhereIs("env.id", flags, config_path), ": ", message));
   }
+  if (flags.dry_run && BringsCode(config)) {
+    RETURN_IF_ERROR(
+        AskLearner(config, response->spec(), kLearnerTimeout, stop));
+  }
   const std::string warning = PlayableWarning(config, response->spec());
   if (!warning.empty()) {
     std::fprintf(stderr, "flotilla train: warning: %s\n", warning.c_str());
@@ -403,6 +409,17 @@ absl::Status TakeFiles(const TrainFlags& flags, const std::string& config_path,
     job->copies.push_back({given, kept});
   }
   return absl::OkStatus();
+}
+
+// With the files that were named, of which a dry run has no copies.
+v1::RunConfig AsNamed(const TrainJob& job) {
+  v1::RunConfig config = job.config;
+  for (const KeptFile& file : KeptFiles()) {
+    for (const TrainJob::Copy& copy : job.copies) {
+      if (file.PathIn(job.folder) == copy.to) file.set(copy.from, &config);
+    }
+  }
+  return config;
 }
 
 absl::Status CheckPrograms(const Topology& topology) {
@@ -463,7 +480,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
     if (place.source_run.empty()) RETURN_IF_ERROR(CheckInitFrom(job.config));
     RETURN_IF_ERROR(ScratchFolder().status());
     RETURN_IF_ERROR(
-        CheckEnvironment(job.config, flags, place.config_path, stop));
+        CheckEnvironment(AsNamed(job), flags, place.config_path, stop));
   }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",

@@ -1,8 +1,11 @@
 #include "learner/plugin/shared_library.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -41,6 +44,25 @@ std::string PartTitle(const std::string& name) {
   if (name == "torch") return "LibTorch";
   if (name == "abi") return "C++ ABI";
   return name;
+}
+
+// Whether all that a program header of an ELF file maps is in it: what is not would
+// kill the process that loads it.
+bool IsWhole(const std::string& file) {
+  Elf64_Ehdr header;
+  if (file.size() < sizeof(header)) return false;
+  std::memcpy(&header, file.data(), sizeof(header));
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    Elf64_Phdr part;
+    const uint64_t at = header.e_phoff + i * sizeof(part);
+    if (at > file.size() || file.size() - at < sizeof(part)) return false;
+    std::memcpy(&part, file.data() + at, sizeof(part));
+    if (part.p_offset > file.size() ||
+        file.size() - part.p_offset < part.p_filesz) {
+      return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -90,6 +112,10 @@ absl::StatusOr<void*> LoadFunction(const std::string& title,
   if (!same.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat(title, " ", same.message()));
+  }
+  if (!IsWhole(*file)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(title, " is cut off; build or copy it again"));
   }
   // dlopen looks for a name without a slash elsewhere.
   const std::string exact = std::filesystem::absolute(path).string();

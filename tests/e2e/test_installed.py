@@ -4,11 +4,16 @@ are built against it."""
 import os
 import re
 import shutil
+import signal
 import subprocess
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from harness import BIN, SOURCE, TIMEOUT, summary, training_lines
+
+NO_END = ("--set=evaluation.every_updates=100000",)  # no evaluation ends the run
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +29,10 @@ def prefix(tmp_path_factory):
 
 
 def run(words, folder, prefix=None, code=0, **more):
-    env = dict(os.environ, **more)
+    env = dict(os.environ)
     for name in ("FLOTILLA_PROGRAM_FOLDER", "FLOTILLA_CONFIG_DIR"):
         env.pop(name, None)
+    env.update(more)
     if prefix:
         env["PATH"] = f"{prefix}/bin:{env['PATH']}"
     said = subprocess.run(
@@ -72,7 +78,7 @@ def test_a_network_of_ones_own_learns_and_is_recovered(prefix, network, tmp_path
     assert result["status"] == "solved"
     library = tmp_path / "mine.so"
     shutil.copy(network / "build" / "libmy_net.so", library)
-    words = ["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", "--set=evaluation.every_updates=100000"]
+    words = ["flotilla", "train", "cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", *NO_END]
     run([*words, "--set=total_env_steps=40960", "--run-dir", "run"], tmp_path, prefix)
     before = summary(tmp_path / "run")
     assert len(set(before["parameters_sha256"])) == 1 and len(before["parameters_sha256"]) == 2
@@ -86,10 +92,44 @@ def test_a_network_of_ones_own_learns_and_is_recovered(prefix, network, tmp_path
     run(["flotilla", "evaluate", "moved", "--episodes", 3], tmp_path, prefix)
 
 
+def test_a_killed_learner_is_replaced(network, sandbox):
+    library = network / "build" / "libmy_net.so"
+    job = sandbox.train("cartpole_fast", "--nproc-per-node", 2, f"--set=model.plugin={library}", *NO_END, "--set=total_updates=150")
+    before = job.await_update(10)
+    os.kill(before.learner[1].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 1 and result["updates"] == 150
+    assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
+
+
+def test_it_learns_on_a_device_what_it_learns_on_the_cpu(prefix, tmp_path):
+    run(["flotilla", "new", "network", "taken"], tmp_path, prefix)
+    shutil.copy(SOURCE / "tests" / "e2e" / "taken_network.cc", tmp_path / "taken" / "network.cc")
+    run(["cmake", "-B", "build"], tmp_path / "taken", prefix)
+    run(["cmake", "--build", "build"], tmp_path / "taken", prefix)
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in ("flotilla-coordinator", "flotilla-envserver"):
+        (programs / name).symlink_to(prefix / "bin" / name)
+    (programs / "flotilla-learner").symlink_to(BIN / "flotilla-learner-rehearsal")
+    weights = []
+    for device in ("cpu", "rehearsal"):
+        run(
+            ["flotilla", "train", "cartpole_ppo", "--set=model.plugin=taken/build/libtaken.so", f"--set=runtime.device={device}",
+             "--set=total_updates=5", "--run-dir", device],
+            tmp_path, prefix, FLOTILLA_PROGRAM_FOLDER=str(programs),
+        )  # fmt: skip
+        weights.append(load_file(tmp_path / device / "checkpoints" / "latest" / "weights.safetensors"))
+    assert "computes on the rehearsal device" in (tmp_path / "rehearsal" / "logs" / "rank_0.log").read_text()
+    assert weights[0].keys() == weights[1].keys() and set(weights[0]) == {"hidden", "policy", "value"}
+    for name, tensor in weights[0].items():
+        np.testing.assert_allclose(weights[1][name], tensor, rtol=0, atol=1e-5, err_msg=name)
+
+
 def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
     project = new_project("algorithm", "a2c", tmp_path, prefix)
     assert summary(project / "runs" / "first")["status"] == "solved"
-    words = ["flotilla", "train", "cartpole.textproto", "--set=total_env_steps=20480", "--set=evaluation.every_updates=100000"]
+    words = ["flotilla", "train", "cartpole.textproto", "--set=total_env_steps=20480", *NO_END]
     run([*words, "--nproc-per-node", 2, "--set=model.recurrent=LSTM", "--run-dir", "runs/two"], project, prefix)
     digests = summary(project / "runs" / "two")["parameters_sha256"]
     assert len(digests) == 2 and len(set(digests)) == 1
@@ -102,7 +142,7 @@ def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
     (project / "algorithm.cc").write_text((project / "algorithm.cc").read_text().replace("losses/loss", "losses/mine"))
     run(["cmake", "--build", "build"], project, prefix)
     again = ["flotilla", "train", "cartpole.textproto", "--resume", "--run-dir", "runs/two", "--set=total_env_steps=40960"]
-    run([*again, "--set=model.recurrent=LSTM", "--set=evaluation.every_updates=100000"], project, prefix)
+    run([*again, "--set=model.recurrent=LSTM", *NO_END], project, prefix)
     lines = training_lines(project / "runs" / "two")
     assert "losses/loss" in lines[0] and "losses/mine" in lines[-1]
     assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
@@ -125,8 +165,8 @@ def test_what_does_not_fit_is_refused_by_name(prefix, network, tmp_path):
     assert "was built for Flotilla's headers 000000000000" in refused(other)
     other.write_bytes(b"#!/bin/sh\n")
     assert "is no shared library" in refused(other)
-    other.write_bytes(built[: len(built) // 2])
-    assert "does not load" in refused(other)
+    other.write_bytes(built[: stamp.end() + 100])
+    assert "is cut off" in refused(other)
     shutil.copy("/bin/true", other)
     assert "has no build stamp" in refused(other)
     assert "has no algorithm: add FLOTILLA_ALGORITHM" in refused(library, config=write_custom(tmp_path), field="custom.library")
@@ -134,6 +174,23 @@ def test_what_does_not_fit_is_refused_by_name(prefix, network, tmp_path):
     assert "it remembers nothing" in refused(library, "--set=model.recurrent=LSTM")
     said = run(["flotilla", "train", "cartpole_dqn", f"--set=model.plugin={library}"], tmp_path, prefix, code=2)
     assert "model.plugin is set, but dqn builds its own network" in said
+
+
+def test_a_dry_run_says_so_too(prefix, network, tmp_path):
+    def dry(config, library, code):
+        words = ["flotilla", "train", config, "--dry-run", f"--set=model.plugin={library}"]
+        return run(words, tmp_path, prefix, code=code)
+
+    library = network / "build" / "libmy_net.so"
+    assert "run folder" in dry("cartpole_fast", library, 0)
+    assert not (tmp_path / "runs").exists()
+    with_leaf = tmp_path / "leaf.textproto"
+    with_leaf.write_text('env { id: "CartPole-v1" }\nmodel { leaf { path: "" frame_stack: 2 } }\nppo { }\n')
+    said = dry(with_leaf, library, 2)
+    assert f'model.plugin "{library}": it takes one vector, and this environment shows something else' in said
+    custom = tmp_path / "options.textproto"
+    custom.write_text('env { id: "CartPole-v1" }\ncustom { library: "none.so" }\n')
+    assert "custom.library is" in dry(custom, "", 2)
 
 
 def write_custom(folder):
