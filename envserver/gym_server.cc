@@ -1,13 +1,9 @@
 #include "envserver/gym_server.h"
 
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
@@ -21,20 +17,6 @@ namespace fs = std::filesystem;
 constexpr char kVariable[] = "FLOTILLA_PYTHON";
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 constexpr absl::Duration kEndTimeout = absl::Milliseconds(100);
-
-// `name` if it is a path, else where PATH has it; "" if nowhere.
-std::string FindOnPath(const std::string& name) {
-  if (absl::StrContains(name, '/')) {
-    return access(name.c_str(), X_OK) == 0 ? name : "";
-  }
-  const char* path = std::getenv("PATH");
-  for (const absl::string_view folder :
-       absl::StrSplit(path != nullptr ? path : "", ':')) {
-    const std::string file = absl::StrCat(folder, "/", name);
-    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
-}
 
 absl::StatusOr<std::string> FindPython() {
   const char* chosen = std::getenv(kVariable);

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "envserver/env_ids.h"
 #include "envserver/envs/atari.h"
 #include "envserver/envs/atari_emulator.h"
 #include "envserver/envs/cartpole.h"
@@ -14,8 +14,8 @@
 #include "envserver/envs/sleep.h"
 #include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
+#include "glog/logging.h"
 #include "services/base/config_rules.h"
-#include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -23,63 +23,14 @@ namespace {
 
 using EnvironmentOr = absl::StatusOr<std::unique_ptr<Environment>>;
 
-// Whether rows are worth threads: a step takes much longer than waking one.
-enum class Cost { kCheap, kHeavy };
-
-struct Entry {
-  const char* id;
-  const char* option;  // the part of EnvOptions it reads; "": none
-  Cost cost;
-  EnvironmentOr (*make)(const std::string& env_id, const v1::EnvOptions&,
-                        uint64_t worker_id);
-};
-
-template <typename T>
-EnvironmentOr MakePlain(const std::string&, const v1::EnvOptions&, uint64_t) {
-  return std::make_unique<T>();
+EnvironmentOr MakeAtari(const EnvironmentArguments& arguments) {
+  const v1::AtariOptions& options = arguments.options().atari();
+  ASSIGN_OR_RETURN(auto emulator, OpenAleEmulator(arguments.env_id(), options));
+  return Atari::Make(arguments.env_id(), options, std::move(emulator));
 }
 
-EnvironmentOr MakeMaze(const std::string&, const v1::EnvOptions& options,
-                       uint64_t) {
-  return Maze::Make(options.maze());
-}
-
-EnvironmentOr MakeSleep(const std::string&, const v1::EnvOptions& options,
-                        uint64_t worker_id) {
-  return Sleep::Make(options.sleep(), worker_id);
-}
-
-EnvironmentOr MakeAtari(const std::string& env_id,
-                        const v1::EnvOptions& options, uint64_t) {
-  ASSIGN_OR_RETURN(auto emulator, OpenAleEmulator(env_id, options.atari()));
-  return Atari::Make(env_id, options.atari(), std::move(emulator));
-}
-
-// To add an environment, add its line.
-constexpr Entry kEntries[] = {
-    {"CartPole-v1", "", Cost::kCheap, MakePlain<CartPole>},
-    {"Maze", "maze", Cost::kCheap, MakeMaze},
-    {"Pendulum-v1", "", Cost::kCheap, MakePlain<Pendulum>},
-    {"Sleep", "sleep", Cost::kCheap, MakeSleep},
-};
-
-// Every game of the emulator.
-constexpr char kAtariPrefix[] = "ALE/";
-constexpr Entry kAtari = {kAtariPrefix, "atari", Cost::kHeavy, MakeAtari};
-
-absl::StatusOr<const Entry*> FindEntry(const std::string& env_id) {
-  if (absl::StartsWith(env_id, kAtariPrefix)) return &kAtari;
-  for (const Entry& entry : kEntries) {
-    if (env_id == entry.id) return &entry;
-  }
-  return absl::NotFoundError(
-      absl::StrCat("there is no environment \"", env_id, "\" here",
-                   DidYouMean(env_id, ListEnvironments()),
-                   " (`flotilla envs` lists them all)"));
-}
-
-// Every part of `options` but the one `entry` reads has to be unset.
-absl::Status CheckOptions(const std::string& env_id, const Entry& entry,
+// Every part of `options` but `read` has to be unset.
+absl::Status CheckOptions(const std::string& env_id, const std::string& read,
                           const v1::EnvOptions& options) {
   const std::pair<const char*, bool> parts[] = {
       {"atari", options.has_atari()},
@@ -87,11 +38,16 @@ absl::Status CheckOptions(const std::string& env_id, const Entry& entry,
       {"maze", options.has_maze()},
       {"gym_kwargs", !options.gym_kwargs().empty()}};
   for (const auto& [part, is_set] : parts) {
-    if (is_set && std::string(part) != entry.option) {
+    if (is_set && part != read) {
       return absl::InvalidArgumentError(
           absl::StrCat("env.options.", part, " is set, but ", env_id,
                        " does not read it; remove it"));
     }
+  }
+  if (!read.empty() && !options.kwargs().empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "env.options.kwargs.", options.kwargs().begin()->first, " is set, but ",
+        env_id, " reads env.options.", read, " instead"));
   }
   if (options.max_episode_steps() < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -101,65 +57,134 @@ absl::Status CheckOptions(const std::string& env_id, const Entry& entry,
   return absl::OkStatus();
 }
 
-// With the step limit that `options` ask for.
-v1::EnvSpec WithLimit(v1::EnvSpec spec, const v1::EnvOptions& options) {
-  if (options.max_episode_steps() > 0) {
-    spec.set_max_episode_steps(options.max_episode_steps());
-  }
-  return spec;
-}
-
 }  // namespace
 
-std::vector<std::string> ListEnvironments() {
+// To add an environment to flotilla-envserver, add its line.
+EnvironmentRegistry::EnvironmentRegistry()
+    : atari_({MakeAtari, {}, StepCost::kHeavy, "atari"}) {
+  AddOurs(
+      "CartPole-v1", [](auto&) { return std::make_unique<CartPole>(); }, "");
+  AddOurs(
+      "Maze", [](auto& a) { return Maze::Make(a.options().maze()); }, "maze");
+  AddOurs(
+      "Pendulum-v1", [](auto&) { return std::make_unique<Pendulum>(); }, "");
+  AddOurs(
+      "Sleep",
+      [](auto& a) { return Sleep::Make(a.options().sleep(), a.worker_id()); },
+      "sleep");
+}
+
+void EnvironmentRegistry::AddOurs(const std::string& env_id,
+                                  EnvironmentMaker make,
+                                  const std::string& part) {
+  Add(env_id, std::move(make));
+  entries_[env_id].part = part;
+}
+
+void EnvironmentRegistry::Add(const std::string& env_id, EnvironmentMaker make,
+                              std::vector<EnvironmentOption> options,
+                              StepCost cost) {
+  CHECK(!env_id.empty()) << "an environment needs an id";
+  std::sort(options.begin(), options.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
+  const bool added =
+      entries_
+          .emplace(env_id, Entry{std::move(make), std::move(options), cost, ""})
+          .second;
+  CHECK(added) << "there are two environments \"" << env_id << "\"";
+}
+
+absl::StatusOr<const EnvironmentRegistry::Entry*> EnvironmentRegistry::Find(
+    const std::string& env_id) const {
+  const auto found = entries_.find(env_id);
+  if (found != entries_.end()) return &found->second;
+  RETURN_IF_ERROR(CheckEnvId(env_id));
+  if (IsAtari(env_id)) return &atari_;
+  return NoSuchEnvironment(env_id, List());
+}
+
+std::vector<std::string> EnvironmentRegistry::List() const {
   std::vector<std::string> ids = ListAtariGames();
-  for (const Entry& entry : kEntries) ids.push_back(entry.id);
+  for (const auto& [id, entry] : entries_) ids.push_back(id);
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
-absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
-    const std::string& env_id, const v1::EnvOptions& options,
-    uint64_t worker_id) {
-  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(env_id));
-  RETURN_IF_ERROR(CheckOptions(env_id, *entry, options));
-  return entry->make(env_id, options, worker_id);
+EnvironmentOr EnvironmentRegistry::Make(const std::string& env_id,
+                                        const v1::EnvOptions& options,
+                                        uint64_t worker_id) const {
+  ASSIGN_OR_RETURN(const Entry* entry, Find(env_id));
+  RETURN_IF_ERROR(CheckOptions(env_id, entry->part, options));
+  ASSIGN_OR_RETURN(
+      const EnvironmentArguments arguments,
+      EnvironmentArguments::Read(env_id, entry->options, options, worker_id));
+  return entry->make(arguments);
+}
+
+absl::StatusOr<v1::EnvSpec> EnvironmentRegistry::Stated(
+    const std::string& env_id, const v1::EnvOptions& options) const {
+  ASSIGN_OR_RETURN(const Entry* entry, Find(env_id));
+  v1::EnvSpec spec;
+  spec.set_env_id(env_id);
+  spec.set_max_episode_steps(options.max_episode_steps());
+  for (const EnvironmentOption& declared : entry->options) {
+    v1::EnvOption* option = spec.add_option();
+    option->set_name(declared.name);
+    option->set_default_json(FormatJson(declared.default_value));
+    option->set_help(declared.help);
+  }
+  return spec;
+}
+
+StepCost EnvironmentRegistry::CostOf(const std::string& env_id) const {
+  const auto entry = Find(env_id);
+  return entry.ok() ? (*entry)->cost : StepCost::kCheap;
 }
 
 std::vector<std::string> RegistryFactory::ListEnvironments() const {
-  return flotilla::ListEnvironments();
+  return registry_->List();
 }
 
 absl::StatusOr<v1::EnvSpec> RegistryFactory::Describe(
     const std::string& env_id, const v1::EnvOptions& options) const {
-  if (IsGym(env_id)) return DescribeGym(env_id, options);
-  ASSIGN_OR_RETURN(const auto environment, MakeEnvironment(env_id, options, 0));
-  return WithLimit(environment->spec(), options);
+  if (IsGym(env_id)) {
+    RETURN_IF_ERROR(CheckEnvId(env_id));
+    return DescribeGym(env_id, options);
+  }
+  ASSIGN_OR_RETURN(const auto environment,
+                   registry_->Make(env_id, options, /*worker_id=*/0));
+  v1::EnvSpec spec = environment->spec();
+  ASSIGN_OR_RETURN(const v1::EnvSpec stated,
+                   registry_->Stated(env_id, options));
+  spec.MergeFrom(stated);
+  return spec;
 }
 
 absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
     const v1::Hello& hello, VectorEnv::Listener* listener) const {
   if (IsGym(hello.env_id())) {
+    RETURN_IF_ERROR(CheckEnvId(hello.env_id()));
     return GymVectorEnv::Make(
         hello, {.retry_wait = retry_wait_, .renew_failed = renew_failed_},
         listener);
   }
-  ASSIGN_OR_RETURN(const Entry* entry, FindEntry(hello.env_id()));
   ThreadVectorEnv::Options options;
+  ASSIGN_OR_RETURN(options.stated,
+                   registry_->Stated(hello.env_id(), hello.options()));
   options.num_envs = hello.num_envs();
   options.num_groups = hello.num_groups();
   options.seed = hello.seed();
   options.worker_id = hello.worker_id();
   options.incarnation = hello.incarnation();
-  options.max_episode_steps = hello.options().max_episode_steps();
-  options.threads = entry->cost == Cost::kHeavy ? threads_ : 1;
+  options.threads =
+      registry_->CostOf(hello.env_id()) == StepCost::kHeavy ? threads_ : 1;
   options.retry_wait = retry_wait_;
   options.renew_failed = renew_failed_;
   return ThreadVectorEnv::Make(
       options,
-      [hello] {
-        return MakeEnvironment(hello.env_id(), hello.options(),
-                               hello.worker_id());
+      [hello, registry = registry_] {
+        return registry->Make(hello.env_id(), hello.options(),
+                              hello.worker_id());
       },
       listener);
 }

@@ -1,28 +1,85 @@
 #ifndef FLOTILLA_ENVSERVER_REGISTRY_H_
 #define FLOTILLA_ENVSERVER_REGISTRY_H_
 
+#include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "envserver/environment.h"
+#include "envserver/environment_arguments.h"
 #include "flotilla/v1/config.pb.h"
 #include "services/env/vector_env.h"
 
 namespace flotilla {
 
-// Every id that MakeEnvironment takes, sorted.
-std::vector<std::string> ListEnvironments();
+// Makes one environment. Errors: kInvalidArgument naming the option whose value
+// does not fit; kFailedPrecondition, with the remedy, if this build or machine
+// lacks what it needs.
+using EnvironmentMaker =
+    std::function<absl::StatusOr<std::unique_ptr<Environment>>(
+        const EnvironmentArguments&)>;
 
-// Makes one environment for `worker_id`. Its specification has its own step
-// limit, not that of `options`.
-// Errors: kNotFound, naming the nearest id, if there is no such environment;
-// kInvalidArgument naming the option that does not fit; kFailedPrecondition,
-// with the remedy, if this build or machine lacks what it needs.
-absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
-    const std::string& env_id, const v1::EnvOptions& options,
-    uint64_t worker_id);
+// Whether rows are worth threads: a step takes much longer than waking one.
+enum class StepCost { kCheap, kHeavy };
+
+// The environments of a server, by id: those that come with Flotilla, and yours.
+//
+//   EnvironmentRegistry registry;
+//   registry.Add("Mine-v0",
+//                [](const EnvironmentArguments& arguments) {
+//                  return std::make_unique<Mine>(arguments.Int("size"));
+//                },
+//                {{"size", 8, "cells a side"}});
+//
+// Thread-safe once all are added: makers are called from many threads.
+class EnvironmentRegistry {
+ public:
+  EnvironmentRegistry();
+
+  // `env_id` has to be new. The options are what env.options.kwargs may hold;
+  // a specification need not repeat them, nor the id.
+  void Add(const std::string& env_id, EnvironmentMaker make,
+           std::vector<EnvironmentOption> options = {},
+           StepCost cost = StepCost::kCheap);
+
+  // Every id that Make takes, sorted.
+  std::vector<std::string> List() const;
+
+  // For `worker_id`. The environment's specification is what it says itself:
+  // neither the options nor another step limit.
+  // Errors: kNotFound, naming the nearest id, if there is no such environment;
+  // kInvalidArgument naming the option that does not fit; those of its maker.
+  absl::StatusOr<std::unique_ptr<Environment>> Make(
+      const std::string& env_id, const v1::EnvOptions& options,
+      uint64_t worker_id) const;
+
+  // What the registry and `options` add to the specification of `env_id`.
+  // Errors: kNotFound, as Make.
+  absl::StatusOr<v1::EnvSpec> Stated(const std::string& env_id,
+                                     const v1::EnvOptions& options) const;
+
+  // kCheap if there is no such environment.
+  StepCost CostOf(const std::string& env_id) const;
+
+ private:
+  struct Entry {
+    EnvironmentMaker make;
+    std::vector<EnvironmentOption> options;
+    StepCost cost;
+    std::string part;  // of EnvOptions, that it reads; "": none
+  };
+
+  void AddOurs(const std::string& env_id, EnvironmentMaker make,
+               const std::string& part);
+  absl::StatusOr<const Entry*> Find(const std::string& env_id) const;
+
+  std::map<std::string, Entry> entries_;
+  Entry atari_;  // every game of the emulator
+};
 
 // Makes the registry's environments in rows of ThreadVectorEnv, and gym: ones
 // behind a GymVectorEnv.
@@ -30,13 +87,14 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
 // Thread-safe.
 class RegistryFactory final : public VectorEnvFactory {
  public:
-  // `threads` step the rows of a stream where that pays; at least 1. What is
-  // done with environments that failed, gym: ones too: see
-  // ThreadVectorEnv::Options.
-  explicit RegistryFactory(int threads,
-                           absl::Duration retry_wait = absl::ZeroDuration(),
-                           bool renew_failed = false)
-      : threads_(threads),
+  // `registry` must outlive this. `threads` step the rows of a stream where that
+  // pays; at least 1. What is done with environments that failed, gym: ones too:
+  // see ThreadVectorEnv::Options.
+  RegistryFactory(const EnvironmentRegistry* registry, int threads,
+                  absl::Duration retry_wait = absl::ZeroDuration(),
+                  bool renew_failed = false)
+      : registry_(registry),
+        threads_(threads),
         retry_wait_(retry_wait),
         renew_failed_(renew_failed) {}
 
@@ -47,6 +105,7 @@ class RegistryFactory final : public VectorEnvFactory {
       const v1::Hello& hello, VectorEnv::Listener* listener) const override;
 
  private:
+  const EnvironmentRegistry* const registry_;
   const int threads_;
   const absl::Duration retry_wait_;
   const bool renew_failed_;

@@ -44,9 +44,7 @@ absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
     environments.push_back(std::move(environment));
   }
   v1::EnvSpec spec = environments[0]->spec();
-  if (options.max_episode_steps > 0) {
-    spec.set_max_episode_steps(options.max_episode_steps);
-  }
+  spec.MergeFrom(options.stated);
   ASSIGN_OR_RETURN(const GroupLayout layout,
                    MakeGroupLayout(spec, options.num_envs, options.num_groups));
   std::unique_ptr<ThreadVectorEnv> result(

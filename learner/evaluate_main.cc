@@ -1,8 +1,11 @@
 #include "learner/evaluate_main.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -51,10 +54,29 @@ void FindKeptFiles(const std::string& checkpoint, v1::RunConfig* config) {
   }
 }
 
+// The specification has to come from the environment itself. Leaves it: a server
+// of others may take one player only.
+absl::StatusOr<v1::EnvSpec> AskSpec(EnvWorkerOptions options,
+                                    std::stop_token stop) {
+  options.name = "probe";
+  ASSIGN_OR_RETURN(const EnvWorker worker,
+                   StartEnvWorker(options, /*worker_id=*/0, /*incarnation=*/1,
+                                  /*rows=*/1, /*groups=*/1, std::move(stop)));
+  worker.stream->Finish().IgnoreError();
+  return worker.stream->spec();
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
 }  // namespace
 
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const std::string& output,
+                                const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop) {
   ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(checkpoint));
@@ -68,16 +90,11 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
 
   EnvWorkerOptions options = EvaluationWorkers(config);
   options.learner_id = "evaluate";
+  options.run = absl::StrCat(HostName(), "/", getpid());
+  options.server_credentials = credentials;
   options.threads = EnvThreads(options.env, /*local_world_size=*/1);
-  // The specification has to come from the environment itself.
-  EnvWorkerOptions probe = options;
-  probe.name = "probe";
-  ASSIGN_OR_RETURN(const EnvWorker worker,
-                   StartLocalEnvWorker(probe, /*worker_id=*/0,
-                                       /*incarnation=*/1, /*rows=*/1,
-                                       /*groups=*/1, stop));
-  ASSIGN_OR_RETURN(const Spaces spaces,
-                   DescribeSpaces(worker.stream->spec(), config.model()));
+  ASSIGN_OR_RETURN(const v1::EnvSpec spec, AskSpec(options, stop));
+  ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device.device));
   Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "learner/collective/rank_device.h"
+#include "services/rpc/credentials.h"
 
 namespace flotilla {
 
@@ -15,9 +16,11 @@ namespace flotilla {
 //   {"env_id": ..., "checkpoint": ..., "mean_return": ..., "episodes":
 //    [{"return": ..., "length": ...}, ...]}
 //
+// `credentials` are for an env server that runs already (env.server).
 // Errors: those of the checkpoint, the env worker and the file.
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 const std::string& output,
+                                const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop);
 

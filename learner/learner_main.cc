@@ -255,9 +255,9 @@ int Main(const Flags& flags) {
       const absl::Status written = WriteVerdict(flags);
       if (!written.ok()) outcome = written;
     } else if (!flags.evaluate.empty()) {
-      const absl::Status evaluated =
-          EvaluateCheckpoint(flags.evaluate, flags.episodes, flags.output,
-                             flags.choose_device, signals->Stop());
+      const absl::Status evaluated = EvaluateCheckpoint(
+          flags.evaluate, flags.episodes, flags.output, flags.credentials,
+          flags.choose_device, signals->Stop());
       if (!evaluated.ok()) outcome = evaluated;
     } else {
       outcome = RunTraining(flags, *signals);

@@ -15,6 +15,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
 #include "services/base/text_file.h"
+#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -40,16 +41,20 @@ int DefaultEpisodes(const std::string& checkpoint) {
 
 // Runs the learner as a player. Returns the exit code to end with.
 int Play(const std::string& checkpoint, int episodes,
-         const std::string& scratch) {
+         const RpcCredentials& credentials, const std::string& scratch) {
   const auto program = FindProgram("flotilla-learner");
   if (!program.ok()) return Report("evaluate", program.status());
   const std::string log = scratch + "/log";
   const auto signals = ShutdownSignals::Install();
-  const auto learner =
-      Subprocess::Start({.argv = {*program, "--evaluate=" + checkpoint,
-                                  absl::StrCat("--episodes=", episodes),
-                                  "--output=" + scratch + "/result.json"},
-                         .log_path = log});
+  SubprocessOptions player;
+  player.argv = {*program, "--evaluate=" + checkpoint,
+                 absl::StrCat("--episodes=", episodes),
+                 "--output=" + scratch + "/result.json"};
+  for (const std::string& flag : CredentialFlags(credentials)) {
+    player.argv.push_back(flag);
+  }
+  player.log_path = log;
+  const auto learner = Subprocess::Start(player);
   if (!learner.ok()) return Report("evaluate", learner.status());
   for (;;) {
     if (signals.ok() && (*signals)->first_signal() != 0) {
@@ -102,6 +107,9 @@ int RunEvaluate(const Arguments& arguments) {
   line.Int("--episodes", "N", 1,
            "how many (default: evaluation.episodes of the run)", &episodes);
   line.Switch("--json", "print every episode, as JSON", &json);
+  // For an env server that runs already (env.server).
+  RpcCredentials credentials;
+  AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("evaluate", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (parsed.positional.empty()) {
@@ -114,7 +122,7 @@ int RunEvaluate(const Arguments& arguments) {
   const ScratchFolder scratch;
   if (!scratch.status().ok()) return Report("evaluate", scratch.status());
   int code = Play(*checkpoint, episodes.value_or(DefaultEpisodes(*checkpoint)),
-                  scratch.path());
+                  credentials, scratch.path());
   if (code == kExitDone) code = Show(scratch.path() + "/result.json", json);
   return code;
 }

@@ -83,11 +83,12 @@ int RunServeEnvs(const Arguments& arguments) {
   CommandLine line(
       "flotilla serve-envs (--listen ADDR | --coordinator HOST:PORT) [flags]",
       "Serves environments to learners of other processes and hosts, until "
-      "Ctrl-C. Learners\nfind them through their run's coordinator; none can "
-      "be "
-      "told an address yet.");
+      "Ctrl-C. Learners\nfind them through their run's coordinator, or are "
+      "told "
+      "an address (env.server).");
   line.Text("--listen", "ADDR",
-            "HOST:PORT or unix:PATH; alone: for clients of your own",
+            "HOST:PORT or unix:PATH; alone: for env.server, and clients of "
+            "your own",
             &flags.listen);
   line.Text("--coordinator", "HOST:PORT",
             "offer them to this run, which assigns them", &flags.coordinator);
@@ -114,9 +115,9 @@ int RunServeEnvs(const Arguments& arguments) {
   if (!servers.ok()) return Report("serve-envs", servers.status());
   if (!flags.coordinator) {
     std::fprintf(stderr,
-                 "flotilla serve-envs: no learner finds these: learners lease "
-                 "servers through their\nrun's coordinator (--coordinator "
-                 "HOST:PORT). Clients of EnvService can play them.\n");
+                 "flotilla serve-envs: no learner finds these by itself: name "
+                 "one with env.server,\nor offer them to a run (--coordinator "
+                 "HOST:PORT).\n");
   }
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report("serve-envs", signals.status());

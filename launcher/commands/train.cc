@@ -345,26 +345,44 @@ std::string WhereIs(const std::string& path, const TrainFlags& flags,
   return location.empty() ? file : absl::StrCat(file, ":", location);
 }
 
+// The field that `message` of a server says is wrong; "env.id" if it names none.
+std::string BlamedField(absl::string_view message) {
+  const size_t begin = message.find("env.options.");
+  if (begin == message.npos) return "env.id";
+  const size_t end = message.find_first_of(" :,;\"", begin);
+  return std::string(message.substr(begin, end - begin));
+}
+
 // What can be asked of the environment before anything is started: whether it
 // is there, and a network and an algorithm fit it.
 absl::Status CheckEnvironment(const v1::RunConfig& config,
                               const TrainFlags& flags,
                               const std::string& config_path,
                               std::stop_token stop) {
-  const auto response = AskEnvServer(config.env().id(), config.env().options(),
-                                     kEnvTimeout, stop);
+  const v1::EnvConfig& env = config.env();
+  const bool ours = env.server().empty();
+  const auto response = AskEnvServer(
+      env, flags.credentials,
+      ours ? kEnvTimeout : absl::Seconds(env.reset_timeout_seconds()), stop);
   if (stop.stop_requested()) return absl::CancelledError("told to stop");
   absl::Status status = response.status();
+  // What a server refuses is wrong in the configuration; the rest is not.
+  const bool refused = absl::IsNotFound(status) ||
+                       absl::IsInvalidArgument(status) ||
+                       (ours && !absl::IsUnavailable(status) &&
+                        !absl::IsDeadlineExceeded(status));
+  if (!status.ok() && !ours && !refused) {
+    return absl::UnavailableError(absl::StrCat(
+        WhereIs("env.server", flags, config_path), ": ", status.message()));
+  }
   if (status.ok()) status = CheckPlayable(config, response->spec());
   if (!status.ok()) {
-    const std::string message = absl::StrCat("env.id is \"", config.env().id(),
-                                             "\": ", status.message());
-    // What the server refuses is wrong in the configuration; the rest is not.
-    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status)) {
-      return absl::UnavailableError(message);
-    }
+    const std::string message =
+        absl::StrCat("env.id is \"", env.id(), "\": ", status.message());
+    if (!refused && !response.ok()) return absl::UnavailableError(message);
     return absl::InvalidArgumentError(
-        absl::StrCat(WhereIs("env.id", flags, config_path), ": ", message));
+        absl::StrCat(WhereIs(BlamedField(status.message()), flags, config_path),
+                     ": ", message));
   }
   if (flags.dry_run && BringsCode(config)) {
     RETURN_IF_ERROR(

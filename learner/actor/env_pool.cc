@@ -113,8 +113,7 @@ void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
           return LeaseEnvWorker(options, dropped, id, incarnation, rows, groups,
                                 stop);
         }
-        return StartLocalEnvWorker(options, id, incarnation, rows, groups,
-                                   stop);
+        return StartEnvWorker(options, id, incarnation, rows, groups, stop);
       });
 }
 
@@ -162,10 +161,13 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
       static_cast<int>(CountRecent(&worker->failures, absl::Now()));
   // Other hosts come and go as they like: they have no budget.
   if (!worker->remote && recent > options_.env.max_worker_restarts()) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("env worker ", worker->id, " failed ", recent,
-                     " times in 10 minutes (env.max_worker_restarts is ",
-                     options_.env.max_worker_restarts(), "); last: ", detail));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "env worker ", worker->id,
+        options_.env.server().empty()
+            ? ""
+            : absl::StrCat(" of env.server \"", options_.env.server(), "\""),
+        " failed ", recent, " times in 10 minutes (env.max_worker_restarts is ",
+        options_.env.max_worker_restarts(), "); last: ", detail));
   }
   LOG(WARNING) << "env worker " << worker->id << " is lost: " << detail << "; "
                << (worker->remote

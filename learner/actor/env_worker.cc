@@ -10,17 +10,23 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/config_rules.h"
+#include "services/base/env_origin.h"
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
+#include "services/env/env_program.h"
 
 namespace flotilla {
 namespace {
 
-constexpr double kLeasedConnectSeconds = 5;
+constexpr absl::Duration kLeasedConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kStartTimeout = absl::Minutes(2);  // of our own
+constexpr absl::Duration kEndTimeout = absl::Milliseconds(50);
+constexpr size_t kMaxRunName = 100;  // a server takes 256 bytes in all
 
 // For this process's sockets.
 const ScratchFolder& SocketFolder() {
@@ -28,34 +34,146 @@ const ScratchFolder& SocketFolder() {
   return folder;
 }
 
-absl::StatusOr<std::unique_ptr<EnvStream>> Open(const EnvWorkerOptions& options,
-                                                const std::string& address,
-                                                uint64_t worker_id,
-                                                uint64_t incarnation, int rows,
-                                                int groups, bool local,
-                                                std::stop_token stop) {
+// What is played, and how much of it.
+struct Part {
+  uint64_t worker_id;
+  uint64_t incarnation;
+  int rows;
+  int groups;
+};
+
+v1::Hello MakeHello(const EnvWorkerOptions& options, const Part& part,
+                    const std::string& learner_id, bool offer_shared_memory) {
   v1::Hello hello;
-  hello.set_learner_id(absl::StrCat(options.learner_id, "/", options.name));
-  hello.set_incarnation(incarnation);
-  hello.set_worker_id(worker_id);
+  hello.set_learner_id(learner_id);
+  hello.set_incarnation(part.incarnation);
+  hello.set_worker_id(part.worker_id);
   hello.set_env_id(options.env.id());
   *hello.mutable_options() = options.env.options();
-  hello.set_num_envs(rows);
-  hello.set_num_groups(groups);
+  hello.set_num_envs(part.rows);
+  hello.set_num_groups(part.groups);
   hello.set_seed(options.seed);
-  hello.set_offer_shared_memory(local && options.env.shared_memory());
+  hello.set_offer_shared_memory(offer_shared_memory &&
+                                options.env.shared_memory());
+  return hello;
+}
+
+std::string LearnerId(const EnvWorkerOptions& options) {
+  return absl::StrCat(options.learner_id, "/", options.name);
+}
+
+EnvStreamOptions StreamOptions(const EnvWorkerOptions& options,
+                               std::stop_token stop) {
   EnvStreamOptions stream;
   stream.credentials = options.credentials;
-  // A leased server that is gone is to be noticed soon: there may be others. A
-  // process of ours that is slow is starved, or loads Python; were it gone, we
+  // A process of ours that is slow is starved, or loads Python; were it gone, we
   // would know.
-  const bool patient = local || IsGym(options.env.id());
-  stream.connect_timeout = absl::Seconds(
-      patient ? options.env.reset_timeout_seconds() : kLeasedConnectSeconds);
+  stream.connect_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   stream.stop = std::move(stop);
-  return OpenEnvStream(address, std::move(hello), stream);
+  return stream;
+}
+
+// Of StartEnvProgram: flotilla-envserver, told all that the configuration says
+// of it, or the program of env.server.
+EnvProgramOptions ProgramOptions(const EnvWorkerOptions& options,
+                                 const EnvOrigin& origin, uint64_t worker_id) {
+  EnvProgramOptions program;
+  program.env_id = options.env.id();
+  static std::atomic<int> sockets = 0;
+  program.socket = absl::StrCat(SocketFolder().path(), "/", options.name, "_",
+                                worker_id, "_", sockets++);
+  if (!options.log_folder.empty()) {
+    program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
+                                    "_", worker_id, ".log");
+  }
+  program.foreign = origin.kind == EnvOrigin::Kind::kProgram;
+  if (program.foreign) {
+    program.command = origin.command;
+    program.called = absl::StrCat("env.server \"", options.env.server(), "\"");
+    return program;
+  }
+  program.called = "env worker";
+  program.command = {
+      ProgramFolder() + "/flotilla-envserver",
+      absl::StrCat("--threads=", options.threads),
+      absl::StrCat("--retry-wait-ms=",
+                   RetryWaitMs(options.env.retry_wait_seconds()))};
+  if (options.env.retry() == v1::RETRY_RENEW) {
+    program.command.push_back("--renew-failed");
+  }
+  return program;
+}
+
+absl::StatusOr<EnvWorker> StartProgram(const EnvWorkerOptions& options,
+                                       const EnvOrigin& origin,
+                                       const Part& part, std::stop_token stop) {
+  RETURN_IF_ERROR(SocketFolder().status());
+  const EnvProgramOptions program =
+      ProgramOptions(options, origin, part.worker_id);
+  const absl::Duration timeout =
+      program.foreign ? absl::Seconds(options.env.reset_timeout_seconds())
+                      : kStartTimeout;
+  ASSIGN_OR_RETURN(EnvProgram started, StartEnvProgram(program, timeout, stop));
+  EnvStreamOptions stream = StreamOptions(options, std::move(stop));
+  stream.gone = [&] { return started.process->Poll().has_value(); };
+  // It serves us alone, where nobody else gets at it.
+  if (program.foreign) stream.credentials = RpcCredentials();
+  auto opened = OpenEnvStream(started.address,
+                              MakeHello(options, part, LearnerId(options),
+                                        /*offer_shared_memory=*/true),
+                              stream);
+  if (!opened.ok()) {
+    if (!program.foreign) return opened.status();
+    const auto exit = started.process->Wait(kEndTimeout);
+    return absl::Status(
+        opened.status().code(),
+        absl::StrCat(
+            program.called,
+            exit ? absl::StrCat(" has ended (", exit->ToString(), ")") : "",
+            ": ",
+            absl::StripPrefix(
+                opened.status().message(),
+                absl::StrCat("env server ", started.address, ": ")),
+            program.log_path.empty() ? "" : "; its log is ", program.log_path));
+  }
+  EnvWorker worker;
+  worker.process = std::move(started.process);
+  worker.stream = *std::move(opened);
+  worker.address = started.address;
+  return worker;
+}
+
+absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
+                                      const std::string& address,
+                                      const Part& part, std::stop_token stop) {
+  // All workers of all runs may come here: each is somebody else to it.
+  const std::string learner_id =
+      absl::StrCat(options.run.substr(0, kMaxRunName), "/", LearnerId(options),
+                   "/", part.worker_id);
+  EnvStreamOptions stream = StreamOptions(options, std::move(stop));
+  stream.credentials = options.server_credentials;
+  auto opened =
+      OpenEnvStream(address,
+                    MakeHello(options, part, learner_id,
+                              /*offer_shared_memory=*/IsLocalAddress(address)),
+                    stream);
+  if (opened.ok()) {
+    EnvWorker worker;
+    worker.stream = *std::move(opened);
+    worker.address = address;
+    return worker;
+  }
+  const bool taken = absl::IsResourceExhausted(opened.status());
+  return absl::Status(
+      opened.status().code(),
+      absl::StrCat(opened.status().message(),
+                   taken ? "; a server that takes one player at a time is for "
+                           "one learner with env.num_workers=1 and "
+                           "evaluation.every_updates=0; with "
+                           "env.server=exec:COMMAND each worker starts its own"
+                         : ""));
 }
 
 // A server that is nobody of `avoid`; the others are given back. Nobody can tell
@@ -112,44 +230,17 @@ void SleepUnless(std::stop_token stop, absl::Duration delay) {
               [] { return false; });
 }
 
-absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
-                                              uint64_t worker_id,
-                                              uint64_t incarnation, int rows,
-                                              int groups,
-                                              std::stop_token stop) {
-  RETURN_IF_ERROR(SocketFolder().status());
-  static std::atomic<int> sockets = 0;
-  const std::string socket = absl::StrCat(
-      SocketFolder().path(), "/", options.name, "_", worker_id, "_", sockets++);
-  SubprocessOptions program;
-  program.argv = {ProgramFolder() + "/flotilla-envserver",
-                  "--listen=unix:" + socket, "--env=" + options.env.id(),
-                  absl::StrCat("--threads=", options.threads),
-                  absl::StrCat("--retry-wait-ms=",
-                               RetryWaitMs(options.env.retry_wait_seconds()))};
-  if (options.env.retry() == v1::RETRY_RENEW) {
-    program.argv.push_back("--renew-failed");
+absl::StatusOr<EnvWorker> StartEnvWorker(const EnvWorkerOptions& options,
+                                         uint64_t worker_id,
+                                         uint64_t incarnation, int rows,
+                                         int groups, std::stop_token stop) {
+  const Part part = {worker_id, incarnation, rows, groups};
+  ASSIGN_OR_RETURN(const EnvOrigin origin,
+                   ParseEnvOrigin(options.env.server()));
+  if (origin.kind == EnvOrigin::Kind::kRunning) {
+    return JoinRunning(options, origin.address, part, std::move(stop));
   }
-  if (!options.log_folder.empty()) {
-    program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
-                                    "_", worker_id, ".log");
-  }
-  EnvWorker worker;
-  worker.address = "unix:" + socket;
-  ASSIGN_OR_RETURN(worker.process, Subprocess::Start(program));
-  const absl::Status started =
-      worker.process->AwaitFile(socket, absl::Minutes(2), stop);
-  if (!started.ok()) {
-    return absl::Status(
-        started.code(),
-        absl::StrCat(
-            "env worker (pid ", worker.process->pid(), ") ", started.message(),
-            program.log_path.empty() ? "" : "; its log is ", program.log_path));
-  }
-  ASSIGN_OR_RETURN(worker.stream,
-                   Open(options, worker.address, worker_id, incarnation, rows,
-                        groups, /*local=*/true, stop));
-  return worker;
+  return StartProgram(options, origin, part, std::move(stop));
 }
 
 absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
@@ -157,6 +248,9 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
                                          int groups, std::stop_token stop) {
+  EnvStreamOptions leased = StreamOptions(options, stop);
+  // One that is gone is to be noticed soon: there may be others.
+  if (!IsGym(options.env.id())) leased.connect_timeout = kLeasedConnectTimeout;
   absl::Duration delay = absl::Milliseconds(100);
   while (!stop.stop_requested()) {
     if (const std::optional<v1::Member> server =
@@ -165,9 +259,12 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
       worker.address = server->address();
       worker.host = server->host();
       worker.remote_id = server->id();
-      absl::StatusOr<std::unique_ptr<EnvStream>> stream =
-          Open(options, worker.address, worker_id, incarnation, rows, groups,
-               /*local=*/false, stop);
+      absl::StatusOr<std::unique_ptr<EnvStream>> stream = OpenEnvStream(
+          worker.address,
+          MakeHello(options, {worker_id, incarnation, rows, groups},
+                    LearnerId(options),
+                    /*offer_shared_memory=*/false),
+          leased);
       if (stream.ok()) {
         worker.stream = *std::move(stream);
         return worker;

@@ -25,10 +25,12 @@ struct EnvWorkerOptions {
   v1::EnvConfig env;
   uint64_t seed = 1;
   std::string learner_id;
-  std::string log_folder;  // env_NAME.log; "": inherited
-  std::string name;        // "rank_0", "evaluation"
-  RpcCredentials credentials;
-  int threads = 1;  // that step rows, per worker
+  std::string run;             // its name, for servers that others know too
+  std::string log_folder;      // env_NAME.log; "": inherited
+  std::string name;            // "rank_0", "evaluation"
+  RpcCredentials credentials;  // for ours, and those that are leased
+  RpcCredentials server_credentials;  // for env.server, where that runs already
+  int threads = 1;                    // that step rows, per worker
   // Leases env.remote_workers; borrowed. Null where there are none.
   CoordinatorClient* coordinator = nullptr;
   // How long to wait for the first of them where no worker is local.
@@ -57,22 +59,25 @@ class DroppedServers {
 
 // One env worker that is up: its stream and, if it is a local one, its process.
 struct EnvWorker {
-  std::unique_ptr<Subprocess> process;  // null: a server on another host
+  std::unique_ptr<Subprocess> process;  // null: others started it
   std::unique_ptr<EnvStream> stream;
   std::string address;
   std::string host;       // of a leased server
   std::string remote_id;  // of a leased server, to be released
 };
 
-// Starts flotilla-envserver on a unix socket of its own and plays `rows`
-// environments on it in `groups` groups. Blocks until it has shaken hands; its
-// reset batches are still to be received.
-// Errors: kUnavailable if the process ends first, with its exit and its log's
-// path; kCancelled when `stop` is requested; whatever the server refuses with.
-absl::StatusOr<EnvWorker> StartLocalEnvWorker(const EnvWorkerOptions& options,
-                                              uint64_t worker_id,
-                                              uint64_t incarnation, int rows,
-                                              int groups, std::stop_token stop);
+// Starts flotilla-envserver, or the program of env.server, on a unix socket of
+// its own and plays `rows` environments on it in `groups` groups; or plays them
+// on the server of env.server that runs already. Blocks until it has shaken
+// hands; its reset batches are still to be received.
+// Errors: those of StartEnvProgram; kCancelled when `stop` is requested;
+// kDeadlineExceeded if a running server does not come within
+// env.reset_timeout_seconds; whatever the server refuses with. What env.server
+// named is named.
+absl::StatusOr<EnvWorker> StartEnvWorker(const EnvWorkerOptions& options,
+                                         uint64_t worker_id,
+                                         uint64_t incarnation, int rows,
+                                         int groups, std::stop_token stop);
 
 // The same on a server of another host, leased from options.coordinator, that
 // is not in `dropped` by then. Blocks until there is one that takes us. Errors:

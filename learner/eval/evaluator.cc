@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "learner/actor/collector.h"
+#include "services/base/config_rules.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 
@@ -132,7 +133,9 @@ EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
   options.env.set_num_envs(config.evaluation().num_envs());
   options.seed = config.seed();
   options.name = "evaluation";
-  if (options.env.id().rfind("ALE/", 0) == 0) {
+  // Whole games. Another's server is told what the configuration says, no more.
+  if (EnvOptionsPart(options.env) == "atari" ||
+      options.env.options().has_atari()) {
     options.env.mutable_options()->mutable_atari()->set_episodic_life(false);
   }
   return options;
@@ -143,8 +146,10 @@ static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
                                           const Spaces& spaces) {
   EnvWorkerOptions workers = EvaluationWorkers(config);
   workers.learner_id = options.learner_id;
+  workers.run = options.run;
   workers.log_folder = options.log_folder;
   workers.credentials = options.credentials;
+  workers.server_credentials = options.server_credentials;
   workers.threads = options.threads;
   return [workers, spaces, evaluation = config.evaluation()](
              Policy* policy, const Normalizer& normalizer, uint64_t round,

@@ -22,12 +22,13 @@ std::string ShapeText(const std::vector<int64_t>& shape);
 // values".
 std::string PolicyColumns(const ActionSpace& action);
 
-// Observations that are all zeros.
-Batch ZeroBatch(const Spaces& spaces, int64_t rows, torch::Device device);
+// Observations that are all zeros; numbers are `numbers`.
+Batch BlankBatch(const Spaces& spaces, int64_t rows, torch::Device device,
+                 float numbers = 0);
 
-// Tries `net` on zeros, with and without gradients, and a copy of it: shapes,
-// dtypes and device of what it puts out, gradients where its parameters say, the
-// same from the copy.
+// Tries `net`, initialised, on observations that say nothing, with and without
+// gradients, and a copy of it: shapes, dtypes and device of what it puts out,
+// gradients where its parameters say, the same from the copy.
 // Errors: kInvalidArgument, what it has and what is wanted: "its policy has shape
 // [1, 3], want [1, 6]: ...".
 absl::Status CheckNetwork(const Network& net, const Spaces& spaces,

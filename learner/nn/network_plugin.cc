@@ -54,6 +54,8 @@ absl::StatusOr<std::unique_ptr<Network>> MakePluginNetwork(
     status = absl::InvalidArgumentError("it makes no network");
   }
   if (status.ok()) status = CheckMemory(**net, config);
+  // As it will be: weights that are all zeros have no gradients.
+  if (status.ok()) (*net)->Initialize(/*seed=*/1);
   if (status.ok()) status = CheckNetwork(**net, spaces, device);
   if (!status.ok()) {
     return absl::InvalidArgumentError(

@@ -32,7 +32,8 @@ using NetworkMaker = absl::StatusOr<std::unique_ptr<Network>> (*)(
   }                                                                          \
   static_assert(true)
 
-// The network of the library model.plugin, tried on zeros.
+// The network of the library model.plugin, initialised and tried
+// (network_check.h).
 // Errors: kInvalidArgument, naming the library, what it has and what is wanted;
 // kFailedPrecondition if it was built for something else.
 absl::StatusOr<std::unique_ptr<Network>> MakePluginNetwork(

@@ -193,7 +193,7 @@ absl::Status TorchScriptNetwork::CheckForward() const {
 
 absl::Status TorchScriptNetwork::Try(int64_t rows, size_t* outputs) const {
   torch::NoGradGuard no_grad;
-  const Batch zeros = ZeroBatch(origin_->spaces, rows, origin_->device);
+  const Batch zeros = BlankBatch(origin_->spaces, rows, origin_->device);
   std::vector<std::string> seen;
   for (const int i : origin_->seen) {
     const LeafSpec& leaf = origin_->spaces.observation[i];

@@ -1,8 +1,10 @@
 #include "learner/training/trainer.h"
 
 #include <csignal>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +22,33 @@
 #include "services/base/config.h"
 #include "services/base/memory_limit.h"
 #include "services/base/run_folder.h"
+#include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
+
+// Tells runs apart, and is the same for all learners of one and after a restart.
+std::string RunName(const std::string& run_folder) {
+  std::error_code error;
+  const auto path = std::filesystem::absolute(run_folder, error);
+  return absl::StrCat(RunFolder(run_folder).name(), "-",
+                      Sha256Hex(path.lexically_normal()).substr(0, 8));
+}
+
+// A server of others that runs already cannot know the token that this run has
+// drawn for itself, and could do with it what only the run's own may.
+RpcCredentials ServerCredentials(const TrainerOptions& options) {
+  RpcCredentials credentials = options.credentials;
+  std::error_code error;
+  if (credentials.uses_token() &&
+      std::filesystem::equivalent(credentials.token_file,
+                                  RunFolder(options.run_folder).token(),
+                                  error)) {
+    credentials.token_file.clear();
+  }
+  return credentials;
+}
 
 EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
                                  CoordinatorClient* coordinator) {
@@ -31,9 +56,11 @@ EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
   workers.env = options.config.env();
   workers.seed = options.config.seed();
   workers.learner_id = options.member_id;
+  workers.run = RunName(options.run_folder);
   workers.log_folder = RunFolder(options.run_folder).logs();
   workers.name = absl::StrCat("rank_", options.first_rank);
   workers.credentials = options.credentials;
+  workers.server_credentials = ServerCredentials(options);
   workers.threads = EnvThreads(options.config.env(), options.local_world_size);
   workers.coordinator = coordinator;
   workers.remote_timeout =

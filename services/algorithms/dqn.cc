@@ -39,10 +39,6 @@ class Dqn : public AlgorithmTraits {
                     std::vector<ConfigProblem>* problems) const override {
     const v1::DqnConfig& dqn = config.dqn();
     const v1::ModelConfig& model = config.model();
-    Require(config.env().id() != "Pendulum-v1", "env.id",
-            "is \"Pendulum-v1\", whose actions are continuous; dqn needs "
-            "discrete ones: choose ppo",
-            problems);
     Require(model.recurrent() == v1::NONE, "model.recurrent",
             absl::StrCat("is ", v1::RecurrentCell_Name(model.recurrent()),
                          "; dqn has no recurrent form: choose ppo, or NONE"),

@@ -82,10 +82,10 @@ std::string WhereIs(const std::string& path, const std::string& file,
 // schema could declare.
 void ResolveWidths(v1::RunConfig* config) {
   v1::ModelConfig* model = config->mutable_model();
-  const std::string& env_id = config->env().id();
+  const v1::EnvConfig& env = config->env();
   const bool automatic = model->encoder() == v1::ENCODER_AUTO;
   const bool nature_cnn = model->encoder() == v1::NATURE_CNN ||
-                          (automatic && EnvOptionsPart(env_id) == "atari");
+                          (automatic && EnvOptionsPart(env) == "atari");
   if (nature_cnn && model->conv_channels_size() == 0) {
     for (int width : {32, 64, 64}) model->add_conv_channels(width);
   }
@@ -93,8 +93,8 @@ void ResolveWidths(v1::RunConfig* config) {
   if (nature_cnn) {
     model->add_hidden(512);
   } else if (model->encoder() == v1::MLP ||
-             (automatic &&
-              (env_id == "CartPole-v1" || env_id == "Pendulum-v1"))) {
+             (automatic && env.server().empty() &&
+              (env.id() == "CartPole-v1" || env.id() == "Pendulum-v1"))) {
     model->add_hidden(64);
     model->add_hidden(64);
   }
@@ -102,21 +102,21 @@ void ResolveWidths(v1::RunConfig* config) {
 
 // Whether a section that is not there belongs in the resolved configuration:
 // not another algorithm, and not options that the environment does not read.
-bool Belongs(const FieldDescriptor* field, const std::string& env_id) {
+bool Belongs(const FieldDescriptor* field, const v1::EnvConfig& env) {
   if (field->real_containing_oneof() != nullptr) return false;
   return field->containing_type() != v1::EnvOptions::descriptor() ||
-         field->name() == EnvOptionsPart(env_id);
+         field->name() == EnvOptionsPart(env);
 }
 
-void WriteDefaults(const std::string& env_id, Message* message) {
+void WriteDefaults(const v1::EnvConfig& env, Message* message) {
   const Reflection* reflection = message->GetReflection();
   for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = message->GetDescriptor()->field(i);
     if (field->is_repeated()) continue;
     const bool present = reflection->HasField(*message, field);
     if (field->message_type() != nullptr) {
-      if (present || Belongs(field, env_id)) {
-        WriteDefaults(env_id, reflection->MutableMessage(message, field));
+      if (present || Belongs(field, env)) {
+        WriteDefaults(env, reflection->MutableMessage(message, field));
       }
       continue;
     }
@@ -186,7 +186,7 @@ absl::Status Validate(const v1::RunConfig& config) {
 
 v1::RunConfig Resolved(const v1::RunConfig& config) {
   v1::RunConfig resolved = config;
-  WriteDefaults(config.env().id(), &resolved);
+  WriteDefaults(config.env(), &resolved);
   ResolveWidths(&resolved);
   return resolved;
 }

@@ -36,9 +36,9 @@ absl::StatusOr<v1::RunConfig> LoadValidRunConfig(
 absl::Status ApplyOverride(const std::string& override_text,
                            v1::RunConfig* config);
 
-// Checks what types cannot: ranges, divisibility, exactly one algorithm, env id
-// known (native names, ALE/*, gym:*). Every error names the field, its value
-// and the remedy; there is one line for each.
+// Checks what types cannot: ranges, divisibility, exactly one algorithm. Whether
+// there is an environment of that id, its server knows. Every error names the
+// field, its value and the remedy; there is one line for each.
 absl::Status Validate(const v1::RunConfig& config);
 
 // Writes every field, defaults included, in text format that LoadRunConfig

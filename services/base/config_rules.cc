@@ -4,24 +4,21 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "services/algorithms/algorithm_traits.h"
 #include "services/base/config.h"
 #include "services/base/config_ranges.h"
 #include "services/base/device_choice.h"
 #include "services/base/either_field.h"
+#include "services/base/env_origin.h"
 #include "services/base/json.h"
-#include "services/base/nearest_name.h"
 
 namespace flotilla {
 namespace {
 
 constexpr char kAtariPrefix[] = "ALE/";
-constexpr char kAtariSuffix[] = "-v5";
 constexpr char kGymPrefix[] = "gym:";
 
 using Problems = std::vector<ConfigProblem>;
@@ -33,50 +30,15 @@ std::string NearbyMultiples(int64_t value, int64_t unit) {
   return absl::StrCat("use ", below, " or ", below + unit);
 }
 
-bool IsAtariName(const std::string& name) {
-  return !name.empty() && absl::ascii_isupper(name[0]) &&
-         std::all_of(name.begin(), name.end(),
-                     [](char c) { return absl::ascii_isalnum(c); });
-}
-
-std::string AtariProblem(const std::string& env_id) {
-  const std::string rest = env_id.substr(sizeof(kAtariPrefix) - 1);
-  if (absl::EndsWith(rest, kAtariSuffix) &&
-      IsAtariName(rest.substr(0, rest.size() - 3))) {
-    return "";
-  }
-  return absl::StrCat("is \"", env_id,
-                      "\"; an Atari game is written ALE/<Game>-v5, as in "
-                      "ALE/Breakout-v5");
-}
-
-std::string GymProblem(const std::string& env_id) {
-  const std::vector<std::string> parts = absl::StrSplit(env_id, ':');
-  const bool whole =
-      std::none_of(parts.begin(), parts.end(),
-                   [](const std::string& part) { return part.empty(); });
-  if (whole && parts.size() <= 3) return "";
-  return absl::StrCat("is \"", env_id,
-                      "\"; a Gymnasium environment is written gym:ID or "
-                      "gym:package:ID, as in gym:Acrobot-v1");
-}
-
-// Atari ids of older Gym versions: BreakoutNoFrameskip-v4, Breakout-v5.
-std::string AtariGuess(const std::string& env_id) {
-  const std::string name = env_id.substr(0, env_id.find('-'));
-  const std::string game = name.substr(0, name.find("NoFrameskip"));
-  const bool versioned =
-      absl::EndsWith(env_id, "-v4") || absl::EndsWith(env_id, "-v5");
-  if (!versioned || !IsAtariName(game)) return "";
-  return absl::StrCat(kAtariPrefix, game, kAtariSuffix);
-}
-
 // JSON, or else a string: 8x8. But not what was meant to be JSON.
-void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
+void CheckArguments(
+    const std::string& field,
+    const google::protobuf::Map<std::string, std::string>& arguments,
+    Problems* problems) {
   constexpr std::pair<const char*, const char*> kPythonWords[] = {
       {"True", "true"}, {"False", "false"}, {"None", "null"}};
-  for (const auto& [name, value] : options.gym_kwargs()) {
-    const std::string path = absl::StrCat("env.options.gym_kwargs.", name);
+  for (const auto& [name, value] : arguments) {
+    const std::string path = absl::StrCat("env.options.", field, ".", name);
     const bool json = ParseJson(value).ok();
     Require(
         json || value.find_first_of("[{\"") != 0, path,
@@ -89,9 +51,10 @@ void CheckGymArguments(const v1::EnvOptions& options, Problems* problems) {
   }
 }
 
-void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
-                  Problems* problems) {
-  const std::string fits = EnvOptionsPart(env_id);
+// Which options there are, the server knows: it is asked.
+void CheckOptions(const v1::EnvConfig& env, Problems* problems) {
+  const v1::EnvOptions& options = env.options();
+  const std::string fits = EnvOptionsPart(env);
   const std::pair<std::string, bool> parts[] = {
       {"atari", options.has_atari()},
       {"sleep", options.has_sleep()},
@@ -99,18 +62,28 @@ void CheckOptions(const std::string& env_id, const v1::EnvOptions& options,
       {"gym_kwargs", !options.gym_kwargs().empty()}};
   for (const auto& [part, set] : parts) {
     Require(
-        !set || part == fits, "env.options." + part,
-        absl::StrCat("is set, but ", env_id, " does not read it",
+        !set || part == fits || !env.server().empty(), "env.options." + part,
+        absl::StrCat("is set, but ", env.id(), " does not read it",
                      fits.empty() ? "" : " (it reads env.options." + fits + ")",
                      "; remove it"),
         problems);
   }
-  if (fits == "gym_kwargs") CheckGymArguments(options, problems);
+  CheckArguments("gym_kwargs", options.gym_kwargs(), problems);
+  CheckArguments("kwargs", options.kwargs(), problems);
+  for (const auto& [name, value] : options.gym_kwargs()) {
+    Require(!options.kwargs().contains(name), "env.options.kwargs." + name,
+            absl::StrCat("is set, and env.options.gym_kwargs.", name,
+                         " too, which is what it was called before; keep one"),
+            problems);
+  }
 }
 
 void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
-  const std::string id_problem = EnvIdProblem(env.id());
-  Require(id_problem.empty(), "env.id", id_problem, problems);
+  Require(!env.id().empty(), "env.id",
+          "is \"\"; name an environment (`flotilla envs` lists them)",
+          problems);
+  const absl::Status server = ParseEnvOrigin(env.server()).status();
+  Require(server.ok(), "env.server", std::string(server.message()), problems);
   const int64_t unit = int64_t{env.num_workers()} * env.groups();
   if (env.num_envs() > 0 && env.num_workers() > 0 && env.groups() > 0) {
     Require(env.num_envs() % unit == 0, "env.num_envs",
@@ -120,7 +93,7 @@ void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
                          NearbyMultiples(env.num_envs(), unit)),
             problems);
   }
-  if (id_problem.empty()) CheckOptions(env.id(), env.options(), problems);
+  CheckOptions(env, problems);
   Require(env.remote_workers() <= env.num_workers(), "env.remote_workers",
           absl::StrCat("is ", env.remote_workers(),
                        "; it must be at most env.num_workers = ",
@@ -208,37 +181,17 @@ void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
 
 }  // namespace
 
-const std::vector<std::string>& NativeEnvIds() {
-  static const auto& ids = *new std::vector<std::string>{
-      "CartPole-v1", "Pendulum-v1", "Sleep", "Maze"};
-  return ids;
-}
-
 bool IsGym(const std::string& env_id) {
   return absl::StartsWith(env_id, kGymPrefix);
 }
 
-std::string EnvOptionsPart(const std::string& env_id) {
-  if (absl::StartsWith(env_id, kAtariPrefix)) return "atari";
-  if (IsGym(env_id)) return "gym_kwargs";
-  if (env_id == "Sleep") return "sleep";
-  if (env_id == "Maze") return "maze";
+std::string EnvOptionsPart(const v1::EnvConfig& env) {
+  if (!env.server().empty()) return "";
+  if (absl::StartsWith(env.id(), kAtariPrefix)) return "atari";
+  if (IsGym(env.id())) return "gym_kwargs";
+  if (env.id() == "Sleep") return "sleep";
+  if (env.id() == "Maze") return "maze";
   return "";
-}
-
-std::string EnvIdProblem(const std::string& env_id) {
-  const std::vector<std::string>& native = NativeEnvIds();
-  if (std::find(native.begin(), native.end(), env_id) != native.end()) {
-    return "";
-  }
-  if (absl::StartsWith(env_id, kAtariPrefix)) return AtariProblem(env_id);
-  if (IsGym(env_id)) return GymProblem(env_id);
-  std::string meant = NearestName(env_id, native);
-  if (meant.empty()) meant = AtariGuess(env_id);
-  return absl::StrCat(
-      "is \"", env_id, "\", which does not exist",
-      meant.empty() ? "" : absl::StrCat("; did you mean \"", meant, "\"?"),
-      " (`flotilla envs` lists them; gym:", env_id, " asks Gymnasium for it)");
 }
 
 std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {

@@ -17,19 +17,13 @@ namespace flotilla {
 // run.
 std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
 
-// The field of EnvOptions that the environment `env_id` reads, beside
-// max_episode_steps: "atari", "sleep", "maze", "gym_kwargs", or "" for none.
-std::string EnvOptionsPart(const std::string& env_id);
+// The field of EnvOptions that our environment `env.id` reads, beside
+// max_episode_steps and kwargs: "atari", "sleep", "maze", "gym_kwargs", or "" for
+// none, as for whatever another's server (env.server) makes.
+std::string EnvOptionsPart(const v1::EnvConfig& env);
 
 // Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
 bool IsGym(const std::string& env_id);
-
-// The native environments that need nothing installed.
-const std::vector<std::string>& NativeEnvIds();
-
-// "" if `env_id` names an environment that could exist; else what is wrong with
-// it and the nearest that does.
-std::string EnvIdProblem(const std::string& env_id);
 
 }  // namespace flotilla
 

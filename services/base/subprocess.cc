@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -15,6 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "services/base/lifeline.h"
 #include "services/base/mutex.h"
@@ -126,7 +128,8 @@ std::vector<char*> Pointers(std::vector<std::string>* strings) {
 // then signals as a fresh process has them, then its own process group.
 class SpawnPlan {
  public:
-  SpawnPlan(int lifeline, int log, bool new_process_group) {
+  // `group`: the process group to join; 0: one of its own; -1: ours.
+  SpawnPlan(int lifeline, int log, pid_t group) {
     posix_spawn_file_actions_init(&actions_);
     posix_spawnattr_init(&attributes_);
     // A child in a background group that read the terminal would be stopped.
@@ -145,8 +148,8 @@ class SpawnPlan {
     posix_spawnattr_setsigmask(&attributes_, &none);
     posix_spawnattr_setsigdefault(&attributes_, &all);
     short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-    if (new_process_group) {
-      posix_spawnattr_setpgroup(&attributes_, 0);
+    if (group >= 0) {
+      posix_spawnattr_setpgroup(&attributes_, group);
       flags |= POSIX_SPAWN_SETPGROUP;
     }
     posix_spawnattr_setflags(&attributes_, flags);
@@ -166,17 +169,41 @@ class SpawnPlan {
   posix_spawnattr_t attributes_;
 };
 
+// Ends its process group with the lifeline: the half of lifeline.h that a
+// program of others lacks. What ends batch jobs does not end it sooner.
+constexpr char kGuard[] =
+    "trap '' HUP INT TERM USR1 USR2; read ended <&3; kill -s KILL 0";
+
+// Starts the guard of `program` in a process group of its own. Errors: those of
+// posix_spawn.
+int StartGuard(int lifeline, const std::string& program, pid_t* pid) {
+  // The last is for people who look at processes.
+  std::vector<std::string> arguments = {"/bin/sh", "-c", kGuard,
+                                        "flotilla-guard", program};
+  std::vector<std::string> environment = ChildEnvironment({});
+  const SpawnPlan plan(lifeline, /*log=*/-1, /*group=*/0);
+  return posix_spawn(pid, arguments[0].c_str(), plan.actions(),
+                     plan.attributes(), Pointers(&arguments).data(),
+                     Pointers(&environment).data());
+}
+
 }  // namespace
 
 struct Subprocess::Impl {
+  ~Impl() {
+    MutexLock lock(&mu);
+    EndGuard();  // of a program that did not start
+  }
+
   // Constant after construction.
   pid_t pid = -1;
-  bool leads_group = false;
   Fd lifeline;  // the write end: closed, the child dies
   Fd pidfd;     // readable when the child has ended; -1 on an old kernel
 
   Mutex mu;
   std::optional<Exit> exit ABSL_GUARDED_BY(mu);
+  pid_t group ABSL_GUARDED_BY(mu) = -1;  // the child's, if it is not ours
+  pid_t guard ABSL_GUARDED_BY(mu) = -1;  // leads it, if there is one
 
   // Reaps the child if it has ended. What it left in its process group goes
   // first, while the unreaped child still keeps the group's number from being
@@ -190,9 +217,10 @@ struct Subprocess::Impl {
       return exit;
     }
     if (info.si_pid == 0) return std::nullopt;
-    if (leads_group) kill(-pid, SIGKILL);
+    if (group > 0) kill(-group, SIGKILL);
     int status = 0;
     waitpid(pid, &status, 0);
+    EndGuard();
     if (WIFSIGNALED(status)) {
       const int signal = WTERMSIG(status);
       exit = Exit{.code = 128 + signal, .signal = signal};
@@ -200,6 +228,13 @@ struct Subprocess::Impl {
       exit = Exit{.code = WEXITSTATUS(status), .signal = 0};
     }
     return exit;
+  }
+
+  void EndGuard() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (guard < 0) return;
+    kill(-group, SIGKILL);
+    waitpid(std::exchange(guard, -1), nullptr, 0);
+    group = -1;
   }
 
   // Blocks until the child may have ended, `longest` at most.
@@ -229,14 +264,21 @@ absl::StatusOr<std::unique_ptr<Subprocess>> Subprocess::Start(
   }
   std::vector<std::string> arguments = options.argv;
   std::vector<std::string> environment = ChildEnvironment(options.env);
-  const SpawnPlan plan(read_end.get(), log.get(), options.new_process_group);
+  pid_t join = options.new_process_group ? 0 : -1;
+  MutexLock lock(&impl->mu);
+  if (options.guarded) {
+    const int error = StartGuard(read_end.get(), arguments[0], &join);
+    if (error != 0) return SpawnError(error, "/bin/sh");
+    impl->guard = impl->group = join;
+  }
+  const SpawnPlan plan(read_end.get(), log.get(), join);
   // glibc starts the child with clone(CLONE_VM | CLONE_VFORK): no page is
   // copied and no other thread's lock is left held in the child.
   const int error = posix_spawn(
       &impl->pid, arguments[0].c_str(), plan.actions(), plan.attributes(),
       Pointers(&arguments).data(), Pointers(&environment).data());
   if (error != 0) return SpawnError(error, arguments[0]);
-  impl->leads_group = options.new_process_group;
+  if (join == 0) impl->group = impl->pid;
   impl->pidfd = Fd(static_cast<int>(syscall(SYS_pidfd_open, impl->pid, 0)));
   return std::unique_ptr<Subprocess>(new Subprocess(std::move(impl)));
 }
@@ -286,7 +328,7 @@ absl::Status Subprocess::AwaitFile(const std::string& path,
 void Subprocess::Signal(int signal, bool whole_group) {
   MutexLock lock(&impl_->mu);
   if (impl_->exit) return;
-  kill(whole_group && impl_->leads_group ? -impl_->pid : impl_->pid, signal);
+  kill(whole_group && impl_->group > 0 ? -impl_->group : impl_->pid, signal);
 }
 
 std::string Subprocess::Exit::ToString() const {
@@ -300,6 +342,19 @@ std::string ProcessLimitHint() {
   return "this user or container has all the processes and threads that it may "
          "have: end some, or raise the limit (ulimit -u; pids.max of the "
          "cgroup)";
+}
+
+std::string FindOnPath(const std::string& name) {
+  if (name.find('/') != name.npos) {
+    return access(name.c_str(), X_OK) == 0 ? name : "";
+  }
+  const char* path = getenv("PATH");
+  for (const absl::string_view folder :
+       absl::StrSplit(path != nullptr ? path : "", ':')) {
+    const std::string file = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
 }
 
 std::string ProgramFolder() {

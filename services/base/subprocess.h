@@ -21,6 +21,9 @@ struct SubprocessOptions {
   std::vector<std::pair<std::string, std::string>> env = {};  // or replaced
   std::string log_path = {};  // stdout and stderr are appended; "": inherited
   bool new_process_group = true;
+  // For a program that may know nothing of lifelines: a process beside it, in
+  // its group, kills the group when we are gone.
+  bool guarded = false;
 };
 
 // A child process of ours that cannot outlive us: it holds the read end of a
@@ -70,6 +73,9 @@ class Subprocess {
 // Why no process or thread can be started (EAGAIN, "Resource temporarily
 // unavailable"), and what helps.
 std::string ProcessLimitHint();
+
+// `name` if it is a path to a program, else where PATH has it; "" if nowhere.
+std::string FindOnPath(const std::string& name);
 
 // The folder of the running program, where its siblings are.
 std::string ProgramFolder();

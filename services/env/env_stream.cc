@@ -31,6 +31,8 @@ using Clock = std::chrono::steady_clock;
 constexpr char kPlayMethod[] = "/flotilla.v1.EnvService/Play";
 // How long the end of a stream may take, whoever ends it.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(2);
+// Between two looks at whether a server that does not answer is there at all.
+constexpr std::chrono::milliseconds kLookInterval(100);
 
 // A Play stream over a completion queue of its own: the calling thread polls
 // the connection itself, so a batch costs no change of threads, and a wait has
@@ -107,6 +109,7 @@ class GrpcEnvStream final : public EnvStream {
   grpc::ByteBuffer in_;
   grpc::ByteBuffer out_;
   grpc::Status finish_status_;
+  bool opened_ = false;
   bool reading_ = false;  // a read was begun whose reply nobody took
   bool half_closed_ = false;
   std::optional<absl::Status> ended_;
@@ -164,6 +167,7 @@ absl::Status GrpcEnvStream::Open(const v1::Hello& hello) {
   }
   RETURN_IF_ERROR(Write(Serialize(request), deadline));
   for (Group& group : groups_) group.since = Clock::now();
+  opened_ = true;
   return absl::OkStatus();
 }
 
@@ -356,7 +360,13 @@ bool GrpcEnvStream::Next(Clock::time_point deadline) {
 
 absl::Status GrpcEnvStream::Await(Op op, Clock::time_point deadline) {
   while (Pending(op)) {
-    if (Next(deadline)) continue;
+    const Clock::time_point until =
+        opened_ ? deadline : std::min(deadline, Clock::now() + kLookInterval);
+    if (Next(until)) continue;
+    if (!opened_ && options_.gone()) {
+      return Fail(absl::UnavailableError("the env server has ended"));
+    }
+    if (until < deadline) continue;
     return Fail(
         absl::DeadlineExceededError("the env server did not answer in time"));
   }

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_ENV_ENV_STREAM_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -70,14 +71,18 @@ struct EnvStreamOptions {
   absl::Duration reset_timeout = absl::Seconds(60);
   absl::Duration step_timeout = absl::Seconds(60);
   RpcCredentials credentials;
-  std::stop_token stop = {};  // of the opening alone
+  // Both are of the opening alone. `gone` is asked now and then whether the
+  // server has ended, so that nobody waits for it to answer.
+  std::stop_token stop = {};
+  std::function<bool()> gone = [] { return false; };
 };
 
 // Connects to the env server at `address` (host:port or unix:path), shakes
 // hands and starts. Shared memory is used when `hello.offer_shared_memory` is
 // set and the server agrees. `hello.protocol_version` is filled in.
 //
-// Errors: kUnavailable or kDeadlineExceeded within the connect timeout;
+// Errors: kUnavailable or kDeadlineExceeded within the connect timeout, or as
+// soon as `options.gone`;
 // kCancelled when `options.stop` is requested meanwhile; whatever the server refuses with.
 absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
     const std::string& address, v1::Hello hello,

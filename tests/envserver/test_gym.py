@@ -42,8 +42,8 @@ def options(**fields):
     """EnvOptions, from the module's own protos."""
     hello = env_pb2.Hello()
     for name, value in fields.items():
-        if name == "gym_kwargs":
-            hello.options.gym_kwargs.update(value)
+        if name in ("kwargs", "gym_kwargs"):
+            getattr(hello.options, name).update(value)
         else:
             setattr(hello.options, name, value)
     return hello.options
@@ -172,6 +172,13 @@ def test_every_kind_of_space(server):
         ("gym:FrozenLake-v0", {}, CODE.NOT_FOUND, ["v0", "deprecated", "FrozenLake-v1"]),
         ("gym:no_such_package:X-v0", {}, CODE.NOT_FOUND, ["no_such_package", "install it for", "PYTHONPATH"]),
         ("gym:CartPole-v1", {"gym_kwargs": {"gravity": "1"}}, CODE.INVALID_ARGUMENT, ["gym_kwargs", "gravity"]),
+        ("gym:CartPole-v1", {"kwargs": {"gravity": "1"}}, CODE.INVALID_ARGUMENT, ["env.options.kwargs", "gravity"]),
+        (
+            "gym:CartPole-v1",
+            {"kwargs": {"sutton_barto_reward": "true"}, "gym_kwargs": {"sutton_barto_reward": "true"}},
+            CODE.INVALID_ARGUMENT,
+            ["env.options.kwargs.sutton_barto_reward", "gym_kwargs.sutton_barto_reward too"],
+        ),
         ("gym:gym_envs:Unusual-v0", {}, CODE.INVALID_ARGUMENT, ["observation space", "Text(", '"words"', "want Box"]),
         (
             "gym:gym_envs:Unusual-v0",
@@ -193,8 +200,9 @@ def test_what_cannot_be_made_is_refused_by_name(server, env_id, fields, code, wo
         assert "\n" not in message
 
 
-def test_options_reach_the_environment(server):
-    fields = {"gym_kwargs": {"sutton_barto_reward": "true"}, "max_episode_steps": 3}
+@pytest.mark.parametrize("name", ["kwargs", "gym_kwargs"])
+def test_options_reach_the_environment(server, name):
+    fields = {name: {"sutton_barto_reward": "true"}, "max_episode_steps": 3}
     assert get_spec(server, "gym:CartPole-v1", **fields).spec.max_episode_steps == 3
     with Player(server.address, "gym:CartPole-v1", 1, options=options(**fields)) as player:
         assert player.spec.max_episode_steps == 3

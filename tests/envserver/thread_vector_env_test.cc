@@ -17,7 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "envserver/registry.h"
+#include "envserver/envs/cartpole.h"
 #include "services/base/random.h"
 #include "tests/testing/status_matchers.h"
 
@@ -78,6 +78,12 @@ struct Plan {
   std::atomic<int> makes = 0;
   std::atomic<int> resets = 0;
 };
+
+v1::EnvSpec Limit(int64_t steps) {
+  v1::EnvSpec spec;
+  spec.set_max_episode_steps(steps);
+  return spec;
+}
 
 // Observes its seed and its steps since the reset.
 class FakeEnvironment final : public Environment {
@@ -289,7 +295,7 @@ TEST(ThreadVectorEnvTest, StepLimitTruncatesAndResetsInTheSameStep) {
 TEST(ThreadVectorEnvTest, OptionsReplaceTheStepLimit) {
   Plan plan;
   plan.limit = 3;
-  Rig rig(&plan, {.max_episode_steps = 1});
+  Rig rig(&plan, {.stated = Limit(1)});
   EXPECT_EQ(rig.env().spec().max_episode_steps(), 1);
   rig.Reset();
   EXPECT_THAT(Flags(rig.Step().truncated()), ElementsAre(1));
@@ -628,10 +634,11 @@ TEST(ThreadVectorEnvTest, BatchesDoNotDependOnTheThreads) {
     ThreadVectorEnv::Options options = {.num_envs = 8,
                                         .num_groups = 2,
                                         .seed = 42,
-                                        .max_episode_steps = 20,
+                                        .stated = Limit(20),
                                         .threads = threads};
-    Rig rig(options,
-            [] { return MakeEnvironment("CartPole-v1", v1::EnvOptions(), 0); });
+    Rig rig(options, []() -> absl::StatusOr<std::unique_ptr<Environment>> {
+      return std::make_unique<CartPole>();
+    });
     std::vector<std::string> seen;
     for (int group : {0, 1}) {
       rig.Reset(group);

@@ -44,7 +44,8 @@ def _write_atomically(path, text):
 def main():
     parser = argparse.ArgumentParser(prog="flotilla_gym", description="Serves Gymnasium environments to learners of this host.")
     parser.add_argument("--listen", required=True, help="unix:PATH, or 127.0.0.1:PORT (0: any free one)")
-    parser.add_argument("--address_file", help="write the address here once it is served")
+    parser.add_argument("--address-file", "--address_file", help="write the address here once it is served")
+    parser.add_argument("--env", help="the environment that will be played; the hello says it again")
     parser.add_argument("--error_file", help="write here why it could not start")
     parser.add_argument("--num_envs", type=int, default=4096, help="environments offered to a learner")
     parser.add_argument("--server_version", default="", help="what the welcome and GetSpec say")

@@ -27,7 +27,7 @@ def make(env_id, options):
     """A new environment. Refuses, saying what would help, what Gymnasium cannot make."""
     if not env_id.startswith(PREFIX):
         raise Refused("NOT_FOUND", f'there is no environment "{env_id}" here; this server makes gym:ID and gym:package:ID')
-    kwargs = {name: _value(text) for name, text in options.gym_kwargs.items()}
+    kwargs = _arguments(options)
     for part in ("atari", "sleep", "maze"):
         if options.HasField(part):
             raise Refused("INVALID_ARGUMENT", f"env.options.{part} is set, but {env_id} does not read it; remove it")
@@ -45,7 +45,18 @@ def make(env_id, options):
     except TypeError as error:
         if not kwargs:
             raise
-        raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.gym_kwargs: {one_line(error)}") from None
+        field = "gym_kwargs" if options.gym_kwargs else "kwargs"
+        raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.{field}: {one_line(error)}") from None
+
+
+def _arguments(options):
+    """Keyword arguments, by name: those of kwargs, and of gym_kwargs, which is what they were called before."""
+    for name in sorted(options.gym_kwargs):
+        if name in options.kwargs:
+            raise Refused(
+                "INVALID_ARGUMENT", f"env.options.kwargs.{name} is set, and env.options.gym_kwargs.{name} too; keep one"
+            )
+    return {name: _value(text) for texts in (options.gym_kwargs, options.kwargs) for name, text in texts.items()}
 
 
 def _value(text):

@@ -368,15 +368,15 @@ INSTANTIATE_TEST_SUITE_P(
     Config, RefusalTest,
     testing::Values(
         Refusal{"total_env_steps=0", "total_env_steps is 0; it must be at"},
-        Refusal{"env.id=CartPole-v0", "did you mean \"CartPole-v1\"?"},
-        Refusal{"env.id=cartpole", "\"CartPole-v1\"?"},
-        Refusal{"env.id=Breakout-v5", "did you mean \"ALE/Breakout-v5\"?"},
-        Refusal{"env.id=PongNoFrameskip-v4", "did you mean \"ALE/Pong-v5\"?"},
-        Refusal{"env.id=Whatever", "`flotilla envs` lists them"},
-        Refusal{"env.id=ALE/Breakout-v4", "ALE/<Game>-v5"},
-        Refusal{"env.id=ALE/-v5", "ALE/<Game>-v5"},
-        Refusal{"env.id=gym:", "gym:package:ID"},
-        Refusal{"env.id=gym:a::b", "gym:package:ID"},
+        Refusal{"env.id=", "`flotilla envs` lists them"},
+        Refusal{"env.server=my_server.py", "want exec:COMMAND ARGS"},
+        Refusal{"env.server=exec:", "names no program"},
+        Refusal{"env.server=exec: ", "names no program"},
+        Refusal{"env.server=exec:a 'b", "has a ' that nothing closes"},
+        Refusal{"env.server=unix:", "unix:PATH or HOST:PORT"},
+        Refusal{"env.server=localhost", "unix:PATH or HOST:PORT"},
+        Refusal{"env.server=localhost:0", "unix:PATH or HOST:PORT"},
+        Refusal{"env.server=localhost:70000", "unix:PATH or HOST:PORT"},
         Refusal{"env.num_envs=0", "env.num_envs is 0; it must be at least 1"},
         Refusal{"env.num_envs=5", "2; use 4 or 6"},
         Refusal{"env.num_workers=4", "4 * 2; use 8"},
@@ -389,6 +389,13 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"env.options.gym_kwargs.a=1", "does not read it", kAtari},
         Refusal{"env.options.gym_kwargs.a=[1,2", "and is none", kGym},
         Refusal{"env.options.gym_kwargs.a=False", "JSON says false", kGym},
+        Refusal{"env.options.kwargs.a=None", "JSON says null"},
+        Refusal{"env.options.kwargs.a={\"b\": }", "and is none"},
+        Refusal{
+            "env.options.kwargs.a=1",
+            "env.options.kwargs.a is set, and env.options.gym_kwargs.a too",
+            "ppo {} env { id: \"gym:X-v1\" options { gym_kwargs { key: \"a\" "
+            "value: \"1\" } } }"},
         Refusal{"env.options.atari.frame_skip=0", "atari.frame_skip is 0",
                 kAtari},
         Refusal{"env.options.sleep.step_ms=-1", "sleep.step_ms is -1", kSleep},
@@ -419,7 +426,6 @@ INSTANTIATE_TEST_SUITE_P(
                 kLstm},
         Refusal{"ppo.discount=1.1", "ppo.discount is 1.1"},
         Refusal{"ppo.clip_ratio=0", "must be above 0"},
-        Refusal{"env.id=Pendulum-v1", "choose ppo", "dqn {}"},
         Refusal{"model.recurrent=gru", "dqn has no recurrent form", "dqn {}"},
         Refusal{"model.torchscript=net.pt", "dqn builds its own network",
                 "dqn {}"},
@@ -495,11 +501,40 @@ TEST_F(ConfigTest, ValidLoadingGivesTheConfiguration) {
 }
 
 TEST(ConfigRulesTest, OptionsPartFollowsTheEnvironment) {
-  EXPECT_EQ(EnvOptionsPart("ALE/Pong-v5"), "atari");
-  EXPECT_EQ(EnvOptionsPart("Sleep"), "sleep");
-  EXPECT_EQ(EnvOptionsPart("Maze"), "maze");
-  EXPECT_EQ(EnvOptionsPart("gym:Acrobot-v1"), "gym_kwargs");
-  EXPECT_EQ(EnvOptionsPart("CartPole-v1"), "");
+  const auto part = [](const std::string& id) {
+    v1::EnvConfig env;
+    env.set_id(id);
+    return EnvOptionsPart(env);
+  };
+  EXPECT_EQ(part("ALE/Pong-v5"), "atari");
+  EXPECT_EQ(part("Sleep"), "sleep");
+  EXPECT_EQ(part("Maze"), "maze");
+  EXPECT_EQ(part("gym:Acrobot-v1"), "gym_kwargs");
+  EXPECT_EQ(part("CartPole-v1"), "");
+}
+
+// What it means, and which options it reads, only its server knows.
+TEST_F(ConfigTest, OfAnothersServerNothingIsAssumed) {
+  for (const char* server :
+       {"exec:python3 my_server.py --size='8 x 8'", "unix:/tmp/socket",
+        "localhost:5000", "[::1]:5000", "unix:relative/socket"}) {
+    for (const char* id : {"Maze", "Mine-v0", "ALE/odd", "gym:"}) {
+      v1::RunConfig config =
+          With("env.options.maze.size=9",
+               "ppo {} env { options { sleep { step_ms: 1 } } }");
+      config.mutable_env()->set_server(server);
+      config.mutable_env()->set_id(id);
+      EXPECT_EQ(Validate(config), absl::OkStatus()) << server << " " << id;
+    }
+  }
+  v1::RunConfig config = With("env.server=exec:./mine");
+  for (const char* id : {"CartPole-v1", "ALE/Pong-v5", "Maze"}) {
+    config.mutable_env()->set_id(id);
+    const v1::RunConfig resolved = Resolved(config);
+    EXPECT_EQ(resolved.model().hidden_size(), 0) << id;
+    EXPECT_FALSE(resolved.env().options().has_maze());
+    EXPECT_FALSE(resolved.env().options().has_atari());
+  }
 }
 
 }  // namespace

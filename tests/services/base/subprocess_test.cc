@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -291,6 +292,47 @@ int RunChain(int length) {
     next = *std::move(started);
   }
   for (;;) pause();
+}
+
+// A program that has never heard of lifelines, started by one that is killed.
+TEST_F(SubprocessTest, AGuardedProgramCannotOutliveItsParent) {
+  const std::string file = folder_ + "/pid";
+  const pid_t parent = fork();
+  if (parent == 0) {
+    const auto child = Subprocess::Start(
+        {.argv = {"/bin/sh", "-c", "echo $$ > " + file + "; exec sleep 1000"},
+         .guarded = true});
+    for (;;) pause();
+  }
+  std::string text;
+  ASSERT_TRUE(Eventually([&] {
+    text = ReadFile(file);
+    return text.ends_with("\n");
+  }));
+  const pid_t program = std::stoi(text);
+  EXPECT_FALSE(IsGone(program));
+  kill(parent, SIGKILL);
+  waitpid(parent, nullptr, 0);
+  EXPECT_TRUE(Eventually([&] { return IsGone(program); }));
+}
+
+TEST_F(SubprocessTest, AGuardEndsWithItsProgram) {
+  auto child = Subprocess::Start(
+      {.argv = {"/bin/sh", "-c",
+                "g=$(ps -o pgid= $$); ps -eo pid=,pgid= | "
+                "while read p q; do [ $q = $g ] && echo $p; done; exit 0"},
+       .log_path = log(),
+       .guarded = true});
+  ASSERT_TRUE(child.ok()) << child.status();
+  const auto exit = (*child)->Wait(kPatience);
+  ASSERT_TRUE(exit.has_value());
+  EXPECT_EQ(exit->ToString(), "exit 0");
+  std::istringstream pids(ReadFile(log()));
+  int members = 0;
+  for (pid_t pid; pids >> pid; ++members) {
+    EXPECT_TRUE(Eventually([&] { return IsGone(pid); })) << pid;
+  }
+  EXPECT_GE(members, 2) << ReadFile(log());  // the guard, and the program
 }
 
 }  // namespace
