@@ -23,8 +23,17 @@ install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/
   PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE DESTINATION share/flotilla)
 
-install(DIRECTORY services learner DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY services learner envserver DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY "${CMAKE_BINARY_DIR}/gen/" DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
+# An env server's libraries, from the one that needs the others on down.
+set(server envserver envs env_service env_stream coordinator_client env_wire rpc base proto)
+list(TRANSFORM server PREPEND flotilla_)
+install(TARGETS ${server} ARCHIVE DESTINATION lib/flotilla)
+set(FLOTILLA_ALE_NEEDS "")
+if(FLOTILLA_HAS_ALE)  # GPL-2.0-only: for this machine, not to be given away
+  install(FILES "${FLOTILLA_DEPS}/ale/lib/libale.a" DESTINATION lib/flotilla)
+  set(FLOTILLA_ALE_NEEDS z)
+endif()
 configure_file(cmake/FlotillaConfig.cmake.in "${CMAKE_BINARY_DIR}/FlotillaConfig.cmake" @ONLY)
 include(CMakePackageConfigHelpers)
 write_basic_package_version_file("${CMAKE_BINARY_DIR}/FlotillaConfigVersion.cmake"

@@ -31,7 +31,7 @@ constexpr Command kCommands[] = {
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"envs", "list the environments", RunEnvs},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
-    {"new", "begin a network or an algorithm of your own", RunNew},
+    {"new", "begin an environment, a network or an algorithm", RunNew},
     {"doctor", "check this machine, and say what mends what is missing",
      RunDoctor},
     {"coordinator", "serve as the coordinator of a job", RunCoordinator},

@@ -87,9 +87,10 @@ absl::Status Copy(const fs::path& from, const fs::path& to) {
       return absl::NotFoundError(
           absl::StrCat("cannot read ", entry.path().string()));
     }
-    RETURN_IF_ERROR(
-        WriteFileAtomically(to / entry.path().filename(),
-                            absl::StrReplaceAll(*text, {{"@NAME@", name}})));
+    RETURN_IF_ERROR(WriteFileAtomically(
+        to / absl::StrReplaceAll(entry.path().filename().string(),
+                                 {{"PROJECT", name}}),
+        absl::StrReplaceAll(*text, {{"@NAME@", name}})));
   }
   return absl::OkStatus();
 }
@@ -136,6 +137,7 @@ int RunNew(const Arguments& arguments) {
       "flotilla new KIND DIR",
       "Writes a project of your own into a new folder: source, build, test and "
       "README.\n\n"
+      "  flotilla new environment my_env  environments in C++: env.server\n"
       "  flotilla new network my_net      a network in C++: model.plugin\n"
       "  flotilla new algorithm my_algo   an algorithm: custom.library");
   const ParsedLine parsed = ParseLine("new", arguments, 2, &line);

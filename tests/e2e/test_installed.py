@@ -148,6 +148,30 @@ def test_an_algorithm_of_ones_own_learns_on_two_learners(prefix, tmp_path):
     assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
 
 
+def test_an_environment_of_ones_own_is_learned_and_its_server_replaced(prefix, sandbox, tmp_path):
+    project = new_project("environment", "corridor", tmp_path, prefix)
+    assert summary(project / "runs" / "first")["status"] == "solved"
+    words = ["flotilla", "train", "corridor_ppo.textproto", "--dry-run"]
+    said = run([*words, "--set=env.options.kwargs.sise=9"], project, prefix, code=2)
+    assert "sise" in said and 'did you mean "size"?' in said
+    said = run([*words, "--set=env.id=Corridor-v1"], project, prefix, code=2)
+    assert 'did you mean "Corridor-v0"?' in said
+    job = sandbox.train(
+        project / "corridor_ppo.textproto", "--nproc-per-node", 2, f"--set=env.server=exec:{project}/build/corridor",
+        *NO_END, "--set=total_env_steps=400000",
+    )  # fmt: skip
+
+    def playing(status):
+        workers = status.learner[0].env_worker if status.learner else ()
+        return status.update >= 20 and workers and workers[0].state == "playing"
+
+    os.kill(job.await_status(playing, "its server to play").learner[0].env_worker[0].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert len(set(result["parameters_sha256"])) == 1 and len(result["parameters_sha256"]) == 2
+    assert result["restarts"]["env_worker"] == 1 and result["restarts"]["learner"] == 0
+    assert result["mean_return"] > 0.9
+
+
 def test_what_does_not_fit_is_refused_by_name(prefix, network, tmp_path):
     library = network / "build" / "libmy_net.so"
 
