@@ -54,7 +54,7 @@ class ThreadVectorEnv final : public VectorEnv {
     uint64_t incarnation = 0;
     // Merged into the environments' own specification: another step limit, and
     // what they are called.
-    v1::EnvSpec stated;
+    v1::EnvSpec stated = {};
     int threads = 1;
     // An environment that failed is tried again after this long: by a reset, or
     // made anew, as also where a reset fails. 0: at once, in the same step.

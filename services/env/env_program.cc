@@ -40,10 +40,8 @@ std::string SaidAddress(const std::string& path, const std::string& told) {
 // Says what became of `process`.
 class Report {
  public:
-  Report(const EnvProgramOptions& options, const Subprocess& process)
-      : options_(options),
-        pid_(process.pid()),
-        logged_(SizeOf(options.log_path)) {}
+  Report(const EnvProgramOptions& options, pid_t pid, int64_t logged)
+      : options_(options), pid_(pid), logged_(logged) {}
 
   // Bytes that it has printed.
   int64_t printed() const { return SizeOf(options_.log_path) - logged_; }
@@ -66,13 +64,9 @@ class Report {
   const int64_t logged_;  // by others before it
 };
 
-absl::StatusOr<std::string> AwaitAddress(const EnvProgramOptions& options,
-                                         const std::string& told,
-                                         const std::string& file,
-                                         absl::Duration timeout,
-                                         const std::stop_token& stop,
-                                         Subprocess* process) {
-  const Report report(options, *process);
+absl::StatusOr<std::string> AwaitAddress(
+    const Report& report, const std::string& told, const std::string& file,
+    absl::Duration timeout, const std::stop_token& stop, Subprocess* process) {
   const absl::Time deadline = absl::Now() + timeout;
   for (;;) {
     const std::string said = SaidAddress(file, told);
@@ -96,7 +90,9 @@ absl::StatusOr<std::string> AwaitAddress(const EnvProgramOptions& options,
     if (absl::Now() > deadline) {
       return report(
           absl::StatusCode::kDeadlineExceeded,
-          absl::StrCat("has not started after ", absl::FormatDuration(timeout),
+          absl::StrCat("has not started after ",
+                       absl::FormatDuration(
+                           absl::Ceil(timeout, absl::Milliseconds(100))),
                        ": it serves where --listen says, and then writes that "
                        "address, a line, to the file of --address-file"));
     }
@@ -129,6 +125,7 @@ absl::StatusOr<EnvProgram> StartEnvProgram(const EnvProgramOptions& options,
   program.log_path = options.log_path;
   program.guarded = options.foreign;
   EnvProgram started;
+  const int64_t logged = SizeOf(options.log_path);
   auto process = Subprocess::Start(program);
   if (!process.ok()) {
     return absl::Status(
@@ -136,7 +133,8 @@ absl::StatusOr<EnvProgram> StartEnvProgram(const EnvProgramOptions& options,
         absl::StrCat(options.called, ": ", process.status().message()));
   }
   started.process = *std::move(process);
-  ASSIGN_OR_RETURN(started.address, AwaitAddress(options, told, file, timeout,
+  const Report report(options, started.process->pid(), logged);
+  ASSIGN_OR_RETURN(started.address, AwaitAddress(report, told, file, timeout,
                                                  stop, started.process.get()));
   unlink(file.c_str());
   return started;
