@@ -17,6 +17,8 @@
 
 namespace flotilla {
 
+class ReplayBuffer;
+
 // Where a run stands when an update begins.
 struct UpdateContext {
   int64_t update = 0;  // counts from 0
@@ -57,8 +59,13 @@ class Algorithm {
   virtual std::vector<NamedTensor> Weights() = 0;
 
   // Everything else Update depends on (optimizer moments, step counts,
-  // targets): live views, so that copying into them restores. Not replay data.
+  // targets): live views, so that copying into them restores. Not what replay()
+  // holds.
   virtual std::vector<NamedTensor> State() = 0;
+
+  // What was seen that it learns from again; null if it keeps nothing. Each
+  // rank's is its own.
+  virtual ReplayBuffer* replay() { return nullptr; }
 
   // Call after weights or state were copied into, before anything else.
   virtual void StateWasReplaced() {}

@@ -46,6 +46,7 @@ class Dqn : public Algorithm {
       const Rollout& rollout, const UpdateContext& context) override;
 
   Policy* live_policy() override { return &policy_; }
+  ReplayBuffer* replay() override { return &replay_; }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenQPolicy(net_, policy_.epsilon());
   }

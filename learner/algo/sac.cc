@@ -50,6 +50,7 @@ class Sac : public Algorithm {
       const Rollout& rollout, const UpdateContext& context) override;
 
   Policy* live_policy() override { return &policy_; }
+  ReplayBuffer* replay() override { return &replay_; }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenSquashedPolicy(actor_, gaussian_, policy_.uniform());
   }

@@ -1,15 +1,12 @@
 #include "learner/checkpoint/checkpoint.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <memory>
 #include <set>
 #include <utility>
 
@@ -17,8 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "learner/checkpoint/durable_file.h"
+#include "learner/checkpoint/replay_files.h"
+#include "learner/checkpoint/summed_files.h"
 #include "learner/device/host.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
@@ -44,92 +42,18 @@ std::string NameOfStep(int64_t global_step) {
   return absl::StrFormat("%s%012d", kStepPrefix, global_step);
 }
 
-// Writes file `name` in `folder`, whose bytes `produce` gives to a sink, and
-// adds its line to `sums`.
-template <typename Produce>
-absl::Status WriteFile(const std::string& folder, const std::string& name,
-                       Produce produce, std::string* sums) {
-  ASSIGN_OR_RETURN(DurableFile file,
-                   DurableFile::Create(absl::StrCat(folder, "/", name)));
-  RETURN_IF_ERROR(produce(
-      [&](const void* data, size_t size) { return file.Append(data, size); }));
-  ASSIGN_OR_RETURN(const std::string sha256, file.Finish());
-  absl::StrAppend(sums, sha256, "  ", name, "\n");
-  return absl::OkStatus();
+absl::StatusOr<SummedReader> OpenCheckpoint(const std::string& path) {
+  std::error_code error;
+  // Links are followed once: `latest` may move on meanwhile.
+  const fs::path folder = fs::canonical(path, error);
+  if (error || !fs::is_directory(folder, error)) {
+    return absl::NotFoundError(absl::StrCat(
+        "no checkpoint in \"", path,
+        "\": name its folder, such as RUN/checkpoints/step_000000000512"));
+  }
+  return SummedReader::Open(folder.string(), "checkpoint file",
+                            "; use another checkpoint of the run");
 }
-
-absl::Status WriteText(const std::string& folder, const std::string& name,
-                       const std::string& text, std::string* sums) {
-  return WriteFile(
-      folder, name,
-      [&](const ByteSink& sink) { return sink(text.data(), text.size()); },
-      sums);
-}
-
-absl::StatusOr<std::shared_ptr<std::string>> ReadWhole(
-    const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in) return FileError(absl::StrCat("cannot read ", path));
-  auto content = std::make_shared<std::string>(in.tellg(), '\0');
-  in.seekg(0);
-  in.read(content->data(), static_cast<std::streamsize>(content->size()));
-  if (!in) return FileError(absl::StrCat("cannot read ", path));
-  return content;
-}
-
-// A checkpoint that is read, file by file, against its sums.
-class Reader {
- public:
-  static absl::StatusOr<Reader> Open(const std::string& path) {
-    std::error_code error;
-    // Links are followed once: `latest` may move on meanwhile.
-    const fs::path folder = fs::canonical(path, error);
-    if (error || !fs::is_directory(folder, error)) {
-      return absl::NotFoundError(absl::StrCat(
-          "no checkpoint in \"", path,
-          "\": name its folder, such as RUN/checkpoints/step_000000000512"));
-    }
-    Reader reader(folder.string());
-    auto sums = ReadWhole(reader.PathOf(kSums));
-    if (!sums.ok()) return reader.Damaged(kSums, "it cannot be read");
-    for (const absl::string_view line :
-         absl::StrSplit(**sums, '\n', absl::SkipEmpty())) {
-      const std::pair<std::string, std::string> entry =
-          absl::StrSplit(line, absl::MaxSplits("  ", 1));
-      reader.sums_[entry.second] = entry.first;
-    }
-    return reader;
-  }
-
-  absl::StatusOr<std::shared_ptr<std::string>> Read(const std::string& name) {
-    const auto sum = sums_.find(name);
-    if (sum == sums_.end()) return Damaged(name, "SHA256SUMS has no such file");
-    auto content = ReadWhole(PathOf(name));
-    if (!content.ok()) return Damaged(name, content.status().ToString());
-    const std::string sha256 = Sha256Hex(**content);
-    if (sha256 != sum->second) {
-      return Damaged(name, absl::StrCat("its SHA-256 is ", sha256,
-                                        ", SHA256SUMS says ", sum->second));
-    }
-    return content;
-  }
-
-  absl::Status Damaged(const std::string& name, const std::string& how) const {
-    return absl::DataLossError(
-        absl::StrCat("checkpoint file ", PathOf(name), " is damaged: ", how,
-                     "; use another checkpoint of the run"));
-  }
-
-  std::string PathOf(const std::string& name) const {
-    return absl::StrCat(folder_, "/", name);
-  }
-
- private:
-  explicit Reader(std::string folder) : folder_(std::move(folder)) {}
-
-  std::string folder_;
-  std::map<std::string, std::string> sums_;  // by file name
-};
 
 // The first of `tensors` that holds a NaN or an infinity, in words; "" if none.
 // Nothing learns from those any more, and they spread.
@@ -146,14 +70,11 @@ std::string NotFinite(const TensorMap& tensors) {
   return "";
 }
 
-absl::StatusOr<TensorMap> ReadTensors(Reader* reader, const std::string& name) {
-  ASSIGN_OR_RETURN(auto file, reader->Read(name));
-  auto tensors = ReadSafetensors(std::move(file));
-  if (!tensors.ok()) {
-    return reader->Damaged(name, std::string(tensors.status().message()));
-  }
-  const std::string ruined = NotFinite(*tensors);
-  if (!ruined.empty()) return reader->Damaged(name, ruined);
+absl::StatusOr<TensorMap> ReadFinite(const SummedReader& reader,
+                                     const std::string& name) {
+  ASSIGN_OR_RETURN(TensorMap tensors, reader.ReadTensors(name));
+  const std::string ruined = NotFinite(tensors);
+  if (!ruined.empty()) return reader.Damaged(name, ruined);
   return tensors;
 }
 
@@ -183,10 +104,10 @@ std::vector<fs::path> ListFolder(const std::string& folder) {
 }  // namespace
 
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
-  ASSIGN_OR_RETURN(Reader reader, Reader::Open(path));
+  ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
   CheckpointData data;
-  ASSIGN_OR_RETURN(data.weights, ReadTensors(&reader, kWeights));
-  ASSIGN_OR_RETURN(data.state, ReadTensors(&reader, kState));
+  ASSIGN_OR_RETURN(data.weights, ReadFinite(reader, kWeights));
+  ASSIGN_OR_RETURN(data.state, ReadFinite(reader, kState));
   ASSIGN_OR_RETURN(const auto progress, reader.Read(kProgress));
   auto members = ParseFlatJson(*progress);
   if (!members.ok()) {
@@ -267,25 +188,12 @@ absl::Status CheckpointStore::Save(const CheckpointData& data) {
 
 absl::Status CheckpointStore::WriteFiles(const CheckpointData& data,
                                          const std::string& folder) const {
-  if (::mkdir(folder.c_str(), 0755) != 0) {
-    return FileError(absl::StrCat("cannot make ", folder));
-  }
-  const auto write_tensors = [](const TensorMap& tensors) {
-    return [&tensors](const ByteSink& sink) {
-      return WriteSafetensors(tensors, sink);
-    };
-  };
-  std::string sums;
-  RETURN_IF_ERROR(
-      WriteFile(folder, kWeights, write_tensors(data.weights), &sums));
-  RETURN_IF_ERROR(WriteFile(folder, kState, write_tensors(data.state), &sums));
-  RETURN_IF_ERROR(
-      WriteText(folder, kProgress, FormatFlatJson(data.progress), &sums));
-  RETURN_IF_ERROR(
-      WriteText(folder, kConfig, FormatResolved(data.config), &sums));
-  std::string own_sum;  // nobody checks the checker
-  RETURN_IF_ERROR(WriteText(folder, kSums, sums, &own_sum));
-  return SyncFolder(folder);
+  ASSIGN_OR_RETURN(SummedFolder files, SummedFolder::Make(folder));
+  RETURN_IF_ERROR(files.WriteTensors(kWeights, data.weights));
+  RETURN_IF_ERROR(files.WriteTensors(kState, data.state));
+  RETURN_IF_ERROR(files.WriteText(kProgress, FormatFlatJson(data.progress)));
+  RETURN_IF_ERROR(files.WriteText(kConfig, FormatResolved(data.config)));
+  return files.Finish();
 }
 
 absl::Status CheckpointStore::Install(const std::string& aside,
@@ -361,6 +269,7 @@ void CheckpointStore::RemoveOld() {
     fs::rename(path, Aside(name), error);
     fs::remove_all(Aside(name), error);
   }
+  RemoveOldReplays(folder_, last_step_);
 }
 
 // Only one process writes here, so what is aside is of a crashed one, or ours

@@ -58,6 +58,7 @@ void ReplayBuffer::Add(const Rollout& r) {
   const int64_t length = LengthPlayed(r);
   if (length == 0) return;
   if (count_ > 0) CutWhereNotContinued(r);
+  restored_ = false;
   StoreObservation(r, 0);
   size_t final = 0;
   for (int64_t t = 0; t < length; ++t) {
@@ -81,7 +82,9 @@ void ReplayBuffer::Add(const Rollout& r) {
 void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
   const int64_t last = count_ - 1;
   for (int64_t b = 0; b < rows_; ++b) {
-    if (observations_.SameNewest(count_, b, r.observation, 0)) continue;
+    if (!restored_ && observations_.SameNewest(count_, b, r.observation, 0)) {
+      continue;
+    }
     Step& step = steps_[Leaf(last, b)];
     if (!step.valid || step.terminated || step.truncated) continue;
     step.valid = false;

@@ -1,11 +1,15 @@
 #ifndef FLOTILLA_LEARNER_REPLAY_REPLAY_BUFFER_H_
 #define FLOTILLA_LEARNER_REPLAY_REPLAY_BUFFER_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "learner/replay/sum_tree.h"
 #include "learner/rollout/batch.h"
 #include "learner/rollout/observation_store.h"
@@ -79,6 +83,19 @@ class ReplayBuffer {
   // Memory held, final observations included.
   int64_t bytes() const;
 
+  // All that is held, in copies of its own: what Restore takes, and a checkpoint
+  // keeps (checkpoint.replay). Blocks for as long as copying takes, and needs
+  // that memory again.
+  using Contents = std::map<std::string, torch::Tensor>;
+  Contents Copy() const;
+
+  // Holds what another one of the same sizes held, so that it draws the same
+  // from then on; for one that holds nothing yet. Environments are taken to begin
+  // anew: what was open is cut at the next Add, however alike observations are.
+  // Errors: kFailedPrecondition, naming what differs, and kDataLoss, naming the
+  // tensor, if `contents` is no such thing; nothing is changed then.
+  absl::Status Restore(const Contents& contents);
+
  private:
   struct Step {
     float reward;
@@ -90,6 +107,10 @@ class ReplayBuffer {
     return step % length_ * rows_ + row;
   }
   int64_t StepOf(int64_t leaf) const;
+  // Of the ring, what has been written: steps up to the newest observation.
+  int64_t written() const { return std::min(count_ + 1, length_); }
+  absl::Status CheckSizes(const Contents& contents) const;
+  absl::Status CheckValues(const Contents& contents) const;
   void CutWhereNotContinued(const Rollout& r);
   void StoreObservation(const Rollout& r, int64_t t);
   void StoreAction(const Rollout& r, int64_t t);
@@ -110,8 +131,9 @@ class ReplayBuffer {
   std::vector<float> continuous_;                             // [length, B, A]
   std::vector<Step> steps_;                                   // [length, B]
   std::unordered_map<int64_t, std::vector<uint8_t>> finals_;  // by leaf
-  SumTree priorities_;  // ^ alpha; 0: not to be drawn
-  double largest_ = 1;  // priority ^ alpha so far
+  SumTree priorities_;     // ^ alpha; 0: not to be drawn
+  double largest_ = 1;     // priority ^ alpha so far
+  bool restored_ = false;  // and nothing was added since
 };
 
 }  // namespace flotilla

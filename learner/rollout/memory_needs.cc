@@ -146,6 +146,12 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
                                   " bytes an observation"),
                      (capacity + B * D(s.max_stack())) *
                          (observation + kept + replay.step_bytes)});
+    if (config.checkpoint().replay()) {
+      needs.push_back({absl::StrCat("a copy of ", name,
+                                    "'s replay while it is saved "
+                                    "(checkpoint.replay)"),
+                       capacity * (observation + kept + 14)});
+    }
   }
 
   // In a shared slot or a message, and again where an episode ended.

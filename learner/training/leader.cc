@@ -61,8 +61,15 @@ absl::Status Leader::PlayDue(const Verdicts& verdicts, Progress* progress) {
 void Leader::Save(const Progress& progress) {
   const double now = Now();
   save_clock_.Began(now, copy_seconds_ + recorder_->save_seconds());
-  recorder_->Save(SnapshotNow(progress), /*best=*/false);
+  BeginSaving(progress);
   copy_seconds_ = Now() - now;
+  if (parts_.replay != nullptr) copy_seconds_ += parts_.replay->copy_seconds();
+}
+
+void Leader::BeginSaving(const Progress& progress) {
+  std::shared_future<void> replay;
+  if (parts_.replay != nullptr) replay = parts_.replay->saved();
+  recorder_->Save(SnapshotNow(progress), /*best=*/false, replay);
 }
 
 Snapshot Leader::SnapshotNow(const Progress& progress) const {
@@ -108,7 +115,7 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
                               const std::function<void(v1::Phase)>& enter,
                               Progress* progress) {
   enter(v1::SAVING);
-  recorder_->Save(SnapshotNow(*progress), /*best=*/false);
+  BeginSaving(*progress);
   const auto& last = evaluations_.last();
   if (outcome == RunOutcome::kCompleted &&
       parts_.config.evaluation().every_updates() > 0) {

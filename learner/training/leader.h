@@ -82,6 +82,8 @@ class Leader {
          std::unique_ptr<Recorder> recorder);
 
   absl::Status EvaluateTheRest(const Verdicts& verdicts, Progress* progress);
+  // Begins a checkpoint, which is there no sooner than this rank's replay.
+  void BeginSaving(const Progress& progress);
   Snapshot SnapshotNow(const Progress& progress) const;
 
   const LoopParts parts_;

@@ -14,6 +14,7 @@
 #include "learner/algo/algorithm.h"
 #include "learner/rollout/normalizer.h"
 #include "learner/torch.h"
+#include "learner/training/replay_saver.h"
 #include "learner/training/run_state.h"
 #include "services/coordinator/coordinator_client.h"
 
@@ -36,6 +37,7 @@ struct LoopParts {
   Normalizer* normalizer = nullptr;
   RolloutSource* rollouts = nullptr;
   EpisodeWindow* episodes = nullptr;
+  ReplaySaver* replay = nullptr;  // null: replay is not saved
 
   // The environment's own metrics of an episode, in the order of its EnvSpec.
   std::vector<std::string> episode_metrics;

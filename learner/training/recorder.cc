@@ -109,12 +109,15 @@ bool Recorder::saving() {
          saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
 }
 
-void Recorder::Save(Snapshot snapshot, bool best) {
+void Recorder::Save(Snapshot snapshot, bool best,
+                    std::shared_future<void> after) {
   FinishSaving().IgnoreError();  // logged when it failed
   const auto began = std::chrono::steady_clock::now();
   saving_ = std::async(
       std::launch::async,
-      [this, best, began, snapshot = std::move(snapshot)]() -> absl::Status {
+      [this, best, began, after = std::move(after),
+       snapshot = std::move(snapshot)]() -> absl::Status {
+        if (after.valid()) after.wait();
         absl::Status saved = checkpoints_.Save(ToCheckpoint(snapshot, config_));
         if (saved.ok() && best) {
           saved = checkpoints_.MarkBest(snapshot.progress.global_step);

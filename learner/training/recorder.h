@@ -47,9 +47,10 @@ class Recorder {
   // Whether a Save would have to wait for the one before.
   bool saving();
 
-  // Begins writing a checkpoint of `snapshot`, and marks it best if `best`. A
-  // failure is logged, with its path and cause, and the run goes on.
-  void Save(Snapshot snapshot, bool best);
+  // Begins writing a checkpoint of `snapshot`, once `after` is ready if it is
+  // valid, and marks it best if `best`. A failure is logged, with its path and
+  // cause, and the run goes on.
+  void Save(Snapshot snapshot, bool best, std::shared_future<void> after = {});
 
   // How long the last one took to write; 0: there was none yet.
   double save_seconds() const;

@@ -16,6 +16,7 @@
 #include "learner/torch.h"
 #include "learner/training/init_from.h"
 #include "learner/training/loop_parts.h"
+#include "learner/training/replay_saver.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
 #include "learner/training/training_loop.h"
@@ -121,6 +122,17 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
       LOG(WARNING) << "model.init_from does not match: " << tensor;
     }
   }
+  std::optional<ReplaySaver> replay;
+  if (config.checkpoint().replay() && algorithm->replay() != nullptr) {
+    replay.emplace(RunFolder(options.run_folder).checkpoints(),
+                   options.first_rank, algorithm.get());
+    if (saved.has_value()) {
+      replay->Restore(options.resume,
+                      {.global_step = progress.global_step,
+                       .weights_digest = WeightsDigest(LiveState(
+                           algorithm.get(), &normalizer, &episodes))});
+    }
+  }
   const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
       {.config = config,
        .spaces = spaces,
@@ -145,6 +157,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.normalizer = &normalizer;
   parts.rollouts = rollouts.get();
   parts.episodes = &episodes;
+  parts.replay = replay.has_value() ? &*replay : nullptr;
   parts.episode_metrics.assign(pool->spec().episode_metric().begin(),
                                pool->spec().episode_metric().end());
   parts.env_counts = [&] {

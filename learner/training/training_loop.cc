@@ -149,9 +149,17 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
     if (leads()) leader_->Record(newest_line_, progress_);
     RETURN_IF_ERROR(
         Evaluate(EvaluationIsDue(parts_.config, progress_, metrics_.window())));
+    if (result.save) SaveReplay();
     if (leads() && result.save) leader_->Save(progress_);
     if (result.outcome.has_value()) return *result.outcome;
   }
+}
+
+// Every rank its own, for the checkpoint that rank 0 saves.
+void TrainingLoop::SaveReplay() {
+  if (parts_.replay == nullptr) return;
+  parts_.replay->Save({.global_step = progress_.global_step,
+                       .weights_digest = WeightsDigest(parts_.Live())});
 }
 
 // What has been learnt by now, if that `is_due`.
@@ -202,10 +210,15 @@ void TrainingLoop::LeaveGeneration(const absl::Status& why) {
 // die before, the others still have what it takes.
 absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
   LOG(INFO) << OutcomeName(outcome) << " at update " << progress_.update;
+  SaveReplay();
   ASSIGN_OR_RETURN(
       parameters_sha256_,
       collective_->GatherBytes(WeightsSha256(parts_.Live()), /*root=*/0));
   if (leads()) return absl::OkStatus();
+  if (parts_.replay != nullptr) {
+    Enter(v1::SAVING, "");
+    parts_.replay->saved().wait();
+  }
   Enter(v1::FINISHED, "rank 0 to save");
   const absl::Time patience = absl::Now() + absl::Minutes(10);
   while (!parts_.coordinator->Latest().closed() && absl::Now() < patience) {
@@ -266,6 +279,9 @@ void TrainingLoop::Describe(v1::Heartbeat* beat) const {
 }
 
 void TrainingLoop::Refresh(v1::Heartbeat* beat) const {
+  if (beat->trouble().empty() && parts_.replay != nullptr) {
+    beat->set_trouble(parts_.replay->trouble());
+  }
   if (beat->phase() == v1::STEPPING && parts_.rollouts->deciding()) {
     beat->set_phase(v1::INFERENCE);
     beat->clear_waits_for();

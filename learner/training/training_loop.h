@@ -54,6 +54,7 @@ class TrainingLoop {
   absl::StatusOr<RunOutcome> AgreeWhyToStop();
   void LeaveGeneration(const absl::Status& why);
   absl::Status AwaitAllRanks(RunOutcome outcome);
+  void SaveReplay();
   v1::RunSummary Summarize() const;
   absl::Status Conclude(RunOutcome outcome);
   void Enter(v1::Phase phase, const std::string& waits_for);

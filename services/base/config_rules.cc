@@ -152,6 +152,16 @@ void CheckEvaluation(const v1::EvaluationConfig& evaluation,
           problems);
 }
 
+void CheckCheckpoint(const v1::RunConfig& config, Problems* problems) {
+  const AlgorithmTraits& algorithm = TraitsOf(config);
+  Require(
+      !config.checkpoint().replay() || algorithm.ReplayOf(config).capacity > 0,
+      "checkpoint.replay",
+      absl::StrCat("is true, but ", algorithm.name(),
+                   " keeps no replay; remove it"),
+      problems);
+}
+
 void CheckDistributed(const v1::DistributedConfig& distributed,
                       Problems* problems) {
   const std::string at = "distributed.";
@@ -201,6 +211,7 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
   CheckModel(config.model(), &problems);
   TraitsOf(config).FindProblems(config, &problems);
   CheckEvaluation(config.evaluation(), &problems);
+  CheckCheckpoint(config, &problems);
   CheckDistributed(config.distributed(), &problems);
   Require(
       config.distributed().preemption_fraction() == 0 ||

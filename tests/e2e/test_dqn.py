@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -117,6 +118,103 @@ def test_resuming_goes_on_from_the_saved_state(sandbox):
     # The replay fills anew; nothing is learned from less than a batch.
     assert [line["replay/size"] for line in lines[199:202]] == [1600, 8, 16]
     assert [line["losses/td_loss"] > 0 for line in lines[199:209]] == [True] + [False] * 7 + [True] * 2
+
+
+# Environments begin anew with a resumed run, so that in CartPole no two runs see
+# the same from then on. Episodes of Sleep are all alike, and with 4 steps each one
+# ends with its rollout: what a run learns depends on its own state alone.
+ALIKE = (
+    "--set", "env.id=Sleep", "--set", "env.options.sleep.step_ms=0", "--set", "env.options.max_episode_steps=4",
+    "--set", "rollout.length=4", "--set", "dqn.n_step=3", "--set", "dqn.priority_alpha=0.6",
+    "--set", "dqn.replay_capacity=600", "--set", "checkpoint.every_updates=10", "--set", "checkpoint.keep=8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_with_its_replay_a_resumed_run_is_the_undisturbed_one_bit_for_bit(sandbox, learners):
+    words, update = (*ALIKE, "--nproc-per-node", learners), 4 * 8 * learners
+    undisturbed = short(sandbox, "plain", 80 * update, *words)["parameters_sha256"]
+    words += ("--set", "checkpoint.replay=true")
+    assert short(sandbox, "whole", 80 * update, *words)["parameters_sha256"] == undisturbed
+    checkpoints = sandbox.folder / "whole" / "checkpoints"
+    assert len(list(checkpoints.glob("replay_*/rank_*/replay.safetensors"))) == 8 * learners
+    for at in (10, 40):
+        # By then the ring of 75 steps and a row more has turned; every rank's is another.
+        saved = load_replays(checkpoints, at * update)
+        assert all(r["sizes"][1] == 4 * at and len(r["reward"]) == min(76, 4 * at + 1) for r in saved.values())
+        assert len({r["discrete"].tobytes() for r in saved.values()}) == learners
+        again = (*words, "--resume", checkpoints / f"step_{at * update:012}")
+        result = short(sandbox, f"from_{at}", 80 * update, *again)
+        assert result["updates"] == 80 and result["world_size"] == learners
+        assert result["parameters_sha256"] == undisturbed
+        for rank in range(learners):
+            assert f"goes on with a replay of {min(600, 32 * at)} steps" in rank_log(sandbox, f"from_{at}", rank)
+    # Without it the run goes another way.
+    result = short(sandbox, "without", 80 * update, *again, "--set", "checkpoint.replay=false")
+    assert result["updates"] == 80 and result["parameters_sha256"] != undisturbed
+
+
+def load_replays(checkpoints, step=None):
+    """Each rank's, of the checkpoint of `step` or the newest."""
+    step = step or int((checkpoints / "latest").resolve().name.removeprefix("step_"))
+    return {p.parent.name: load_file(p) for p in (checkpoints / f"replay_{step:012}").glob("rank_*/replay.safetensors")}
+
+
+def rank_log(sandbox, run, rank):
+    return (sandbox.folder / run / "logs" / f"rank_{rank}.log").read_text()
+
+
+def test_a_resumed_run_saves_the_replay_that_it_loaded(sandbox):
+    words = ("--nproc-per-node", 2, "--set", "checkpoint.replay=true")
+    short(sandbox, "run", 1600, *words)
+    before = load_replays(sandbox.folder / "run" / "checkpoints")
+    assert set(before) == {"rank_0", "rank_1"} and all(r["sizes"][1] == 100 for r in before.values())
+    checkpoint = sandbox.folder / "run" / "checkpoints" / "latest"
+    short(sandbox, "copy", 1600, *words, "--resume", checkpoint)
+    after = load_replays(sandbox.folder / "copy" / "checkpoints")
+    for rank, replay in before.items():
+        assert replay.keys() == after[rank].keys()
+        assert all(np.array_equal(replay[name], after[rank][name]) for name in replay), rank
+
+
+def test_a_replay_that_is_gone_damaged_or_of_other_sizes_prevents_nothing(sandbox):
+    short(sandbox, "run", 1600, "--nproc-per-node", 2, "--set", "checkpoint.replay=true")
+    folder = next((sandbox.folder / "run" / "checkpoints").glob("replay_*"))
+    data = bytearray((folder / "rank_0" / "replay.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "rank_0" / "replay.safetensors").write_bytes(data)
+    shutil.rmtree(folder / "rank_1")
+    short(sandbox, "run", 1616, "--resume", resume=True)
+    for rank, why in enumerate(("is damaged: its SHA-256", "has none of rank 1")):
+        lines = [x for x in rank_log(sandbox, "run", rank).splitlines() if "empty replay" in x]
+        assert len(lines) == 1 and why in lines[0], lines
+    short(sandbox, "run", 1632, "--resume", "--set", "dqn.replay_capacity=800", resume=True)
+    assert "capacity is 2500, and here 100" in rank_log(sandbox, "run", 0)
+    # One learner goes on with its own of two.
+    short(sandbox, "run", 1648, "--resume", "--nproc-per-node", 1, resume=True)
+    assert "goes on with a replay of 8 steps" in rank_log(sandbox, "run", 0)
+
+
+def test_a_run_that_is_killed_goes_on_with_the_replay_of_its_checkpoint(sandbox):
+    job = sandbox.train(
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
+        "--set", "metrics.every_updates=1", "--set", "checkpoint.every_updates=7", "--set", "checkpoint.replay=true",
+    )  # fmt: skip
+    job.await_update(60)
+    for pid in job.sandbox.processes():
+        os.kill(pid, signal.SIGKILL)
+    job.wait()
+    checkpoints = job.run_dir / "checkpoints"
+    step = int((checkpoints / "latest").resolve().name.removeprefix("step_"))
+    # Rank 0's is there before its checkpoint is; another rank's may be half a save behind.
+    assert load_replays(checkpoints)["rank_0"]["sizes"][1] == step / 16
+    result = short(sandbox, "run", step + 160, "--resume", resume=True)
+    assert result["world_size"] == 2
+    assert all(line["losses/td_loss"] > 0 for line in training_lines(job.run_dir)[8:])
+    assert all("goes on with a replay of" in rank_log(sandbox, "run", rank) for rank in (0, 1))
+    # Nothing unfinished is left, and old ones went with their checkpoints.
+    left = sorted(p.name for p in checkpoints.glob("replay_*"))
+    assert not list(checkpoints.glob("replay_*/.aside*")) and len(left) <= 4, left
 
 
 def test_a_killed_env_worker_does_not_stop_it(sandbox):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness import BIN, read_jsonl, summary, training_lines
+from harness import BIN, SOURCE, read_jsonl, summary, training_lines
+from torch_python import TorchPython
 
 REHEARSAL, CPU = ("--set=runtime.device=rehearsal",), ("--set=runtime.device=cpu",)
 
@@ -81,6 +82,75 @@ def test_learns_what_the_cpu_learns(sandbox, config, updates, learners, more):
     rehearsed = trained(sandbox, "rehearsed", updates, learners, *REHEARSAL, *more, config=config)
     assert rehearsed_ranks(on_cpu) == 0 and rehearsed_ranks(rehearsed) == learners
     assert_same_weights(rehearsed, on_cpu)
+
+
+# An image, numbers, a discrete value that is embedded and a mask; two choices and two bits to do.
+SIGNALS = """
+env { id: "gym:task_envs:Signals-v0" num_envs: 8 }
+rollout { length: 16 }
+model {
+  leaf { path: "rgb" hidden: [32] conv_channels: [8, 16, 16] }
+  leaf { path: "hint" encoder: EMBEDDING hidden: [4] }
+  hidden: [32]
+}
+metrics { tensorboard: false }
+"""
+ALGORITHMS = {
+    # Adam's steps are the CPU's kernels': see above.
+    "ppo": "ppo { epochs: 2 minibatches: 2 } optimizer { epsilon: 1e-3 }",
+    "lstm": "ppo { epochs: 2 minibatches: 2 } optimizer { type: MUON }",
+    "impala": "impala { deterministic_lag: true } optimizer { type: MUON }",
+    "dqn": "dqn { n_step: 2 batch_size: 32 learning_starts: 0 replay_capacity: 1000 priority_alpha: 0.6 } optimizer { type: MUON }",
+}
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_several_leaves_and_choices_are_learned_as_on_the_cpu(sandbox, algorithm):
+    sandbox.env["PYTHONPATH"] = str(SOURCE / "tests" / "envserver")
+    config = sandbox.folder / "signals.textproto"
+    config.write_text(SIGNALS + ALGORITHMS[algorithm])
+    more = ("--set=model.recurrent=LSTM", "--set=model.recurrent_size=16") if algorithm == "lstm" else ()
+
+    def learned(name, device):
+        job = sandbox.train(config, "--nproc-per-node=2", "--set=total_updates=4", *device, *more, run_dir=name)
+        result = job.succeeds()
+        assert result["updates"] == 4 and result["failed_rows"] == 0
+        return job
+
+    on_cpu, rehearsed = learned("cpu", CPU), learned("rehearsed", REHEARSAL)
+    assert rehearsed_ranks(on_cpu) == 0 and rehearsed_ranks(rehearsed) == 2
+    assert_same_weights(rehearsed, on_cpu)
+
+
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh())
+        self.policy, self.value = torch.nn.Linear(32, 2), torch.nn.Linear(32, 1)
+
+    def forward(self, observation: torch.Tensor):
+        x = self.trunk(observation)
+        return self.policy(x), self.value(x)
+
+torch.manual_seed(1)
+torch.jit.script(Net()).save("net.pt")
+"""
+
+
+@pytest.mark.parametrize("config", ["cartpole_ppo", "cartpole_impala"])
+def test_a_network_of_ones_own_learns_what_it_learns_on_the_cpu(sandbox, tmp_path_factory, config):
+    TorchPython(tmp_path_factory.mktemp("stand_ins")).run(NETWORK, sandbox.folder)
+    more = [f"--set=model.torchscript={sandbox.folder / 'net.pt'}", "--set=optimizer.type=MUON"]
+    if config == "cartpole_impala":
+        more.append("--set=impala.deterministic_lag=true")
+    on_cpu = trained(sandbox, "cpu", 4, 2, *CPU, *more, config=config)
+    rehearsed = trained(sandbox, "rehearsed", 4, 2, *REHEARSAL, *more, config=config)
+    assert rehearsed_ranks(on_cpu) == 0 and rehearsed_ranks(rehearsed) == 2
+    assert_same_weights(rehearsed, on_cpu)
+    assert played(rehearsed) == played(on_cpu)
 
 
 @pytest.mark.parametrize("device", [REHEARSAL, CPU], ids=["rehearsal", "cpu"])

@@ -8,6 +8,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/replay/replay_buffer.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
@@ -262,19 +263,21 @@ TEST(DqnTest, RanksDrawDifferentTransitions) {
   EXPECT_NE(q[0], q[1]);
 }
 
-// Weights and State are all there is besides the replay: another one that has
-// them, and saw the same rollouts, goes on with the same bits.
-TEST(DqnTest, WeightsAndStateRestoreExactly) {
+// Weights, State and the replay are all there is: another one that has them goes
+// on with the same bits.
+TEST(DqnTest, WeightsStateAndReplayRestoreExactly) {
   const auto rollouts = Rollouts(8);
-  const auto first = Make(Config());
-  v1::RunConfig idle = Config();
-  idle.mutable_dqn()->set_learning_starts(4 * kT * kB);
-  const auto second = Make(idle);
+  v1::RunConfig config = Config();
+  config.mutable_dqn()->set_priority_alpha(0.6);
+  const auto first = Make(config);
+  const auto second = Make(config);
   SoloCollective alone;
   for (int i = 0; i < 4; ++i) {
     Update(first.get(), rollouts[i], {i, 2000, &alone});
-    Update(second.get(), rollouts[i], {i, 0, &alone});  // fills its replay
   }
+  const absl::Status restored =
+      second->replay()->Restore(first->replay()->Copy());
+  ASSERT_TRUE(restored.ok()) << restored;
   const auto copy = [](const std::vector<NamedTensor>& from,
                        const std::vector<NamedTensor>& to) {
     torch::NoGradGuard no_grad;

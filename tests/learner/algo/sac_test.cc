@@ -8,6 +8,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/replay/replay_buffer.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/bounded_spaces.h"
@@ -300,19 +301,19 @@ TEST(SacTest, RanksTakeTheSameStepsWhateverTheirReplayHolds) {
             1e-5);
 }
 
-// Weights and State are all there is besides the replay: another one that has
-// them, and saw the same rollouts, goes on with the same bits.
-TEST(SacTest, WeightsAndStateRestoreExactly) {
+// Weights, State and the replay are all there is: another one that has them goes
+// on with the same bits.
+TEST(SacTest, WeightsStateAndReplayRestoreExactly) {
   const auto rollouts = Rollouts(8);
   const auto first = Make(Config());
-  v1::RunConfig idle = Config();
-  idle.mutable_sac()->set_learning_starts(4 * kT * kB);
-  const auto second = Make(idle);
+  const auto second = Make(Config());
   SoloCollective alone;
   for (int i = 0; i < 4; ++i) {
     Update(first.get(), rollouts[i], {i, 2000, &alone});
-    Update(second.get(), rollouts[i], {i, 0, &alone});  // fills its replay
   }
+  const absl::Status restored =
+      second->replay()->Restore(first->replay()->Copy());
+  ASSERT_TRUE(restored.ok()) << restored;
   const auto copy = [](const std::vector<NamedTensor>& from,
                        const std::vector<NamedTensor>& to) {
     torch::NoGradGuard no_grad;

@@ -298,6 +298,61 @@ TEST_P(ReplayTest, WindowsGoOnAfterAShortRollout) {
   ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
 }
 
+void ExpectTheSameDraws(const ReplayBuffer& first, const ReplayBuffer& second) {
+  EXPECT_EQ(first.size(), second.size());
+  Random rng(9), again(9);
+  ReplayBatch a, b;
+  ASSERT_EQ(first.Sample(64, 0.7, &rng, &a),
+            second.Sample(64, 0.7, &again, &b));
+  if (a.id.empty()) return;
+  EXPECT_EQ(a.id, b.id);
+  EXPECT_TRUE(torch::equal(a.observation.leaf[0], b.observation.leaf[0]));
+  EXPECT_TRUE(
+      torch::equal(a.next_observation.leaf[0], b.next_observation.leaf[0]));
+  EXPECT_TRUE(torch::equal(a.action.discrete, b.action.discrete));
+  EXPECT_TRUE(torch::equal(a.n_step_return, b.n_step_return));
+  EXPECT_TRUE(torch::equal(a.discount, b.discount));
+  EXPECT_TRUE(torch::equal(a.weight, b.weight));
+}
+
+void SetSomeErrors(ReplayBuffer* replay) {
+  Random rng(2);
+  ReplayBatch batch;
+  if (!replay->Sample(20, 1, &rng, &batch)) return;
+  std::vector<float> errors(20);
+  for (float& error : errors) error = static_cast<float>(rng.Uniform(-3, 3));
+  replay->SetErrors(batch.id, errors.data());
+}
+
+// At any place of the ring, and with priorities: it draws the same, also when
+// both have seen more, of environments that began anew.
+TEST_P(ReplayTest, RestoredItDrawsTheSame) {
+  ReplayBuffer::Options options = OptionsOf(GetParam().n, 8 * kRows);
+  options.priority_alpha = 0.6;
+  for (const int rollouts : {0, 1, 2, 7}) {
+    SCOPED_TRACE(rollouts);
+    History h(spaces(), 3);
+    ReplayBuffer first(spaces(), kRows, options);
+    for (int i = 0; i < rollouts; ++i) {
+      first.Add(h.Collect());
+      SetSomeErrors(&first);
+    }
+    ReplayBuffer second(spaces(), kRows, options);
+    const absl::Status restored = second.Restore(first.Copy());
+    ASSERT_TRUE(restored.ok()) << restored;
+    ExpectTheSameDraws(first, second);
+    for (int64_t b = 0; b < kRows; ++b) h.Lose(b);
+    for (int i = 0; i < 3; ++i) {
+      const Rollout next = h.Collect();
+      first.Add(next);
+      second.Add(next);
+      SetSomeErrors(&first);
+      SetSomeErrors(&second);
+      ExpectTheSameDraws(first, second);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(VectorsAndFrames, ReplayTest,
                          testing::Values(Case{false, 1}, Case{false, 3},
                                          Case{false, 7}, Case{true, 1},
@@ -333,6 +388,82 @@ TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
     EXPECT_EQ(batch.next_observation.leaf[0][i].item<float>(), next[start]);
   }
   EXPECT_EQ(starts.size(), 5);
+}
+
+// What seems to go on does not: other environments may look alike.
+TEST(ReplayBufferTest, RestoredItCutsWhatWasOpen) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  History h(spaces, 3);
+  ReplayBuffer first(spaces, kRows, OptionsOf(3, 300));
+  first.Add(h.Collect(kLength, /*quiet=*/true));
+  ReplayBuffer second(spaces, kRows, OptionsOf(3, 300));
+  ASSERT_TRUE(second.Restore(first.Copy()).ok());
+  const Rollout next = h.Collect(kLength, /*quiet=*/true);
+  first.Add(next);
+  second.Add(next);
+  const auto lost = [](const ReplayBuffer& replay) {
+    return (replay.Copy().at("end")[kLength - 1] == 0).sum().item<int64_t>();
+  };
+  EXPECT_EQ(lost(first), 0);
+  EXPECT_EQ(lost(second), kRows);
+}
+
+TEST(ReplayBufferTest, WhatIsNoReplayOfTheseSizesIsRefusedByName) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  const ReplayBuffer::Options options = OptionsOf(3, 300);
+  History h(spaces, 3);
+  ReplayBuffer first(spaces, kRows, options);
+  for (int i = 0; i < 4; ++i) first.Add(h.Collect());
+  const ReplayBuffer::Contents good = first.Copy();
+
+  const auto expect = [&](const ReplayBuffer::Contents& contents,
+                          const Spaces& here, int64_t rows,
+                          const ReplayBuffer::Options& its,
+                          const std::string& words) {
+    ReplayBuffer other(here, rows, its);
+    const absl::Status status = other.Restore(contents);
+    EXPECT_FALSE(status.ok());
+    EXPECT_NE(status.message().find(words), std::string::npos)
+        << status << ", want " << words;
+    EXPECT_EQ(other.size(), 0);
+  };
+  expect(good, spaces, kRows, OptionsOf(3, 600),
+         "capacity is 100, and here 200");
+  expect(good, spaces, kRows, OptionsOf(2, 300), "n_step is 3, and here 2");
+  ReplayBuffer::Options prioritised = options;
+  prioritised.priority_alpha = 0.5;
+  expect(good, spaces, kRows, prioritised, "priority_alpha is 0, and here 0.5");
+  expect(good, spaces, 6, OptionsOf(3, 600), "env.num_envs) is 3, and here 6");
+  expect(good, VectorSpaces(2, 4), kRows, options, "observation.0 is Float");
+  expect(good, VectorSpaces(1, 2), kRows, options, "\"discrete\"");
+  expect({}, spaces, kRows, options, "sizes is missing");
+
+  const auto spoilt = [&](const std::string& name, double value) {
+    ReplayBuffer::Contents contents = good;
+    contents[name] = contents[name].clone();
+    contents[name].view(-1)[0] = value;
+    return contents;
+  };
+  for (const auto& [name, value] :
+       std::vector<std::pair<std::string, double>>{{"discrete", 4},
+                                                   {"discrete", -1},
+                                                   {"age", 200},
+                                                   {"open", 9},
+                                                   {"open", -1},
+                                                   {"priority", -1},
+                                                   {"priority", INFINITY},
+                                                   {"reward", NAN},
+                                                   {"final_leaf", -1},
+                                                   {"final_leaf", 1e6}}) {
+    expect(spoilt(name, value), spaces, kRows, options,
+           "tensor \"" + name + "\" holds what no replay does");
+  }
+  // A time limit without its final observation.
+  ReplayBuffer::Contents contents = good;
+  ASSERT_GT(contents["final_leaf"].numel(), 0);
+  contents["final_leaf"] = torch::empty({0}, torch::kInt64);
+  contents["final_row"] = contents["final_row"].narrow(0, 0, 0).contiguous();
+  expect(contents, spaces, kRows, options, "tensor \"end\"");
 }
 
 TEST(ReplayBufferTest, TheSameSeedDrawsTheSame) {

@@ -61,6 +61,11 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
   dqn = Resolved(dqn);
   EXPECT_GE(Need(dqn, frames, "dqn's replay"), 7056e6);
   EXPECT_LE(Need(dqn, frames, "dqn's replay"), 7200e6);
+  EXPECT_EQ(MemoryNeeds(dqn, frames, PlanEncoders(frames, dqn.model()).value())
+                .size(),
+            5);
+  dqn.mutable_checkpoint()->set_replay(true);
+  EXPECT_GE(Need(dqn, frames, "a copy of dqn's replay"), 7056e6);
 }
 
 TEST(MemoryNeedsTest, WhatAStrangerClaimsIsRefusedByName) {

@@ -431,6 +431,7 @@ INSTANTIATE_TEST_SUITE_P(
                 "dqn {}"},
         Refusal{"model.recurrent=gru", "none with memory is supported yet",
                 "ppo {} model { torchscript: \"net.pt\" }"},
+        Refusal{"checkpoint.replay=true", "ppo keeps no replay; remove it"},
         Refusal{"dqn.replay_capacity=8", "dqn.batch_size = 32", "dqn {}"},
         Refusal{"dqn.replay_capacity=60", "20 * env.num_envs = 80",
                 "dqn { n_step: 20 }"},
