@@ -31,6 +31,7 @@ constexpr Command kCommands[] = {
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"envs", "list the environments", RunEnvs},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
+    {"explain", "what a field of a configuration means", RunExplain},
     {"doctor", "check this machine, and say what mends what is missing",
      RunDoctor},
     {"coordinator", "serve as the coordinator of a job", RunCoordinator},

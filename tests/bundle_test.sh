@@ -35,4 +35,7 @@ done
 [[ -s share/flotilla/configs/cartpole_ppo.textproto ]] || fail "no configurations"
 env -i bin/flotilla configs | grep -q cartpole_ppo ||
   fail "flotilla does not find the configurations that came with it"
+explained=$(env -i bin/flotilla explain ppo.epochs)
+grep -q 'How often an update goes through its rollout' <<<"$explained" && grep -q cartpole_ppo <<<"$explained" ||
+  fail "flotilla does not explain its configuration: $explained"
 echo "$(du -h "$work"/packed/*.tar.gz | cut -f1) packed"

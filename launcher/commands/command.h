@@ -20,6 +20,7 @@ int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);
+int RunExplain(const Arguments& arguments);
 int RunDoctor(const Arguments& arguments);
 int RunCoordinator(const Arguments& arguments);
 int RunServeEnvs(const Arguments& arguments);

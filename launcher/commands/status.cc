@@ -10,6 +10,7 @@
 #include "launcher/find_coordinator.h"
 #include "launcher/progress.h"
 #include "launcher/summary.h"
+#include "launcher/text_layout.h"
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/rpc/credential_flags.h"
