@@ -225,7 +225,7 @@ Entries FieldsInShort(const Descriptor* type) {
     const std::string value = DefaultOf(field);
     entries.push_back(
         {IsSection(field) ? field->name() + " {}" : field->name(),
-         absl::StrCat(FirstSentence(CommentOf(field)),
+         absl::StrCat(CommentInShort(field),
                       value.empty() ? "" : absl::StrCat(" [", value, "]"))});
   }
   return entries;
@@ -309,6 +309,10 @@ std::string CommentOf(const FieldDescriptor* field) {
   const std::string own = CommentOn(field->full_name());
   if (!own.empty() || !IsSection(field)) return own;
   return CommentOn(field->message_type()->full_name());
+}
+
+std::string CommentInShort(const FieldDescriptor* field) {
+  return FirstSentence(CommentOf(field));
 }
 
 std::vector<std::string> ConfigPaths() {

@@ -18,6 +18,9 @@ namespace flotilla {
 // section that it is. Lines as in the file, without an end.
 std::string CommentOf(const google::protobuf::FieldDescriptor* field);
 
+// The first sentence of that, on one line.
+std::string CommentInShort(const google::protobuf::FieldDescriptor* field);
+
 // Dotted paths of all fields of RunConfig, sections too, in the file's order:
 // "seed", ..., "env", "env.id", ...
 std::vector<std::string> ConfigPaths();

@@ -36,6 +36,7 @@ done
 env -i bin/flotilla configs | grep -q cartpole_ppo ||
   fail "flotilla does not find the configurations that came with it"
 explained=$(env -i bin/flotilla explain ppo.epochs)
-grep -q 'How often an update goes through its rollout' <<<"$explained" && grep -q cartpole_ppo <<<"$explained" ||
-  fail "flotilla does not explain its configuration: $explained"
+for word in 'How often an update goes through its rollout' cartpole_ppo; do
+  grep -q "$word" <<<"$explained" || fail "flotilla does not explain its configuration: $explained"
+done
 echo "$(du -h "$work"/packed/*.tar.gz | cut -f1) packed"
