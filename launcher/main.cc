@@ -32,6 +32,7 @@ constexpr Command kCommands[] = {
     {"evaluate", "play episodes with a trained policy", RunEvaluate},
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
+    {"runs", "list runs, and in what they differ", RunRuns},
     {"envs", "list the environments", RunEnvs},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"explain", "what a field of a configuration means", RunExplain},

@@ -18,6 +18,7 @@ int RunTrain(const Arguments& arguments);
 int RunEvaluate(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
+int RunRuns(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);
 int RunExplain(const Arguments& arguments);
