@@ -27,6 +27,21 @@ foreach(proto IN LISTS protos)
   list(APPEND generated ${outputs})
 endforeach()
 
+# The schema of configurations with its comments, which generated code leaves out:
+# bytes to include, so that `flotilla explain` needs no file beside the program.
+set(documented "${gen}/flotilla/v1/config_descriptor.inc")
+add_custom_command(
+  OUTPUT "${documented}"
+  COMMAND protobuf::protoc "--descriptor_set_out=${gen}/config_descriptor.bin" --include_source_info
+    -I "${root}" "${root}/flotilla/v1/config.proto"
+  COMMAND "${CMAKE_COMMAND}" "-DIN=${gen}/config_descriptor.bin" "-DOUT=${documented}"
+    -P "${CMAKE_SOURCE_DIR}/cmake/embed.cmake"
+  DEPENDS "${root}/flotilla/v1/config.proto" "${root}/flotilla/v1/range.proto"
+    "${CMAKE_SOURCE_DIR}/cmake/embed.cmake"
+  COMMENT "Embedding flotilla/v1/config.proto"
+  VERBATIM)
+list(APPEND generated "${documented}")
+
 add_library(flotilla_proto STATIC ${generated})
 add_library(flotilla::proto ALIAS flotilla_proto)
 target_include_directories(flotilla_proto SYSTEM PUBLIC "${gen}")

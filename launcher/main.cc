@@ -10,9 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "launcher/commands/command.h"
+#include "services/base/completion.h"
 #include "services/base/lifeline.h"
+#include "services/base/manual.h"
 #include "services/base/nearest_name.h"
 #include "services/base/subprocess.h"
+#include "services/base/version.h"
 #include "services/rpc/grpc_log.h"
 
 namespace flotilla {
@@ -29,9 +32,13 @@ constexpr Command kCommands[] = {
     {"evaluate", "play episodes with a trained policy", RunEvaluate},
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
+    {"runs", "list runs, and in what they differ", RunRuns},
     {"envs", "list the environments", RunEnvs},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"new", "begin an environment, a network or an algorithm", RunNew},
+    {"explain", "what a field of a configuration means", RunExplain},
+    {"completion", "print a shell's completion: bash, zsh or fish",
+     RunCompletion},
     {"doctor", "check this machine, and say what mends what is missing",
      RunDoctor},
     {"coordinator", "serve as the coordinator of a job", RunCoordinator},
@@ -50,8 +57,58 @@ std::string Help() {
                     std::string(13 - std::string(command.name).size(), ' '),
                     command.about, "\n");
   }
-  absl::StrAppend(&text, "\n`flotilla COMMAND --help` lists its flags.\n");
+  absl::StrAppend(&text,
+                  "\n`flotilla COMMAND --help` lists its flags, `flotilla help "
+                  "--man | man -l -`\nshows everything.\n");
   return text;
+}
+
+const Command* FindCommand(std::string name) {
+  for (char& c : name) c = c == '_' ? '-' : c;
+  for (const Command& command : kCommands) {
+    if (name == command.name) return &command;
+  }
+  return nullptr;
+}
+
+// What a shell asks, of the first word itself; commands answer for theirs.
+int AnswerShell(const Arguments& words) {
+  const bool help = words.size() == 2 && words[0] == "help";
+  if (words.size() == 1 || help) {
+    Completion completion;
+    for (const Command& command : kCommands) {
+      completion.words.push_back({command.name, command.about});
+    }
+    completion.words.push_back(
+        help ? Completion::Word{"--man", "everything, as a manual page"}
+             : Completion::Word{"help", "what there is"});
+    std::printf("%s", FormatCompletion(completion, words.back()).c_str());
+    return kExitDone;
+  }
+  const Command* command = words.empty() ? nullptr : FindCommand(words[0]);
+  if (command == nullptr) return kExitUsage;
+  Arguments question = {kCompleteWord};
+  question.insert(question.end(), words.begin() + 1, words.end());
+  return command->run(question);
+}
+
+// flotilla(1), of what each command says of itself.
+int PrintManual() {
+  std::printf(
+      ".TH FLOTILLA 1 \"\" \"Flotilla %s\" \"User Commands\"\n.SH NAME\n"
+      "flotilla \\- actor-learner reinforcement learning on gRPC services\n"
+      ".SH SYNOPSIS\n.B flotilla\n.I COMMAND\n[arguments]\n.SH COMMANDS\n",
+      Version().c_str());
+  for (const Command& command : kCommands) {
+    std::fflush(stdout);  // some are programs of their own
+    if (const int code = command.run({kManualWord}); code != 0) return code;
+  }
+  std::printf(
+      ".SH EXIT STATUS\n0: done. 1: the run failed. 2: wrong usage or "
+      "configuration. 75: saved for a signal that\nanother run may follow. "
+      "130: saved for Ctrl\\-C.\n.SH FILES\nA run's folder holds "
+      "everything; \n.B flotilla explain\nsays what may be configured.\n");
+  return kExitDone;
 }
 
 int RunHelp(const Arguments& arguments);
@@ -61,13 +118,11 @@ int Dispatch(const std::string& name, const Arguments& arguments) {
     return RunHelp(arguments);
   }
   if (name == "--version") return RunVersion({});
+  if (name == kCompleteWord) return AnswerShell(arguments);
+  const Command* command = FindCommand(name);
+  if (command != nullptr) return command->run(arguments);
   std::vector<std::string> names = {"help"};
-  std::string wanted = name;
-  for (char& c : wanted) c = c == '_' ? '-' : c;
-  for (const Command& command : kCommands) {
-    if (wanted == command.name) return command.run(arguments);
-    names.push_back(command.name);
-  }
+  for (const Command& known : kCommands) names.push_back(known.name);
   std::fprintf(stderr,
                "flotilla: there is no command \"%s\"%s\n"
                "`flotilla --help` lists the commands\n",
@@ -76,6 +131,7 @@ int Dispatch(const std::string& name, const Arguments& arguments) {
 }
 
 int RunHelp(const Arguments& arguments) {
+  if (!arguments.empty() && arguments[0] == "--man") return PrintManual();
   if (!arguments.empty() && arguments[0] != "help") {
     return Dispatch(arguments[0], {"--help"});
   }

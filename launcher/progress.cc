@@ -1,6 +1,5 @@
 #include "launcher/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
+#include "launcher/text_layout.h"
 #include "services/base/member_state.h"
 #include "services/base/printable.h"
 
@@ -21,6 +21,7 @@ constexpr absl::Duration kRedraw = absl::Milliseconds(200);
 constexpr absl::Duration kPlainInterval = absl::Seconds(5);
 constexpr size_t kFewestCells = 8, kMostCells = 24;  // of a bar
 constexpr int kMostRanks = 16;                       // lines of a block
+constexpr size_t kHang = 6;  // of lines that go on below
 
 double Fraction(const v1::Status& status, const ProgressFacts& facts) {
   if (facts.total_env_steps <= 0) return 0;
@@ -130,26 +131,6 @@ std::string Cut(const std::string& line, size_t width) {
   return line.size() <= width ? line : line.substr(0, width);
 }
 
-// Appends `line`, broken between words where it is wider than `width`; what
-// goes on is indented. A word of that width alone stays whole: it is a path.
-void AppendWrapped(std::string line, size_t width, std::string* text) {
-  constexpr char kIndent[] = "      ";
-  constexpr size_t kIndented = sizeof(kIndent) - 1;
-  while (line.size() > width) {
-    size_t end = line.rfind(' ', width);
-    if (end == line.npos || line.find_first_not_of(' ') >= end) {
-      end = line.find(' ', width);
-      if (end == line.npos) break;
-    }
-    const size_t next = line.find_first_not_of(' ', end);
-    if (next == line.npos) break;
-    const size_t last = line.find_last_not_of(' ', end);
-    absl::StrAppend(text, line.substr(0, last + 1), "\n");
-    line = std::string(kIndented, ' ') + line.substr(next);
-  }
-  absl::StrAppend(text, line, "\n");
-}
-
 // `leased`: it is on its own, and a learner may have leased it.
 std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
   std::string line = absl::StrFormat(
@@ -173,12 +154,6 @@ std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
 }
 
 }  // namespace
-
-size_t TerminalWidth(std::FILE* out) {
-  winsize size = {};
-  if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
-  return size.ws_col;
-}
 
 std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts) {
   std::vector<std::string> parts;
@@ -240,7 +215,7 @@ std::vector<std::string> ProgressBlock(const v1::Status& status,
 std::string StatusText(const v1::Status& status, size_t width) {
   std::string text;
   const auto add = [&](const std::string& line) {
-    AppendWrapped(line, width, &text);
+    AppendWrapped(line, width, kHang, &text);
   };
   add(absl::StrFormat("run %s  %s  generation %d  world %d  up %s  version %s",
                       status.run_id().empty() ? "-" : status.run_id(),

@@ -33,9 +33,6 @@ std::vector<std::string> ProgressBlock(const v1::Status& status,
 // below, indented.
 std::string StatusText(const v1::Status& status, size_t width);
 
-// The columns of a terminal; 80 for anything else.
-size_t TerminalWidth(std::FILE* out);
-
 enum class ProgressMode { kBar, kPlain, kNone };
 
 // "auto", "plain" or "none"; auto is a bar if `out` is a terminal.

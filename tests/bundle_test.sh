@@ -35,4 +35,8 @@ done
 [[ -s share/flotilla/configs/cartpole_ppo.textproto ]] || fail "no configurations"
 env -i bin/flotilla configs | grep -q cartpole_ppo ||
   fail "flotilla does not find the configurations that came with it"
+explained=$(env -i bin/flotilla explain ppo.epochs)
+for word in 'How often an update goes through its rollout' cartpole_ppo; do
+  grep -q "$word" <<<"$explained" || fail "flotilla does not explain its configuration: $explained"
+done
 echo "$(du -h "$work"/packed/*.tar.gz | cut -f1) packed"

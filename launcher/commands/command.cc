@@ -3,6 +3,9 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "launcher/completion_values.h"
+#include "services/base/completion.h"
+#include "services/base/manual.h"
 
 namespace flotilla {
 
@@ -24,6 +27,13 @@ int ReportUsage(const std::string& command, const absl::Status& status) {
 ParsedLine ParseLine(const std::string& command, const Arguments& arguments,
                      size_t most, CommandLine* line) {
   ParsedLine result;
+  auto answer = AnswerCompletion(*line, arguments, CompletionValues);
+  if (!answer) answer = AnswerManual(*line, arguments);
+  if (answer) {
+    std::printf("%s", answer->c_str());
+    result.exit_code = kExitDone;
+    return result;
+  }
   auto positional = line->Parse(arguments);
   if (!positional.ok()) {
     result.exit_code = ReportUsage(command, positional.status());

@@ -18,9 +18,12 @@ int RunTrain(const Arguments& arguments);
 int RunEvaluate(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
+int RunRuns(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);
 int RunNew(const Arguments& arguments);
+int RunExplain(const Arguments& arguments);
+int RunCompletion(const Arguments& arguments);
 int RunDoctor(const Arguments& arguments);
 int RunCoordinator(const Arguments& arguments);
 int RunServeEnvs(const Arguments& arguments);
@@ -35,7 +38,8 @@ int Report(const std::string& command, const absl::Status& status);
 // As Report, for a wrong command line: 2, with a pointer to --help.
 int ReportUsage(const std::string& command, const absl::Status& status);
 
-// Parses `arguments`; afterwards either `exit_code` is to be returned, or
+// Parses `arguments`, or answers what a shell's completion or the manual asks
+// with them; afterwards either `exit_code` is to be returned, or
 // `positional` holds the arguments, of which there are at most `most`.
 struct ParsedLine {
   std::optional<int> exit_code;

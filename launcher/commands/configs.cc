@@ -9,7 +9,7 @@ namespace flotilla {
 
 int RunConfigs(const Arguments& arguments) {
   CommandLine line(
-      "flotilla configs [NAME]",
+      "flotilla configs [CONFIG]",
       "Lists the configurations that come with Flotilla, or prints "
       "one.");
   const ParsedLine parsed = ParseLine("configs", arguments, 1, &line);

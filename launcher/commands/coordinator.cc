@@ -11,12 +11,16 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
 #include "launcher/programs.h"
+#include "services/base/completion.h"
+#include "services/base/manual.h"
+#include "services/base/subprocess.h"
 #include "services/rpc/credentials.h"
 
 namespace flotilla {
 namespace {
 
 constexpr char kTokenFile[] = "flotilla_coordinator.token";
+constexpr absl::Duration kAnswerTimeout = absl::Seconds(10);
 
 // "--run-token" of "--run_token=FILE".
 std::string FlagOf(const std::string& argument) {
@@ -81,6 +85,13 @@ int RunCoordinator(const Arguments& arguments) {
   if (!program.ok()) return Report("coordinator", program.status());
   std::vector<std::string> words = {*program};
   words.insert(words.end(), arguments.begin(), arguments.end());
+  if (!arguments.empty() &&
+      (arguments[0] == kCompleteWord || arguments[0] == kManualWord)) {
+    const auto answering = Subprocess::Start({.argv = words});
+    if (!answering.ok()) return Report("coordinator", answering.status());
+    const auto exit = (*answering)->Wait(kAnswerTimeout);
+    return exit ? exit->code : kExitFailed;
+  }
   if (NeedsToken(arguments)) {
     const auto token = TokenPath();
     if (!token.ok()) return Report("coordinator", token.status());

@@ -10,6 +10,7 @@
 #include "launcher/find_coordinator.h"
 #include "launcher/progress.h"
 #include "launcher/summary.h"
+#include "launcher/text_layout.h"
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/rpc/credential_flags.h"
@@ -61,7 +62,7 @@ int RunStatus(const Arguments& arguments) {
   CommandLine line("flotilla status [RUN] [flags]",
                    "Shows what a run is doing: the newest in runs/ if none is "
                    "named.");
-  line.Text("--run-dir", "DIR", "the run's folder", &run_dir);
+  line.Text("--run-dir", "RUN", "the run's folder", &run_dir);
   line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
   line.Switch("--watch", "go on until the run ends", &watch);
   line.Switch("--json", "one JSON object (with --watch, one a line)", &json);

@@ -38,7 +38,7 @@ int RunStop(const Arguments& arguments) {
       "flotilla stop [RUN] [flags]",
       "Asks a run, the newest in runs/ if none is named, to save a "
       "checkpoint and finish.");
-  line.Text("--run-dir", "DIR", "the run's folder", &run_dir);
+  line.Text("--run-dir", "RUN", "the run's folder", &run_dir);
   line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
   line.Text("--reason", "TEXT", "what its status and logs will say", &reason);
   AddCredentialFlags(&credentials, &line);

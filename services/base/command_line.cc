@@ -9,6 +9,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/base/completion.h"
+#include "services/base/manual.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
@@ -164,14 +166,18 @@ void CommandLine::OptionalText(const std::string& name,
 }
 
 void CommandLine::Alias(const std::string& alias, const std::string& name) {
-  Find(name)->aliases.push_back(alias);
+  for (Flag& flag : flags_) {
+    if (flag.name == name) flag.aliases.push_back(alias);
+  }
 }
 
-CommandLine::Flag* CommandLine::Find(const std::string& name) {
-  for (Flag& flag : flags_) {
-    if (flag.name == name) return &flag;
-    for (const std::string& alias : flag.aliases) {
-      if (alias == name) return &flag;
+const CommandLine::Flag* CommandLine::Find(std::string name) const {
+  name = Normalized(std::move(name));
+  for (const Flag& flag : flags_) {
+    const auto& aliases = flag.aliases;
+    if (flag.name == name ||
+        std::find(aliases.begin(), aliases.end(), name) != aliases.end()) {
+      return &flag;
     }
   }
   return nullptr;
@@ -215,7 +221,7 @@ absl::StatusOr<std::vector<std::string>> CommandLine::Parse(
     }
     const size_t equals = argument.find('=');
     const std::string typed = argument.substr(0, equals);
-    Flag* flag = Find(Normalized(typed));
+    const Flag* flag = Find(typed);
     if (flag == nullptr) return Unknown(typed);
     std::string value = flag->bare;
     if (equals != argument.npos) {
@@ -254,6 +260,12 @@ std::string CommandLine::Help() const {
 std::optional<int> ParseFlags(const std::string& program, int argc,
                               const char* const* argv, CommandLine* line) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
+  auto answer = AnswerCompletion(*line, arguments, nullptr);
+  if (!answer) answer = AnswerManual(*line, arguments);
+  if (answer) {
+    std::printf("%s", answer->c_str());
+    return 0;
+  }
   if (std::count(arguments.begin(), arguments.end(), "--version") > 0) {
     std::printf("%s %s\n", program.c_str(), Version().c_str());
     return 0;

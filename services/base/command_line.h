@@ -19,6 +19,17 @@ namespace flotilla {
 // Outputs are borrowed and must outlive Parse. Not thread-safe.
 class CommandLine {
  public:
+  struct Flag {
+    std::string name;
+    std::string value_name;  // "": a switch
+    std::string help;
+    std::function<absl::Status(const std::string&)> set;
+    std::string bare;  // what a flag without its value means
+    // Whether the next argument is the value; null: it always is.
+    std::function<bool(const std::string&)> is_value;
+    std::vector<std::string> aliases;
+  };
+
   // `usage` is the line after "usage:", `about` what the program does.
   CommandLine(std::string usage, std::string about);
 
@@ -75,22 +86,17 @@ class CommandLine {
   bool help_asked() const { return help_asked_; }
   std::string Help() const;
 
- private:
-  struct Flag {
-    std::string name;
-    std::string value_name;  // "": a switch
-    std::string help;
-    std::function<absl::Status(const std::string&)> set;
-    std::string bare;  // what a flag without its value means
-    // Whether the next argument is the value; null: it always is.
-    std::function<bool(const std::string&)> is_value;
-    std::vector<std::string> aliases;
-  };
+  const std::string& usage() const { return usage_; }
+  const std::string& about() const { return about_; }
+  const std::vector<Flag>& flags() const { return flags_; }
+  // The flag that `name`, an alias or a spelling with underscores too, means;
+  // null if there is none.
+  const Flag* Find(std::string name) const;
 
+ private:
   template <typename T>
   void AddInt(const std::string& name, const std::string& value_name, T low,
               const std::string& help, std::function<void(T)> take);
-  Flag* Find(const std::string& name);
   absl::Status Unknown(const std::string& argument) const;
 
   const std::string usage_;
@@ -100,8 +106,9 @@ class CommandLine {
 };
 
 // For a program that takes flags only: fills the outputs of `line` from `argv`.
-// Returns the exit code if the program is to end now: 0 after --help and
-// --version, which it prints; 2 after a mistake, which it reports to stderr.
+// Returns the exit code if the program is to end now: 0 after --help, --version
+// and what completion and manual ask (services/base/completion.h, manual.h), which
+// it prints; 2 after a mistake, which it reports to stderr.
 std::optional<int> ParseFlags(const std::string& program, int argc,
                               const char* const* argv, CommandLine* line);
 

@@ -19,34 +19,16 @@ using google::protobuf::Reflection;
 // What is wrong with a field that reads `text` and is `value`; "" if nothing is.
 std::string RangeProblem(double value, const std::string& text,
                          const v1::Range& range) {
-  std::vector<std::string> wants;
-  bool good = true;
-  const auto want = [&](bool met, const std::string& what) {
-    good = good && met;
-    wants.push_back(what);
-  };
-  if (!std::isfinite(value)) want(false, "finite");
-  if (range.odd()) want(std::fmod(value, 2) != 0, "odd");
-  if (range.has_min() && range.has_max()) {
-    want(value >= range.min() && value <= range.max(),
-         absl::StrCat("from ", range.min(), " to ", range.max()));
-  } else {
-    if (range.has_min()) {
-      want(value >= range.min(), absl::StrCat("at least ", range.min()));
-    }
-    if (range.has_max()) {
-      want(value <= range.max(), absl::StrCat("at most ", range.max()));
-    }
-  }
-  if (range.has_above()) {
-    want(value > range.above(), absl::StrCat("above ", range.above()));
-  }
-  if (range.has_below()) {
-    want(value < range.below(), absl::StrCat("below ", range.below()));
-  }
+  const bool finite = std::isfinite(value);
+  const bool good = finite && (!range.odd() || std::fmod(value, 2) != 0) &&
+                    (!range.has_min() || value >= range.min()) &&
+                    (!range.has_max() || value <= range.max()) &&
+                    (!range.has_above() || value > range.above()) &&
+                    (!range.has_below() || value < range.below());
   if (good) return "";
-  return absl::StrCat("is ", text, "; it must be ",
-                      absl::StrJoin(wants, " and "));
+  const std::string wanted = DescribeRange(range);
+  return absl::StrCat("is ", text, "; it must be ", finite ? "" : "finite",
+                      !finite && !wanted.empty() ? " and " : "", wanted);
 }
 
 // A number of `message`, for a comparison and as it is written. `index` is -1
@@ -111,6 +93,25 @@ void CheckSection(const Message& message, const std::string& section,
 }
 
 }  // namespace
+
+std::string DescribeRange(const v1::Range& range) {
+  std::vector<std::string> wants;
+  if (range.odd()) wants.push_back("odd");
+  if (range.has_min() && range.has_max()) {
+    wants.push_back(absl::StrCat("from ", range.min(), " to ", range.max()));
+  } else if (range.has_min()) {
+    wants.push_back(absl::StrCat("at least ", range.min()));
+  } else if (range.has_max()) {
+    wants.push_back(absl::StrCat("at most ", range.max()));
+  }
+  if (range.has_above()) {
+    wants.push_back(absl::StrCat("above ", range.above()));
+  }
+  if (range.has_below()) {
+    wants.push_back(absl::StrCat("below ", range.below()));
+  }
+  return absl::StrJoin(wants, " and ");
+}
 
 void FindOutOfRange(const Message& config,
                     std::vector<ConfigProblem>* problems) {

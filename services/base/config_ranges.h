@@ -3,8 +3,10 @@
 
 #include <google/protobuf/message.h>
 
+#include <string>
 #include <vector>
 
+#include "flotilla/v1/range.pb.h"
 #include "services/base/config_rules.h"
 
 namespace flotilla {
@@ -15,6 +17,9 @@ namespace flotilla {
 // not looked at.
 void FindOutOfRange(const google::protobuf::Message& config,
                     std::vector<ConfigProblem>* problems);
+
+// "at least 1 and odd", "from 0 to 1"; "" if it says nothing.
+std::string DescribeRange(const v1::Range& range);
 
 }  // namespace flotilla
 

@@ -1,0 +1,317 @@
+#include "launcher/run_record.h"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "launcher/config_finder.h"
+#include "launcher/numbers.h"
+#include "launcher/resume.h"
+#include "launcher/summary.h"
+#include "services/base/config.h"
+#include "services/base/run_summary.h"
+#include "services/base/sha256.h"
+#include "services/base/text_file.h"
+
+namespace flotilla {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kDeepest = 6;  // folders in folders that are looked through
+constexpr absl::Duration kSilent = absl::Minutes(2);
+
+// When a file was written; nullopt if there is none.
+std::optional<absl::Time> WrittenAt(const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return absl::TimeFromTimespec(info.st_mtim);
+}
+
+// What RUN/.lock says: "pid 17 on host-3".
+struct Holder {
+  int pid = 0;
+  std::string host;
+};
+std::optional<Holder> LastHolder(const RunFolder& folder) {
+  Holder holder;
+  char host[256] = "";
+  if (std::sscanf(FirstLine(folder.lock()).c_str(), "pid %d on %255s",
+                  &holder.pid, host) != 2) {
+    return std::nullopt;
+  }
+  holder.host = host;
+  return holder;
+}
+
+// Whether `pid` of this host holds a lock on the file. Read from the kernel's
+// list: taking the lock to see whether it is free could keep a launcher out.
+bool Holds(int pid, const std::string& path) {
+  struct stat info = {};
+  if (stat(path.c_str(), &info) != 0) return false;
+  std::ifstream locks("/proc/locks");
+  for (std::string line; std::getline(locks, line);) {
+    // "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; where folders are laid
+    // over one another, the device is another one than stat's.
+    int owner = 0;
+    unsigned major = 0, minor = 0;
+    unsigned long inode = 0;  // NOLINT: as sscanf wants it
+    if (std::sscanf(line.c_str(), "%*d: FLOCK %*s WRITE %d %x:%x:%lu", &owner,
+                    &major, &minor, &inode) == 4 &&
+        owner == pid && inode == info.st_ino) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::string ThisHost() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+std::string Ago(absl::Duration since) {
+  return absl::StrCat(BriefSeconds(absl::ToDoubleSeconds(since)), " ago");
+}
+
+// Fills status and status_from; `summary` is what its file says.
+void FindStatus(const RunFolder& folder,
+                const std::optional<v1::RunSummary>& summary, absl::Time now,
+                RunRecord* run) {
+  const auto set = [&](std::string status, std::string from) {
+    run->status = std::move(status);
+    run->status_from = std::move(from);
+  };
+  const auto holder = LastHolder(folder);
+  const std::string who =
+      holder ? absl::StrCat("pid ", holder->pid, " on ", holder->host) : "";
+  const bool local = holder && holder->host == ThisHost();
+  if (local && Holds(holder->pid, folder.lock())) {
+    return set("running", absl::StrCat(who, " holds .lock"));
+  }
+  const auto written = WrittenAt(folder.metrics());
+  const auto summed_up = WrittenAt(folder.summary());
+  const bool newer = written && summed_up && *written > *summed_up;
+  if (summary && !newer) {
+    return set(
+        absl::AsciiStrToLower(v1::RunSummary::Status_Name(summary->status())),
+        "summary.json");
+  }
+  if (holder && !local) {
+    if (!written) {
+      return set("unknown", absl::StrCat(who, " has written nothing yet"));
+    }
+    const std::string last =
+        absl::StrCat(who, " wrote metrics.jsonl ", Ago(now - *written));
+    return set(now - *written < kSilent ? "running" : "unknown", last);
+  }
+  set("unfinished",
+      newer ? "nobody holds .lock, and summary.json is of before it went on"
+            : "there is no summary.json, and nobody holds .lock");
+}
+
+// The file of a run's own network is another in each run's folder: what counts
+// is what is in it.
+void NameNetworkByContent(const RunFolder& folder, v1::RunConfig* config) {
+  if (config->model().torchscript().empty()) return;
+  const auto content = WholeFile(folder.network());
+  if (!content) return;
+  config->mutable_model()->set_torchscript(
+      absl::StrCat("network.pt ", Sha256Hex(*content).substr(0, 12)));
+}
+
+std::string NearestShipped(const v1::RunConfig& config) {
+  struct Candidate {
+    std::string name;
+    v1::RunConfig config;
+  };
+  static const auto& shipped = *[] {
+    auto* candidates = new std::vector<Candidate>();
+    const auto configs = ShippedConfigs();
+    if (!configs.ok()) return candidates;
+    for (const ShippedConfig& found : *configs) {
+      const auto loaded = LoadRunConfig(found.path, {});
+      if (loaded.ok()) candidates->push_back({found.name, *loaded});
+    }
+    return candidates;
+  }();
+  std::string nearest;
+  size_t fewest = 0;
+  for (const Candidate& candidate : shipped) {
+    if (candidate.config.env().id() != config.env().id() ||
+        AlgorithmName(candidate.config) != AlgorithmName(config)) {
+      continue;
+    }
+    const size_t changes = FindChanges(candidate.config, config).size();
+    if (!nearest.empty() && changes >= fewest) continue;
+    nearest = candidate.name;
+    fewest = changes;
+  }
+  return nearest;
+}
+
+void TakeSummary(const v1::RunSummary& summary, RunRecord* run) {
+  if (summary.has_eval_mean_return()) {
+    run->eval_return = summary.eval_mean_return();
+  }
+  if (summary.has_mean_return()) run->mean_return = summary.mean_return();
+  if (summary.has_global_steps()) run->steps = summary.global_steps();
+  if (summary.has_wall_seconds()) run->wall_seconds = summary.wall_seconds();
+  if (summary.has_world_size()) run->learners = summary.world_size();
+}
+
+void TakeMetrics(const std::string& path, RunRecord* run) {
+  const NewestMetrics metrics = ReadNewestMetrics(path);
+  const auto take = [&](const char* name, auto* out) {
+    const auto found = metrics.find(name);
+    if (found != metrics.end()) *out = found->second;
+  };
+  take("eval/mean_return", &run->eval_return);
+  take("charts/episodic_return", &run->mean_return);
+  take("wall_seconds", &run->wall_seconds);
+  std::optional<double> steps;
+  take("global_step", &steps);
+  if (steps) run->steps = static_cast<int64_t>(*steps);
+}
+
+// Whether its last line ends in mid-word: whoever wrote it was killed.
+bool IsCutOff(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file || file.tellg() <= 0) return false;
+  file.seekg(-1, std::ios::end);
+  return file.get() != '\n';
+}
+
+void AddRunFolders(const fs::path& folder, int depth,
+                   std::vector<std::string>* runs) {
+  if (RunFolder(folder).HoldsRun()) {
+    runs->push_back(folder);
+    return;
+  }
+  if (depth == kDeepest) return;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    std::error_code ignored;
+    if (entry.is_directory(ignored)) {
+      AddRunFolders(entry.path(), depth + 1, runs);
+    }
+  }
+}
+
+// Runs that can be compared field by field.
+std::string FamilyOf(const RunRecord& run) {
+  return absl::StrCat(run.config.env().id(), " ", AlgorithmName(run.config));
+}
+
+}  // namespace
+
+RunRecord ReadRunRecord(const std::string& path, absl::Time now) {
+  const RunFolder folder(path);
+  RunRecord run;
+  run.path = path;
+  run.started = WrittenAt(folder.config()).value_or(absl::InfinitePast());
+  const auto config = LoadRunConfig(folder.config(), {});
+  if (config.ok()) {
+    run.config = *config;
+    NameNetworkByContent(folder, &run.config);
+    run.config_name = NearestShipped(run.config);
+  } else {
+    run.notes.push_back(std::string(config.status().message()));
+  }
+  std::optional<v1::RunSummary> summary;
+  const auto read = ReadRunSummary(folder.summary());
+  if (read.ok()) {
+    summary = *read;
+  } else if (!absl::IsNotFound(read.status())) {
+    run.notes.push_back(std::string(read.status().message()));
+  }
+  FindStatus(folder, summary, now, &run);
+  if (const auto topology = ReadRunTopology(folder);
+      topology.ok() && *topology) {
+    run.learners = (*topology)->min_learners();
+  }
+  if (summary && run.status_from == "summary.json") {
+    TakeSummary(*summary, &run);
+  } else {
+    TakeMetrics(folder.metrics(), &run);
+  }
+  if (run.status != "running" && IsCutOff(folder.metrics())) {
+    run.notes.push_back(absl::StrCat(
+        folder.metrics(),
+        " ends in the middle of a line, which is left out: its writer was "
+        "killed, or the disk was full"));
+  }
+  if (!config.ok()) {
+    run.status = "unreadable";
+    run.status_from = "config.textproto";
+  }
+  return run;
+}
+
+absl::StatusOr<std::vector<std::string>> FindRunFolders(
+    const std::string& folder) {
+  std::error_code error;
+  if (!fs::exists(folder, error)) {
+    return absl::NotFoundError(absl::StrCat("there is no folder ", folder));
+  }
+  if (!fs::is_directory(folder, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, " is a file; expected a run's folder or one that holds runs"));
+  }
+  std::vector<std::string> runs;
+  AddRunFolders(folder, 0, &runs);
+  std::sort(runs.begin(), runs.end());
+  return runs;
+}
+
+std::vector<RunDifferences> FindDifferences(
+    const std::vector<RunRecord>& runs) {
+  std::vector<RunDifferences> differences(runs.size());
+  std::map<std::string, size_t> first;  // of each family
+  std::map<std::string, RunDifferences>
+      common;  // the first's, where any differs
+  const auto differ = [&](size_t run, const std::string& path,
+                          const std::string& was, const std::string& is) {
+    differences[run][path] = is;
+    common[FamilyOf(runs[run])].insert({path, was});
+  };
+  const auto count = [](const RunRecord& run) {
+    return run.learners ? absl::StrCat(*run.learners) : "unknown";
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].readable()) continue;
+    const auto [at, is_first] = first.insert({FamilyOf(runs[i]), i});
+    if (is_first) continue;
+    const RunRecord& before = runs[at->second];
+    for (const FieldChange& change :
+         FindChanges(before.config, runs[i].config)) {
+      if (change.path != "seed") differ(i, change.path, change.was, change.is);
+    }
+    if (count(before) != count(runs[i])) {
+      differ(i, "learners", count(before), count(runs[i]));
+    }
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].readable()) continue;
+    const RunDifferences& of_first = common[FamilyOf(runs[i])];
+    differences[i].insert(of_first.begin(), of_first.end());
+  }
+  return differences;
+}
+
+std::string DescribeDifferences(const RunDifferences& differences) {
+  return absl::StrJoin(differences, " ", absl::PairFormatter("="));
+}
+
+}  // namespace flotilla
