@@ -30,6 +30,8 @@ constexpr Command kCommands[] = {
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"envs", "list the environments", RunEnvs},
+    {"check-env", "check an env server against the protocol, by playing it",
+     RunCheckEnv},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"doctor", "check this machine, and say what mends what is missing",
      RunDoctor},

@@ -19,6 +19,7 @@ int RunEvaluate(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
+int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);
 int RunDoctor(const Arguments& arguments);
 int RunCoordinator(const Arguments& arguments);
