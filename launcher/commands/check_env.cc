@@ -1,5 +1,6 @@
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/local_env_server.h"
 #include "services/base/config.h"
+#include "services/base/config_rules.h"
 #include "services/base/status_macros.h"
 #include "services/env/conformance/conformance.h"
 #include "services/rpc/channel.h"
@@ -149,7 +151,10 @@ int CheckOurs(const CheckFlags& flags, ConformanceOptions options) {
   *request.mutable_options() = options.options;
   const auto known = Ask(*channel, request, kStartTimeout);
   if (!known.ok()) return Report("check-env", known.status());
-  options.shut_down = [&] { (*server)->process()->Signal(SIGTERM); };
+  // Python, as a worker, obeys its parent's lifeline and no signal.
+  if (!IsGym(options.env_id)) {
+    options.shut_down = [&] { (*server)->process()->Signal(SIGTERM); };
+  }
   const int code = Finish(flags, options);
   if (const auto exit = (*server)->process()->Poll();
       code != kExitDone && exit) {

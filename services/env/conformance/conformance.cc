@@ -32,29 +32,30 @@ void JudgeEnds(const Tally& tally, Findings* findings) {
     findings->Ok(Sentence::kFinalObservation);
   } else if (tally.starts_differ) {
     findings->Fail(Sentence::kFinalObservation,
-                 absl::StrCat("at all ", tally.ends,
-                              " ends final_observation is what observation "
-                              "is, the start of the next episode; want what "
-                              "ended the old one"));
+                   absl::StrCat("at all ", tally.ends,
+                                " ends final_observation is what observation "
+                                "is, the start of the next episode; want what "
+                                "ended the old one"));
   } else {
     findings->Warn(Sentence::kFinalObservation,
-                 absl::StrCat("at all ", tally.ends,
-                              " ends final_observation is what the next "
-                              "episode starts with: fine only if both look "
-                              "the same"));
+                   absl::StrCat("at all ", tally.ends,
+                                " ends final_observation is what the next "
+                                "episode starts with: fine only if both look "
+                                "the same"));
   }
   if (tally.terminated >= kFewEnds && tally.terminated_reported == 0) {
-    findings->Warn(Sentence::kEpisodeEnd,
-                 absl::StrCat(tally.terminated,
-                              " episodes terminated, none with an EpisodeEnd: "
-                              "fine only if they were lives of one game"));
+    findings->Warn(
+        Sentence::kEpisodeEnd,
+        absl::StrCat(tally.terminated,
+                     " episodes terminated, none with an EpisodeEnd: "
+                     "fine only if they were lives of one game"));
   }
 }
 
 void CheckShutdown(Exam* exam, const ConformanceOptions& options) {
   if (options.shut_down == nullptr) {
     return exam->findings->Skip(Sentence::kShutdown,
-                              "the server is not ours to shut down");
+                                "the server was not to be told to");
   }
   Player player(exam, exam->hello);
   if (exam->gone || !player.Open() || !player.Start()) return;
@@ -67,7 +68,7 @@ void CheckShutdown(Exam* exam, const ConformanceOptions& options) {
 void SkipWhatWasNotSeen(const Exam& exam, const v1::EnvSpec& spec) {
   Findings& findings = *exam.findings;
   findings.Skip(Sentence::kHelloLimit,
-              "the limit is the server's own, and not waited for");
+                "the limit is the server's own, and not waited for");
   if (spec.episode_metric().empty()) {
     findings.Skip(Sentence::kEpisodeMetric, "none is declared");
   }
@@ -115,7 +116,7 @@ Findings CheckConformance(const ConformanceOptions& options) {
   JudgeEnds(exam.tally, &findings);
   if (hangs()) {
     findings.SkipTheRest(exam.gone ? "the server is gone"
-                                 : "the server hung before");
+                                   : "the server hung before");
   }
   SkipWhatWasNotSeen(exam, *spec);
   return findings;

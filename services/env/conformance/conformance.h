@@ -20,7 +20,7 @@ struct ConformanceOptions {
   int num_envs = 4;  // an even number: they are played in two groups
   int steps = 64;    // of each stream that is compared with others
   absl::Duration timeout = absl::Seconds(10);  // of every wait
-  // Asks the server to shut down, at the very end; null: it is not ours to end.
+  // Asks the server to shut down, at the very end; null: that is not checked.
   std::function<void()> shut_down = nullptr;
 };
 

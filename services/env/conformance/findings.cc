@@ -14,7 +14,8 @@ constexpr size_t kMaxDetailBytes = 600;
 
 }  // namespace
 
-void Findings::Set(Sentence sentence, Verdict verdict, absl::string_view detail) {
+void Findings::Set(Sentence sentence, Verdict verdict,
+                   absl::string_view detail) {
   Finding& finding = findings_[static_cast<int>(sentence)];
   const bool first =
       verdict == Verdict::kSkipped && finding.detail.empty();  // a reason

@@ -51,13 +51,13 @@ bool Player::Open() {
 bool Player::CheckWelcome(Probe::Event event) {
   if (event != Probe::Event::kReply || !probe_->reply().has_welcome()) {
     findings_.Fail(Sentence::kWelcome,
-                 absl::StrCat("after a hello for ", hello_.num_envs(), " x ",
-                              hello_.env_id(), ", ", probe_->Describe(event),
-                              ", want a welcome"));
+                   absl::StrCat("after a hello for ", hello_.num_envs(), " x ",
+                                hello_.env_id(), ", ", probe_->Describe(event),
+                                ", want a welcome"));
     if (event == Probe::Event::kSilence) {
       findings_.Fail(Sentence::kInTime,
-                   absl::StrCat("no welcome came within ",
-                                absl::FormatDuration(exam_.timeout)));
+                     absl::StrCat("no welcome came within ",
+                                  absl::FormatDuration(exam_.timeout)));
     }
     return false;
   }
@@ -65,8 +65,8 @@ bool Player::CheckWelcome(Probe::Event event) {
   findings_.Ok(Sentence::kWelcome);
   if (welcome_.protocol_version() != 1) {
     findings_.Fail(Sentence::kWelcome,
-                 absl::StrCat("welcome.protocol_version is ",
-                              welcome_.protocol_version(), ", want 1"));
+                   absl::StrCat("welcome.protocol_version is ",
+                                welcome_.protocol_version(), ", want 1"));
   }
   if (welcome_.autoreset_mode() != "same_step") {
     findings_.Fail(
@@ -127,19 +127,20 @@ std::string Player::Awaited() const {
 
 bool Player::ReceiveStep() {
   const Probe::Event event = probe_->Receive(exam_.timeout);
+  const bool reset = std::any_of(
+      groups_.begin(), groups_.end(),
+      [](const Group& group) { return group.awaits_step && group.seq == 0; });
   if (event == Probe::Event::kSilence) {
-    findings_.Fail(Sentence::kInTime,
-                 absl::StrCat("nothing came within ",
-                              absl::FormatDuration(exam_.timeout), ", want ",
-                              Awaited()));
+    const std::string words =
+        absl::StrCat("nothing came within ",
+                     absl::FormatDuration(exam_.timeout), ", want ", Awaited());
+    if (reset) findings_.Fail(Sentence::kReset, words);
+    findings_.Fail(Sentence::kInTime, words);
     return false;
   }
   if (event != Probe::Event::kReply || !probe_->reply().has_step()) {
-    const bool reset = std::any_of(
-        groups_.begin(), groups_.end(),
-        [](const Group& group) { return group.awaits_step && group.seq == 0; });
     findings_.Fail(reset ? Sentence::kReset : Sentence::kOneStep,
-                 absl::StrCat(probe_->Describe(event), ", want ", Awaited()));
+                   absl::StrCat(probe_->Describe(event), ", want ", Awaited()));
     return false;
   }
   findings_.Ok(Sentence::kInTime);
@@ -154,8 +155,8 @@ bool Player::ReceiveStep() {
 bool Player::CheckTurn(const v1::StepBatch& step) {
   if (step.group() < 0 || step.group() >= layout_.groups) {
     findings_.Fail(Sentence::kGroups,
-                 absl::StrCat("step.group is ", step.group(), ", want 0 to ",
-                              layout_.groups - 1));
+                   absl::StrCat("step.group is ", step.group(), ", want 0 to ",
+                                layout_.groups - 1));
     return false;
   }
   const Group& group = groups_[static_cast<size_t>(step.group())];
@@ -170,11 +171,11 @@ bool Player::CheckTurn(const v1::StepBatch& step) {
   }
   if (step.seq() != group.seq) {
     findings_.Fail(group.seq == 0 ? Sentence::kReset : Sentence::kSeq,
-                 absl::StrCat("step.seq of group ", step.group(), " is ",
-                              step.seq(), ", want ", group.seq));
+                   absl::StrCat("step.seq of group ", step.group(), " is ",
+                                step.seq(), ", want ", group.seq));
     findings_.Fail(Sentence::kSeq,
-                 absl::StrCat("step.seq of group ", step.group(), " is ",
-                              step.seq(), ", want ", group.seq));
+                   absl::StrCat("step.seq of group ", step.group(), " is ",
+                                step.seq(), ", want ", group.seq));
     return false;
   }
   findings_.Ok(Sentence::kSeq);
@@ -190,11 +191,11 @@ bool Player::TakeObservations(const v1::StepBatch& step, Group* group) {
     if (step.payload_case() != v1::StepBatch::kSlot ||
         step.slot() != static_cast<uint32_t>(step.group())) {
       findings_.Fail(Sentence::kSharedSlot,
-                   absl::StrCat("the step of group ", step.group(), " has ",
-                                step.payload_case() == v1::StepBatch::kSlot
-                                    ? absl::StrCat("slot ", step.slot())
-                                    : std::string("no slot"),
-                                ", want slot ", step.group()));
+                     absl::StrCat("the step of group ", step.group(), " has ",
+                                  step.payload_case() == v1::StepBatch::kSlot
+                                      ? absl::StrCat("slot ", step.slot())
+                                      : std::string("no slot"),
+                                  ", want slot ", step.group()));
       return false;
     }
     const auto* slot = reinterpret_cast<const char*>(region_->bytes().data()) +
@@ -209,8 +210,8 @@ bool Player::TakeObservations(const v1::StepBatch& step, Group* group) {
   findings_.Ok(Sentence::kPayload);
   if (step.payload_case() != v1::StepBatch::kInline) {
     findings_.Fail(Sentence::kPayload,
-                 absl::StrCat("the step of group ", step.group(), ", seq ",
-                              step.seq(), " has no inline observations"));
+                   absl::StrCat("the step of group ", step.group(), ", seq ",
+                                step.seq(), " has no inline observations"));
     return false;
   }
   if (!SizesFit(step)) return false;
@@ -274,9 +275,9 @@ bool Player::Send(const v1::ActionBatch& actions) {
   // If the stream has ended, a read says how.
   if (ReceiveStep()) {
     findings_.Fail(Sentence::kInTime,
-                 absl::StrCat("actions for group ", actions.group(),
-                              " were not taken within ",
-                              absl::FormatDuration(exam_.timeout)));
+                   absl::StrCat("actions for group ", actions.group(),
+                                " were not taken within ",
+                                absl::FormatDuration(exam_.timeout)));
   }
   return false;
 }
@@ -304,8 +305,8 @@ bool Player::IsQuiet() {
   const Probe::Event event = probe_->Receive(std::min(kQuiet, exam_.timeout));
   if (event == Probe::Event::kSilence) return true;
   findings_.Fail(Sentence::kOneStep,
-               absl::StrCat(probe_->Describe(event),
-                            ", and no actions were sent: want nothing"));
+                 absl::StrCat(probe_->Describe(event),
+                              ", and no actions were sent: want nothing"));
   return false;
 }
 

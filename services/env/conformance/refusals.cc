@@ -47,13 +47,13 @@ void RefuseMessages(Exam* exam, Sentence sentence, const std::string& what,
     Findings& findings = *exam->findings;
     if (event != Probe::Event::kEnded || probe.status().code() != code) {
       findings.Fail(sentence,
-                  absl::StrCat("after ", what, " ", probe.Describe(event),
-                               ", want ", absl::StatusCodeToString(code)));
+                    absl::StrCat("after ", what, " ", probe.Describe(event),
+                                 ", want ", absl::StatusCodeToString(code)));
     } else if (!name.empty() &&
                !absl::StrContains(probe.status().message(), name)) {
       findings.Warn(sentence,
-                  absl::StrCat("after ", what, " ", probe.Describe(event),
-                               ", which does not name ", name));
+                    absl::StrCat("after ", what, " ", probe.Describe(event),
+                                 ", which does not name ", name));
     } else {
       findings.Ok(sentence);
     }
@@ -142,7 +142,7 @@ void CheckActionRange(Exam* exam) {
   const auto bad = OutOfRange(player.spec());
   if (!bad) {
     return findings.Skip(Sentence::kActionRange,
-                       "every action that fits is in range");
+                         "every action that fits is in range");
   }
   v1::ActionBatch actions = player.Draw(0);
   actions.mutable_action(bad->leaf)->replace(0, bad->bytes.size(), bad->bytes);
@@ -158,9 +158,9 @@ void CheckActionRange(Exam* exam) {
     }
   }
   findings.Fail(Sentence::kActionRange,
-              absl::StrCat("after ", bad->words, " in row 0 ",
-                           player.probe().Describe(event),
-                           ", want INVALID_ARGUMENT or an error of the row"));
+                absl::StrCat("after ", bad->words, " in row 0 ",
+                             player.probe().Describe(event),
+                             ", want INVALID_ARGUMENT or an error of the row"));
 }
 
 }  // namespace
@@ -172,13 +172,14 @@ bool ExpectRefusal(Exam* exam, Probe* probe, Sentence sentence,
   const std::string came =
       absl::StrCat("after ", what, " ", probe->Describe(event));
   if (event != Probe::Event::kEnded || probe->status().code() != code) {
-    exam->findings->Fail(sentence, absl::StrCat(came, ", want ",
-                                              absl::StatusCodeToString(code)));
+    exam->findings->Fail(
+        sentence,
+        absl::StrCat(came, ", want ", absl::StatusCodeToString(code)));
     return false;
   }
   if (!name.empty() && !absl::StrContains(probe->status().message(), name)) {
-    exam->findings->Fail(sentence,
-                       absl::StrCat(came, ", want it to name \"", name, "\""));
+    exam->findings->Fail(
+        sentence, absl::StrCat(came, ", want it to name \"", name, "\""));
     return false;
   }
   exam->findings->Ok(sentence);
@@ -215,7 +216,7 @@ void CheckHelloRefusals(Exam* exam, const v1::EnvSpec& spec) {
   }
   if (spec.option().empty()) {
     exam->findings->Skip(Sentence::kOptionUnknown,
-                       "the environment declares no option");
+                         "the environment declares no option");
   } else {
     RefuseHello(
         exam, Sentence::kOptionUnknown, "env.options.kwargs.no_such_option",

@@ -43,7 +43,7 @@ void CheckSession(Exam* exam, const Player& player, int64_t steps) {
   const auto response = GetSpec(*exam, v1::GetSpecRequest());
   if (!response.ok()) {
     return findings.Fail(Sentence::kSession,
-                       Words(response.status()) + ", while a learner plays");
+                         Words(response.status()) + ", while a learner plays");
   }
   const v1::Hello& hello = player.hello();
   const auto& sessions = response->session();
@@ -53,23 +53,24 @@ void CheckSession(Exam* exam, const Player& player, int64_t steps) {
       });
   if (found == sessions.end()) {
     return findings.Fail(Sentence::kSession,
-                       absl::StrCat("GetSpec has ", sessions.size(),
-                                    " sessions, want one of the learner \"",
-                                    hello.learner_id(), "\", who plays"));
+                         absl::StrCat("GetSpec has ", sessions.size(),
+                                      " sessions, want one of the learner \"",
+                                      hello.learner_id(), "\", who plays"));
   }
   const auto check = [&](const char* field, const auto& got, const auto& want) {
     if (got == want) return findings.Ok(Sentence::kSession);
-    findings.Fail(Sentence::kSession,
-                absl::StrCat("session.", field, " is ", got, ", want ", want));
+    findings.Fail(Sentence::kSession, absl::StrCat("session.", field, " is ",
+                                                   got, ", want ", want));
   };
   check("incarnation", found->incarnation(), hello.incarnation());
   check("env_id", found->env_id(), hello.env_id());
   check("num_envs", found->num_envs(), hello.num_envs());
   check("steps", found->steps(), steps * hello.num_envs());
   if (!MessageDifferencer::Equals(response->spec(), player.spec())) {
-    findings.Fail(Sentence::kSession,
-                "GetSpec without an env_id has another specification than the "
-                "welcome of the learner who plays");
+    findings.Fail(
+        Sentence::kSession,
+        "GetSpec without an env_id has another specification than the "
+        "welcome of the learner who plays");
   }
 }
 
@@ -82,9 +83,10 @@ void CheckSecondPlayer(Exam* exam, Player* first) {
                 "another learner's hello", absl::StatusCode::kResourceExhausted,
                 first->hello().learner_id());
   if (!first->Play(1)) {
-    exam->findings->Fail(Sentence::kSecondPlayer,
-                       "after another learner's hello, the one that plays got "
-                       "no step, want it to play on");
+    exam->findings->Fail(
+        Sentence::kSecondPlayer,
+        "after another learner's hello, the one that plays got "
+        "no step, want it to play on");
   }
 }
 
@@ -144,18 +146,18 @@ void CheckGetSpec(Exam* exam, const v1::EnvSpec& spec) {
     findings.Ok(Sentence::kGetSpec);
   } else {
     findings.Fail(Sentence::kGetSpec,
-                absl::StrCat("GetSpec's specification is {",
-                             response->spec().ShortDebugString(),
-                             "}, want that of the welcome, {",
-                             spec.ShortDebugString(), "}"));
+                  absl::StrCat("GetSpec's specification is {",
+                               response->spec().ShortDebugString(),
+                               "}, want that of the welcome, {",
+                               spec.ShortDebugString(), "}"));
   }
   const auto& ids = response->env_id();
   if (std::find(ids.begin(), ids.end(), exam->hello.env_id()) != ids.end()) {
     findings.Ok(Sentence::kListsIds);
   } else {
     findings.Warn(Sentence::kListsIds,
-                absl::StrCat("GetSpec lists ", ids.size(), " ids, and not \"",
-                             exam->hello.env_id(), "\", which it makes"));
+                  absl::StrCat("GetSpec lists ", ids.size(), " ids, and not \"",
+                               exam->hello.env_id(), "\", which it makes"));
   }
 }
 

@@ -41,33 +41,34 @@ void CheckSorted(const char* kind, const Leaves& leaves, Findings* findings) {
   for (int i = 1; i < leaves.size(); ++i) {
     if (leaves[i - 1].path() < leaves[i].path()) continue;
     findings->Fail(Sentence::kLeavesSorted,
-                 absl::StrCat(LeafName(kind, i, leaves[i]), " comes after \"",
-                              leaves[i - 1].path(),
-                              "\", want paths ascending and distinct"));
+                   absl::StrCat(LeafName(kind, i, leaves[i]), " comes after \"",
+                                leaves[i - 1].path(),
+                                "\", want paths ascending and distinct"));
   }
 }
 
 // Whether its arrays have a size at all.
-bool CheckShape(const std::string& name, const v1::Leaf& leaf, Findings* findings) {
+bool CheckShape(const std::string& name, const v1::Leaf& leaf,
+                Findings* findings) {
   findings->Ok(Sentence::kLeafShapes);
   int64_t bytes = ItemBytes(leaf.dtype());
   if (bytes == 0) {
     findings->Fail(Sentence::kLeafShapes,
-                 absl::StrCat(name, ".dtype is ", leaf.dtype(),
-                              ", want UINT8, INT64 or FLOAT32"));
+                   absl::StrCat(name, ".dtype is ", leaf.dtype(),
+                                ", want UINT8, INT64 or FLOAT32"));
     return false;
   }
   for (const int64_t dim : leaf.shape()) {
     if (dim < 1) {
       findings->Fail(Sentence::kLeafShapes,
-                   absl::StrCat(name, ".shape has a dimension of ", dim,
-                                ", want 1 or more"));
+                     absl::StrCat(name, ".shape has a dimension of ", dim,
+                                  ", want 1 or more"));
       return false;
     }
     if (dim > kMaxRowBytes / bytes) {
       findings->Fail(Sentence::kLeafShapes,
-                   absl::StrCat(name, " has more than ", kMaxRowBytes,
-                                " bytes a row, which fit into no message"));
+                     absl::StrCat(name, " has more than ", kMaxRowBytes,
+                                  " bytes a row, which fit into no message"));
       return false;
     }
     bytes *= dim;
@@ -159,15 +160,16 @@ void CheckMasks(const v1::EnvSpec& spec, Findings* findings) {
   if (old.empty()) return;
   if (spec.action_size() != 1) {
     findings->Fail(Sentence::kMaskPath,
-                 absl::StrCat("spec.action_mask_path is \"", old,
-                              "\" and there are ", spec.action_size(),
-                              " action leaves, want it of the only one"));
+                   absl::StrCat("spec.action_mask_path is \"", old,
+                                "\" and there are ", spec.action_size(),
+                                " action leaves, want it of the only one"));
   } else if (!spec.action(0).mask_path().empty() &&
              spec.action(0).mask_path() != old) {
-    findings->Fail(Sentence::kMaskPath,
-                 absl::StrCat("spec.action_mask_path is \"", old,
-                              "\" and the action's mask_path \"",
-                              spec.action(0).mask_path(), "\", want the same"));
+    findings->Fail(
+        Sentence::kMaskPath,
+        absl::StrCat("spec.action_mask_path is \"", old,
+                     "\" and the action's mask_path \"",
+                     spec.action(0).mask_path(), "\", want the same"));
   }
 }
 
@@ -177,13 +179,13 @@ void CheckMetrics(const v1::EnvSpec& spec, Findings* findings) {
   findings->Ok(Sentence::kEpisodeMetric);
   if (names.size() > kMaxMetrics) {
     findings->Fail(Sentence::kEpisodeMetric,
-                 absl::StrCat("spec.episode_metric has ", names.size(),
-                              " names; learners take ", kMaxMetrics));
+                   absl::StrCat("spec.episode_metric has ", names.size(),
+                                " names; learners take ", kMaxMetrics));
   }
   for (int i = 0; i < names.size(); ++i) {
     if (names[i].empty()) {
       findings->Fail(Sentence::kEpisodeMetric,
-                   absl::StrCat("spec.episode_metric[", i, "] is empty"));
+                     absl::StrCat("spec.episode_metric[", i, "] is empty"));
     }
     if (i > 0 && names[i - 1] >= names[i]) {
       findings->Fail(
@@ -200,15 +202,15 @@ void CheckOptions(const v1::EnvSpec& spec, Findings* findings) {
     findings->Ok(Sentence::kOptionsSorted);
     if (i > 0 && spec.option(i - 1).name() >= option.name()) {
       findings->Fail(Sentence::kOptionsSorted,
-                   absl::StrCat("spec.option has \"", option.name(),
-                                "\" after \"", spec.option(i - 1).name(),
-                                "\", want names ascending and distinct"));
+                     absl::StrCat("spec.option has \"", option.name(),
+                                  "\" after \"", spec.option(i - 1).name(),
+                                  "\", want names ascending and distinct"));
     }
     if (!ParseJson(option.default_json()).ok()) {
       findings->Fail(Sentence::kOptionsSorted,
-                   absl::StrCat("spec.option[", i, "] (\"", option.name(),
-                                "\").default_json is ", option.default_json(),
-                                ", want a JSON value"));
+                     absl::StrCat("spec.option[", i, "] (\"", option.name(),
+                                  "\").default_json is ", option.default_json(),
+                                  ", want a JSON value"));
     }
   }
 }
@@ -217,14 +219,14 @@ void CheckLimits(const v1::EnvSpec& spec, Findings* findings) {
   findings->Ok(Sentence::kSpecLimits);
   if (spec.max_episode_steps() < 0) {
     findings->Fail(Sentence::kSpecLimits,
-                 absl::StrCat("spec.max_episode_steps is ",
-                              spec.max_episode_steps(), ", want 0 or more"));
+                   absl::StrCat("spec.max_episode_steps is ",
+                                spec.max_episode_steps(), ", want 0 or more"));
   }
   for (const v1::Leaf& leaf : spec.observation()) {
     if (leaf.frame_stack() >= 0 && leaf.frame_stack() <= 1024) continue;
     findings->Fail(Sentence::kSpecLimits,
-                 absl::StrCat("leaf \"", leaf.path(), "\" has frame_stack ",
-                              leaf.frame_stack(), ", want 0 to 1024"));
+                   absl::StrCat("leaf \"", leaf.path(), "\" has frame_stack ",
+                                leaf.frame_stack(), ", want 0 to 1024"));
   }
 }
 
@@ -237,7 +239,7 @@ bool CheckSpec(const v1::EnvSpec& spec, Findings* findings) {
         std::pair("action", &spec.action())}) {
     if (leaves->empty()) {
       findings->Fail(Sentence::kLeafShapes,
-                   absl::StrCat("spec.", kind, " is empty, want a leaf"));
+                     absl::StrCat("spec.", kind, " is empty, want a leaf"));
       readable = false;
     }
     CheckSorted(kind, *leaves, findings);

@@ -86,9 +86,9 @@ bool StepCheck::CheckSizes(const v1::StepBatch& step) {
     if (bytes.size() == want) return findings_.Ok(sentence);
     fits = false;
     findings_.Fail(sentence,
-                 absl::StrCat("step.", field, " of group ", step.group(),
-                              ", seq ", step.seq(), " has ", bytes.size(),
-                              " bytes, want ", want, " (", rows, " rows)"));
+                   absl::StrCat("step.", field, " of group ", step.group(),
+                                ", seq ", step.seq(), " has ", bytes.size(),
+                                " bytes, want ", want, " (", rows, " rows)"));
   };
   size(Sentence::kReward, "reward", step.reward(), rows * sizeof(float));
   size(Sentence::kFlags, "terminated", step.terminated(), rows);
@@ -155,10 +155,10 @@ bool StepCheck::CheckFinals(const v1::StepBatch& step) {
     const size_t bytes = layout_.observation_bytes[i];
     if (finals.leaf(i).size() != ended.size() * bytes) {
       findings_.Fail(Sentence::kFinalSizes,
-                   absl::StrCat("step.final_observation.leaf[", i, "] has ",
-                                finals.leaf(i).size(), " bytes", place,
-                                ", want ", ended.size() * bytes, " (",
-                                ended.size(), " rows of ", bytes, ")"));
+                     absl::StrCat("step.final_observation.leaf[", i, "] has ",
+                                  finals.leaf(i).size(), " bytes", place,
+                                  ", want ", ended.size() * bytes, " (",
+                                  ended.size(), " rows of ", bytes, ")"));
       return false;
     }
     for (size_t f = 0; f < ended.size(); ++f) {
@@ -208,8 +208,8 @@ void StepCheck::CheckEnds(const v1::StepBatch& step) {
   end_.assign(static_cast<size_t>(layout_.rows), nullptr);
   const auto fail = [&](int r, const char* what) {
     findings_.Fail(Sentence::kEpisodeEnd,
-                 absl::StrCat("an EpisodeEnd of group ", step.group(), ", seq ",
-                              step.seq(), " names row ", r, what));
+                   absl::StrCat("an EpisodeEnd of group ", step.group(),
+                                ", seq ", step.seq(), " names row ", r, what));
   };
   for (const v1::EpisodeEnd& end : step.episode_end()) {
     const int r = end.row();
@@ -217,9 +217,9 @@ void StepCheck::CheckEnds(const v1::StepBatch& step) {
       fail(r, absl::StrCat(", want 0 to ", layout_.rows - 1).c_str());
     } else if (failed_[r]) {
       findings_.Fail(Sentence::kRowErrors,
-                   absl::StrCat("an EpisodeEnd came for ", Where(step, r),
-                                ", which is in error: want none for what was "
-                                "lost"));
+                     absl::StrCat("an EpisodeEnd came for ", Where(step, r),
+                                  ", which is in error: want none for what was "
+                                  "lost"));
     } else if (!step.terminated()[r] && !step.truncated()[r]) {
       fail(r, ", whose episode did not end");
     } else if (end_[r] != nullptr) {
@@ -275,9 +275,10 @@ void StepCheck::CheckMask(const std::string& where, int leaf,
     if (MaskLeafOf(spec_, a) != leaf) continue;
     const v1::Leaf& action = spec_.action(a);
     const auto fail = [&](const std::string& words) {
-      findings_.Fail(Sentence::kMask,
-                   absl::StrCat(where, ": the mask \"",
-                                spec_.observation(leaf).path(), "\" ", words));
+      findings_.Fail(
+          Sentence::kMask,
+          absl::StrCat(where, ": the mask \"", spec_.observation(leaf).path(),
+                       "\" ", words));
     };
     findings_.Ok(Sentence::kMask);
     size_t at = 0;
@@ -317,9 +318,9 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
   if (seen.error) {
     if (seen.ended()) {
       findings_.Fail(Sentence::kRowErrors,
-                   absl::StrCat(Where(step, r),
-                                " is in error and ends an episode: want no "
-                                "transition of it"));
+                     absl::StrCat(Where(step, r),
+                                  " is in error and ends an episode: want no "
+                                  "transition of it"));
     }
     row = Row();
     return;
@@ -339,8 +340,8 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
   const int64_t limit = spec_.max_episode_steps();
   if (limit > 0 && row.steps >= limit && !seen.ended()) {
     findings_.Fail(Sentence::kStepLimit,
-                 absl::StrCat(Where(step, r), ": the episode goes on after ",
-                              row.steps, " steps, want an end at ", limit));
+                   absl::StrCat(Where(step, r), ": the episode goes on after ",
+                                row.steps, " steps, want an end at ", limit));
   }
   if (seen.ended()) FollowEnd(step, r, &seen, &row);
 }
@@ -352,9 +353,9 @@ void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
   if (limit > 0 && row->steps == limit) findings_.Ok(Sentence::kStepLimit);
   if (limit > 0 && seen->truncated && row->steps < limit) {
     findings_.Warn(Sentence::kStepLimit,
-                 absl::StrCat(where, ": truncated after ", row->steps,
-                              " steps, before the limit of ", limit,
-                              ": fine only if the environment has another"));
+                   absl::StrCat(where, ": truncated after ", row->steps,
+                                " steps, before the limit of ", limit,
+                                ": fine only if the environment has another"));
   }
   // What ended, and what begins.
   const int f = static_cast<int>(
@@ -386,12 +387,12 @@ void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
   if (row->unreported++ == 0) row->first_unreported = row->steps;
   if (seen->truncated && !seen->terminated) {
     findings_.Fail(Sentence::kEpisodeEnd,
-                 absl::StrCat(where, ": truncated after ", row->steps,
-                              " steps, and no EpisodeEnd came"));
+                   absl::StrCat(where, ": truncated after ", row->steps,
+                                " steps, and no EpisodeEnd came"));
   } else if (row->unreported > kMostLives) {
     findings_.Fail(Sentence::kEpisodeEnd,
-                 absl::StrCat(where, ": ", row->unreported,
-                              " episodes ended since the last EpisodeEnd"));
+                   absl::StrCat(where, ": ", row->unreported,
+                                " episodes ended since the last EpisodeEnd"));
   }
   row->steps = 0;
 }
@@ -412,13 +413,13 @@ void StepCheck::CompareEnd(const v1::EpisodeEnd& end, const std::string& where,
     findings_.Ok(Sentence::kEpisodeLength);
   } else {
     findings_.Fail(Sentence::kEpisodeLength,
-                 absl::StrCat(where, ": EpisodeEnd.length is ", end.length(),
-                              ", want ", row->game_steps, " steps"));
+                   absl::StrCat(where, ": EpisodeEnd.length is ", end.length(),
+                                ", want ", row->game_steps, " steps"));
   }
   if (!IsUsable(end.raw_return())) {
     findings_.Fail(Sentence::kEpisodeReturn,
-                 absl::StrCat(where, ": EpisodeEnd.raw_return is ",
-                              end.raw_return(), ", want a finite number"));
+                   absl::StrCat(where, ": EpisodeEnd.raw_return is ",
+                                end.raw_return(), ", want a finite number"));
   } else if (Close(end.raw_return(), row->game_return)) {
     findings_.Ok(Sentence::kEpisodeReturn);
   } else {
@@ -433,20 +434,21 @@ void StepCheck::CompareEnd(const v1::EpisodeEnd& end, const std::string& where,
     const auto metric = end.metric().find(name);
     if (metric == end.metric().end()) {
       findings_.Fail(Sentence::kEpisodeMetrics,
-                   absl::StrCat(where, ": EpisodeEnd has no metric \"", name,
-                                "\", which the specification declares"));
+                     absl::StrCat(where, ": EpisodeEnd has no metric \"", name,
+                                  "\", which the specification declares"));
     } else if (!IsUsable(metric->second)) {
       findings_.Fail(Sentence::kEpisodeMetrics,
-                   absl::StrCat(where, ": metric \"", name, "\" is ",
-                                metric->second, ", want a finite number"));
+                     absl::StrCat(where, ": metric \"", name, "\" is ",
+                                  metric->second, ", want a finite number"));
     }
   }
   for (const auto& [name, value] : end.metric()) {
     if (std::find(spec_.episode_metric().begin(), spec_.episode_metric().end(),
                   name) == spec_.episode_metric().end()) {
-      findings_.Warn(Sentence::kEpisodeMetrics,
-                   absl::StrCat(where, ": metric \"", name, "\" of ", value,
-                                " is not in episode_metric, and not recorded"));
+      findings_.Warn(
+          Sentence::kEpisodeMetrics,
+          absl::StrCat(where, ": metric \"", name, "\" of ", value,
+                       " is not in episode_metric, and not recorded"));
     }
   }
 }

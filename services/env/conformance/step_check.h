@@ -32,8 +32,8 @@ struct Tally {
 class StepCheck {
  public:
   // Arguments must outlive this. `spec` has been checked: `layout` is of it.
-  StepCheck(const v1::EnvSpec& spec, const GroupLayout& layout, Findings* findings,
-            Tally* tally);
+  StepCheck(const v1::EnvSpec& spec, const GroupLayout& layout,
+            Findings* findings, Tally* tally);
 
   // Looks at the next step of a group, which is in range. `observation`: per
   // leaf, [R, ...], of the right sizes. False: it cannot be read, and the
