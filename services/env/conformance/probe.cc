@@ -86,6 +86,7 @@ Probe::Event Probe::Receive(absl::Duration timeout) {
   if (!Await(kRead, deadline)) return Event::kSilence;
   reading_ = false;
   if (!ok_[kRead]) return Ended(deadline);
+  reply_.Clear();  // what did not come is to be seen as missing
   if (!ParseMessage(in_, &reply_)) return Event::kGarbage;
   return Event::kReply;
 }
