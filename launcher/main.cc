@@ -34,6 +34,8 @@ constexpr Command kCommands[] = {
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"runs", "list runs, and in what they differ", RunRuns},
     {"envs", "list the environments", RunEnvs},
+    {"check-env", "check an env server against the protocol, by playing it",
+     RunCheckEnv},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"new", "begin an environment, a network or an algorithm", RunNew},
     {"explain", "what a field of a configuration means", RunExplain},

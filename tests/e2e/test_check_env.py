@@ -1,0 +1,102 @@
+"""flotilla check-env: our own servers keep every sentence of env.proto, and one that does not is told which."""
+
+import json
+import subprocess
+
+import pytest
+
+from harness import BIN, SOURCE, poll
+
+GYM_ENVS = {"PYTHONPATH": str(SOURCE / "tests" / "envserver")}
+
+
+def verdicts(result):
+    report = json.loads(result.stdout)
+    sentences = {sentence["name"]: sentence for sentence in report["sentences"]}
+    assert sum(report[count] for count in ("ok", "failed", "warnings", "skipped")) == len(sentences)
+    return {name: sentence["verdict"] for name, sentence in sentences.items()}, sentences
+
+
+def passes(sandbox, *words, env=None):
+    result = sandbox.run("check-env", *words, "--json", env=env)
+    assert result.returncode == 0, result.stdout + result.stderr
+    verdict, sentences = verdicts(result)
+    for name in ("welcome", "one-step", "deterministic", "episode-start", "episode-length", "shared-memory", "takeover", "cancel"):
+        assert verdict[name] == "ok", sentences[name]
+    return verdict
+
+
+def test_it_says_a_line_for_every_sentence(sandbox):
+    result = sandbox.run("check-env", "CartPole-v1")
+    assert result.returncode == 0, result.stdout + result.stderr
+    *lines, summary = result.stdout.splitlines()
+    assert all(line.split()[0] in ("ok", "skipped") for line in lines), result.stdout
+    assert any(line.startswith("ok       seq: seq is 0 for the reset") for line in lines)
+    assert "0 failed, 0 warnings" in summary and summary.startswith(f"{sum(line.startswith('ok') for line in lines)} ok")
+    sandbox.await_no_process()
+
+
+@pytest.mark.parametrize("env_id", ["Maze", "Pendulum-v1", "Sleep"])
+def test_native_environments_pass(sandbox, env_id):
+    verdict = passes(sandbox, env_id)
+    assert verdict["shutdown"] == "ok"
+    assert verdict["seeds"] == ("warning" if env_id == "Sleep" else "ok")
+    assert verdict["episode-metrics"] == "ok"
+
+
+def test_atari_passes(sandbox):
+    if "ALE/" not in sandbox.run("envs").stdout:
+        pytest.skip("built without Atari")
+    passes(sandbox, "ALE/Breakout-v5", "--steps=24", "--num-envs=2", "--timeout=60")
+
+
+@pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:gym_envs:Spaces-v0", "gym:gym_envs:MaskedMulti-v0"])
+def test_gymnasium_passes(sandbox, env_id):
+    verdict = passes(sandbox, env_id, "--timeout=60", env=GYM_ENVS)
+    if "Masked" in env_id:
+        assert (verdict["mask"], verdict["mask-path"]) == ("ok", "ok")
+
+
+def test_a_server_that_runs_already_passes(sandbox):
+    """As README has it; gym: behind our own server this time."""
+    sandbox.env |= GYM_ENVS
+    socket = sandbox.tmp / "env.sock"
+    server = sandbox.serve("flotilla", "serve-envs", f"--listen=unix:{socket}")
+    poll(socket.exists, "the server's socket")
+    passes(sandbox, f"unix:{socket}", "--env=CartPole-v1", "--set=env.options.max_episode_steps=9")
+    verdict = passes(sandbox, f"unix:{socket}", "--env", "gym:CartPole-v1", "--timeout=60")
+    assert verdict["lists-ids"] == "warning"  # nobody can list what gymnasium.make knows
+    result = sandbox.run("check-env", f"unix:{socket}", "--env=CartPole-v7")
+    assert result.returncode == 1 and "NOT_FOUND" in result.stdout and "CartPole-v1" in result.stdout
+    result = sandbox.run("check-env", f"unix:{socket}")
+    assert result.returncode == 2 and "name one with --env ID" in result.stderr and "CartPole-v1" in result.stderr
+    server.terminate()
+    assert server.wait(20) == 0
+
+
+def test_a_server_that_hangs_fails_by_name(sandbox):
+    socket = sandbox.tmp / "env.sock"
+    with subprocess.Popen(
+        [BIN / "flotilla-envserver", f"--listen=unix:{socket}"], env=sandbox.env, stderr=subprocess.DEVNULL
+    ) as server:
+        poll(socket.exists, "the server's socket")
+        # Its steps take an hour each.
+        result = sandbox.run("check-env", f"unix:{socket}", "--env=Sleep", "--set=env.options.sleep.step_ms=3600000", "--timeout=2")
+        assert result.returncode == 1
+        assert "FAIL     in-time: every answer comes within the timeout: nothing came within 2s, want the step of group" in result.stdout
+        server.kill()
+
+
+def test_a_wrong_command_line_is_refused_by_name(sandbox):
+    for words, code, says in (
+        ((), 2, "needs an environment's ID, or the ADDRESS"),
+        (("CartPole-v7",), 2, 'did you mean "CartPole-v1"?'),
+        (("CartPole-v1", "--env=Maze"), 2, "--env goes with an ADDRESS"),
+        (("CartPole-v1", "--num-envs=3"), 2, "want an even number"),
+        (("CartPole-v1", "--set=seed=3"), 2, "only env.options.*"),
+        (("CartPole-v1", "--set=env.options.sleep.step_ms=3"), 2, "CartPole-v1 does not read it"),
+        ((f"unix:{sandbox.tmp}/nothing", "--env=Maze", "--timeout=1"), 1, "no env server answers at unix:"),
+    ):
+        result = sandbox.run("check-env", *words)
+        assert result.returncode == code and says in result.stderr, result.stdout + result.stderr
+        assert 1 <= len(result.stderr.strip().splitlines()) <= 2, result.stderr
