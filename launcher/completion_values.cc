@@ -6,11 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/config_docs.h"
 #include "launcher/config_finder.h"
-#include "services/base/config_rules.h"
+#include "launcher/env_check.h"
 #include "services/base/run_folder.h"
 
 namespace flotilla {
 namespace {
+
+// People wait for it.
+constexpr absl::Duration kEnvTimeout = absl::Seconds(3);
 
 namespace fs = std::filesystem;
 
@@ -93,7 +96,9 @@ Completion CompletionValues(const std::string& value_name,
   if (value_name == "PATH=VALUE") return Overrides(typed);
   Completion completion;
   if (value_name == "ID") {
-    for (const std::string& id : NativeEnvIds()) {
+    const auto known = AskEnvServer("", v1::EnvOptions(), kEnvTimeout);
+    if (!known.ok()) return completion;
+    for (const std::string& id : known->env_id()) {
       completion.words.push_back({id});
     }
   }

@@ -19,6 +19,7 @@
 #include "launcher/resume.h"
 #include "launcher/summary.h"
 #include "services/base/config.h"
+#include "services/base/kept_files.h"
 #include "services/base/run_summary.h"
 #include "services/base/sha256.h"
 #include "services/base/text_file.h"
@@ -121,14 +122,16 @@ void FindStatus(const RunFolder& folder,
             : "there is no summary.json, and nobody holds .lock");
 }
 
-// The file of a run's own network is another in each run's folder: what counts
-// is what is in it.
-void NameNetworkByContent(const RunFolder& folder, v1::RunConfig* config) {
-  if (config->model().torchscript().empty()) return;
-  const auto content = WholeFile(folder.network());
-  if (!content) return;
-  config->mutable_model()->set_torchscript(
-      absl::StrCat("network.pt ", Sha256Hex(*content).substr(0, 12)));
+// A file that a run keeps is another in each run's folder: what counts is what is
+// in it.
+void NameFilesByContent(const RunFolder& folder, v1::RunConfig* config) {
+  for (const KeptFile& file : KeptFiles()) {
+    if (file.get(*config).empty()) continue;
+    const auto content = WholeFile(file.PathIn(folder));
+    if (!content) continue;
+    file.set(absl::StrCat(file.name, " ", Sha256Hex(*content).substr(0, 12)),
+             config);
+  }
 }
 
 std::string NearestShipped(const v1::RunConfig& config) {
@@ -224,7 +227,7 @@ RunRecord ReadRunRecord(const std::string& path, absl::Time now) {
   const auto config = LoadRunConfig(folder.config(), {});
   if (config.ok()) {
     run.config = *config;
-    NameNetworkByContent(folder, &run.config);
+    NameFilesByContent(folder, &run.config);
     run.config_name = NearestShipped(run.config);
   } else {
     run.notes.push_back(std::string(config.status().message()));
