@@ -167,10 +167,10 @@ TEST_F(RunRecordTest, RunsDifferInWhatNotAllOfThemShare) {
 TEST_F(RunRecordTest, LearnersAndNetworksAreDifferencesToo) {
   const RunFolder a = Make("a", {"model.torchscript=a/network.pt"});
   const RunFolder b = Make("b", {"model.torchscript=b/network.pt"});
-  WriteFile(a.network(), "a network");
-  WriteFile(b.network(), "a network");
+  WriteFile(a.path() + "/network.pt", "a network");
+  WriteFile(b.path() + "/network.pt", "a network");
   EXPECT_THAT(FindDifferences({Read(a), Read(b)})[1], IsEmpty());
-  WriteFile(b.network(), "another");
+  WriteFile(b.path() + "/network.pt", "another");
   RunRecord other = Read(b);
   other.learners = 4;
   EXPECT_EQ(DescribeDifferences(FindDifferences({Read(a), other})[1]),

@@ -113,13 +113,16 @@ class Factory final : public VectorEnvFactory {
     options.seed = hello.seed();
     options.worker_id = hello.worker_id();
     options.incarnation = hello.incarnation();
-    options.max_episode_steps = hello.options().max_episode_steps();
+    if (hello.options().max_episode_steps() > 0) {
+      options.stated.set_max_episode_steps(hello.options().max_episode_steps());
+    }
     return ThreadVectorEnv::Make(
         options, [] { return std::make_unique<Masked>(); }, listener);
   }
 
  private:
-  const RegistryFactory ours_{1};
+  const EnvironmentRegistry registry_;
+  const RegistryFactory ours_{&registry_, 1};
 };
 
 // A server of ours, in this process.
