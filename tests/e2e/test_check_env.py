@@ -50,11 +50,18 @@ def test_atari_passes(sandbox):
     passes(sandbox, "ALE/Breakout-v5", "--steps=24", "--num-envs=2", "--timeout=60")
 
 
-@pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:gym_envs:Spaces-v0", "gym:gym_envs:MaskedMulti-v0"])
+@pytest.mark.parametrize("env_id", ["gym:CartPole-v1", "gym:gym_envs:Spaces-v0", "gym:task_envs:Signals-v0"])
 def test_gymnasium_passes(sandbox, env_id):
     verdict = passes(sandbox, env_id, "--timeout=60", env=GYM_ENVS)
-    if "Masked" in env_id:
+    if "Signals" in env_id:
         assert (verdict["mask"], verdict["mask-path"]) == ("ok", "ok")
+
+
+def test_it_has_help(sandbox):
+    assert "  check-env " in sandbox.run("--help").stdout
+    text = sandbox.run("check-env", "--help").stdout
+    for flag in ("--env", "--set", "--timeout", "--json", "--token-file"):
+        assert flag in text
 
 
 def test_a_server_that_runs_already_passes(sandbox):
