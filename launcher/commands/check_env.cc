@@ -32,7 +32,7 @@ struct CheckFlags {
   std::string target;  // ID or ADDRESS
   std::optional<std::string> env;
   std::vector<std::string> overrides;
-  std::optional<int> timeout_seconds, num_envs, steps;
+  std::optional<int> timeout_seconds, hello_limit, num_envs, steps;
   RpcCredentials credentials;
   bool json = false;
 
@@ -191,6 +191,10 @@ int RunCheckEnv(const Arguments& arguments) {
            "steps of each stream that is compared with "
            "others (default 64)",
            &flags.steps);
+  line.Int("--hello-limit", "SECONDS", 1,
+           "also wait for the server to give up on a stream without a hello, "
+           "which it does after this long (ours: 10)",
+           &flags.hello_limit);
   line.Switch("--json", "one JSON object", &flags.json);
   AddCredentialFlags(&flags.credentials, &line);
   const ParsedLine parsed = ParseLine("check-env", arguments, 1, &line);
@@ -204,6 +208,7 @@ int RunCheckEnv(const Arguments& arguments) {
   flags.target = parsed.positional[0];
   ConformanceOptions options;
   options.timeout = flags.timeout();
+  options.hello_limit = absl::Seconds(flags.hello_limit.value_or(0));
   options.num_envs = flags.num_envs.value_or(options.num_envs);
   options.steps = flags.steps.value_or(options.steps);
   if (options.num_envs % 2 != 0) {

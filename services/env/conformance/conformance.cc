@@ -55,6 +55,20 @@ void JudgeEnds(const Tally& tally, Findings* findings) {
   }
 }
 
+// Says nothing, or nothing after the welcome.
+void CheckSilence(Exam* exam, absl::Duration limit) {
+  if (limit == absl::ZeroDuration() || exam->gone) return;
+  Exam patient = *exam;
+  patient.timeout = limit + exam->timeout;
+  Probe silent(exam->channel);
+  ExpectRefusal(&patient, &silent, Sentence::kHelloLimit, "no hello",
+                absl::StatusCode::kDeadlineExceeded);
+  Player player(exam, exam->hello);
+  if (!player.Open()) return;
+  ExpectRefusal(&patient, &player.probe(), Sentence::kHelloLimit, "no start",
+                absl::StatusCode::kDeadlineExceeded);
+}
+
 void CheckShutdown(Exam* exam, const ConformanceOptions& options) {
   if (options.shut_down == nullptr) {
     return exam->findings->Skip(Sentence::kShutdown,
@@ -71,7 +85,7 @@ void CheckShutdown(Exam* exam, const ConformanceOptions& options) {
 void SkipWhatWasNotSeen(const Exam& exam, const v1::EnvSpec& spec) {
   Findings& findings = *exam.findings;
   findings.Skip(Sentence::kHelloLimit,
-                "the limit is the server's own, and not waited for");
+                "the limit is the server's own, and was not to be waited for");
   if (spec.episode_metric().empty()) {
     findings.Skip(Sentence::kEpisodeMetric, "none is declared");
   }
@@ -115,6 +129,7 @@ Findings CheckConformance(const ConformanceOptions& options) {
   if (!hangs()) CheckStreams(&exam, *spec);
   if (!hangs()) CheckActionRefusals(&exam);
   if (!hangs()) CheckSeats(&exam);
+  if (!hangs()) CheckSilence(&exam, options.hello_limit);
   if (!hangs()) CheckShutdown(&exam, options);
   JudgeEnds(exam.tally, &findings);
   if (hangs()) {

@@ -20,6 +20,8 @@ struct ConformanceOptions {
   int num_envs = 4;  // an even number: they are played in two groups
   int steps = 64;    // of each stream that is compared with others
   absl::Duration timeout = absl::Seconds(10);  // of every wait
+  // The server's own limit for a hello or a start, if that is to be waited for.
+  absl::Duration hello_limit = absl::ZeroDuration();
   // Asks the server to shut down, at the very end; null: that is not checked.
   std::function<void()> shut_down = nullptr;
 };

@@ -77,7 +77,8 @@ bool Player::CheckWelcome(Probe::Event event) {
   if (!CheckSpec(spec(), &findings_)) return false;
   auto layout = MakeGroupLayout(spec(), hello_.num_envs(), hello_.num_groups());
   if (!layout.ok()) {
-    if (!findings_.failed()) {
+    // Of leaves in no order it was told already; the rest is their size.
+    if (findings_[Sentence::kLeavesSorted].verdict != Verdict::kFailed) {
       findings_.Fail(Sentence::kLeafShapes, layout.status().message());
     }
     return false;

@@ -29,7 +29,7 @@ constexpr Entry kEntries[] = {
      "hello comes first, start second, then actions; anything else is refused "
      "with INVALID_ARGUMENT"},
     {"hello-limit",
-     "without a hello within the server's limit a stream ends with "
+     "without a hello or a start within the server's limit a stream ends with "
      "DEADLINE_EXCEEDED"},
     {"welcome",
      "the welcome answers the hello, before anything else: version 1, "

@@ -128,8 +128,8 @@ class Factory final : public VectorEnvFactory {
 // A server of ours, in this process.
 class Server {
  public:
-  Server()
-      : service_(&factory_, PlayOptions()),
+  explicit Server(const PlayOptions& options = {})
+      : service_(&factory_, options),
         server_({{v1::EnvService::service_full_name(), &service_}},
                 [this] { service_.Shutdown(); }) {}
   std::shared_ptr<grpc::Channel> Channel() { return server_.Channel(); }
@@ -196,6 +196,25 @@ TEST(ConformanceTest, OurServerKeepsEverySentence) {
                 masked ? Verdict::kOk : Verdict::kSkipped);
     }
   }
+}
+
+TEST(ConformanceTest, TheServersPatienceIsWaitedForIfAsked) {
+  PlayOptions play;
+  play.hello_timeout = play.start_timeout = absl::Milliseconds(300);
+  Server server(play);
+  ConformanceOptions options = Options(server.Channel(), "CartPole-v1");
+  options.hello_limit = play.hello_timeout;
+  EXPECT_EQ(CheckConformance(options)[Sentence::kHelloLimit].verdict,
+            Verdict::kOk);
+
+  Server patient;
+  options = Options(patient.Channel(), "CartPole-v1");
+  options.hello_limit = absl::Milliseconds(1);
+  options.timeout = absl::Seconds(1);
+  const Findings findings = CheckConformance(options);
+  EXPECT_EQ(findings[Sentence::kHelloLimit].verdict, Verdict::kFailed);
+  EXPECT_THAT(findings[Sentence::kHelloLimit].detail,
+              HasSubstr("after no hello nothing came"));
 }
 
 TEST(ConformanceTest, TheRelayAloneChangesNothing) {
