@@ -22,6 +22,7 @@
 #include "services/base/device_choice.h"
 #include "services/base/gpus.h"
 #include "services/base/kept_files.h"
+#include "services/base/printable.h"
 #include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
@@ -377,8 +378,10 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   }
   if (status.ok()) status = CheckPlayable(config, response->spec());
   if (!status.ok()) {
+    // Names in it may be the server's.
     const std::string message =
-        absl::StrCat("env.id is \"", env.id(), "\": ", status.message());
+        absl::StrCat("env.id is \"", env.id(),
+                     "\": ", PrintableLine(status.message(), 2048));
     if (!refused && !response.ok()) return absl::UnavailableError(message);
     return absl::InvalidArgumentError(
         absl::StrCat(WhereIs(BlamedField(status.message()), flags, config_path),
@@ -390,7 +393,8 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   }
   const std::string warning = PlayableWarning(config, response->spec());
   if (!warning.empty()) {
-    std::fprintf(stderr, "flotilla train: warning: %s\n", warning.c_str());
+    std::fprintf(stderr, "flotilla train: warning: %s\n",
+                 PrintableLine(warning, 2048).c_str());
   }
   return absl::OkStatus();
 }

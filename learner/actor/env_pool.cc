@@ -160,16 +160,27 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   const int recent =
       static_cast<int>(CountRecent(&worker->failures, absl::Now()));
   // Other hosts come and go as they like: they have no budget.
-  if (!worker->remote && recent > options_.env.max_worker_restarts()) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "env worker ", worker->id,
-        options_.env.server().empty()
-            ? ""
-            : absl::StrCat(" of env.server \"", options_.env.server(), "\""),
-        " failed ", recent, " times in 10 minutes (env.max_worker_restarts is ",
-        options_.env.max_worker_restarts(), "); last: ", detail));
+  const bool foreign = !worker->remote && !options_.env.server().empty();
+  const std::string name = absl::StrCat(
+      "env worker ", worker->id,
+      foreign ? absl::StrCat(" of env.server \"", options_.env.server(), "\"")
+              : "");
+  if (foreign && !options_.log_folder.empty() && worker->pid != 0) {
+    absl::StrAppend(&detail, "; its log is ", options_.log_folder, "/env_",
+                    options_.name, "_", worker->id, ".log");
   }
-  LOG(WARNING) << "env worker " << worker->id << " is lost: " << detail << "; "
+  // A restart helps one that broke, not one that cannot.
+  if (foreign && steps_[worker->id - workers_.front().id] == 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(name, " has never played: ", detail));
+  }
+  if (!worker->remote && recent > options_.env.max_worker_restarts()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(name, " failed ", recent,
+                     " times in 10 minutes (env.max_worker_restarts is ",
+                     options_.env.max_worker_restarts(), "); last: ", detail));
+  }
+  LOG(WARNING) << name << " is lost: " << detail << "; "
                << (worker->remote
                        ? "another host's will take its place"
                        : absl::StrCat("restart ", recent, " of ",

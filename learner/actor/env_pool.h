@@ -29,7 +29,9 @@ namespace flotilla {
 //
 // A worker that dies, hangs past its timeout or breaks the protocol is killed
 // and replaced in the background, within its restart budget; meanwhile its
-// slots are absent. Its half-played episodes are gone with it, never spliced.
+// slots are absent. Its half-played episodes are gone with it, never spliced. One
+// of another's server (env.server) that fails before it has made a step fails the
+// pool: a restart helps what broke, not what cannot.
 // Workers on other hosts are leased, and replaced by what the coordinator has,
 // without a budget. One that goes on sending numbers that nobody can learn from
 // is dropped, and not leased again for ten minutes.
@@ -62,8 +64,8 @@ class EnvPool {
   // Blocks for the slot's next batch, or says that it is absent. Waits for a
   // replacement only when too few rows are alive (env.quorum).
   // `give_up` is asked every few milliseconds of waiting.
-  // Errors: kResourceExhausted when a worker's restart budget is spent, with
-  // its last failure; kCancelled when `stop` is requested.
+  // Errors: kResourceExhausted when a worker's restart budget is spent, or it
+  // never plays, with its last failure; kCancelled when `stop` is requested.
   absl::StatusOr<Event> Receive(
       int slot, std::stop_token stop,
       absl::FunctionRef<bool()> give_up = [] { return false; });

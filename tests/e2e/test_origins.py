@@ -209,6 +209,32 @@ def test_a_program_that_serves_nobody_but_the_launcher_fails_the_run_by_name(san
         assert word in output, output
 
 
+@pytest.mark.parametrize(
+    "never, word",
+    [
+        ("def step_group(envs, actions): time.sleep(1000)", "did not answer in time"),
+        ("def step_group(envs, actions): return env_pb2.StepBatch(reward=b'abc')", "step.payload is not inline"),
+        ("def step_group(envs, actions): os._exit(6)", "(exit 6)"),
+    ],
+)
+def test_a_program_that_never_plays_fails_the_run_by_name(sandbox, python, never, word):
+    (sandbox.folder / "server.py").write_text(
+        f"import os, sys, time\nsys.path.insert(0, {str(EXAMPLES)!r})\n"
+        f"import corridor_server\nfrom corridor_server import *\n{never}\n"
+        "corridor_server.step_group = step_group\nmain()\n"
+    )
+    began = time.monotonic()
+    job = sandbox.train(
+        *LONG, "--set=env.server=exec:python3 server.py", "--set=env.id=Corridor-v0", "--set=env.reset_timeout_seconds=8"
+    )
+    assert job.wait() == 1
+    assert time.monotonic() - began < 40
+    output = job.output()
+    for expected in ('of env.server "exec:python3 server.py" has never played: ', word, "env_rank_0_0.log"):
+        assert expected in output, output
+    assert summary(job.run_dir)["status"] == "failed"
+
+
 # ---- Servers that run already
 
 

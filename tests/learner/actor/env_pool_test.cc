@@ -2,9 +2,11 @@
 
 #include <signal.h>
 
+#include <chrono>
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <limits>
 #include <stop_token>
 #include <string>
@@ -198,6 +200,71 @@ TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
   EXPECT_EQ(pool->Describe()[1].address(), second);
   pool.reset();
   EXPECT_THAT(leases.released(), testing::IsSupersetOf({"first", "second"}));
+}
+
+// ---- Servers of others (env.server)
+
+TEST(EnvPoolTest, AProgramOfOthersIsPlayedAndStartedAgain) {
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_server("exec:" + ProgramFolder() + "/flotilla-envserver");
+  auto pool = Start(options);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  Act(pool.get(), 0);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+  kill(PidOf(*pool, 0), SIGKILL);
+  Act(pool.get(), 0);
+  AwaitEvent(pool.get(), 0, EnvPool::Event::kReset);
+  EXPECT_EQ(pool->restarts(), 1);
+}
+
+TEST(EnvPoolTest, AProgramOfOthersThatNeverPlaysFailsAtOnce) {
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_server("exec:" + ProgramFolder() + "/flotilla-envserver");
+  auto pool = Start(options);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  kill(PidOf(*pool, 0), SIGKILL);
+  const absl::Status status = pool->Receive(0, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(
+      std::string(status.message()),
+      testing::HasSubstr(options.env.server() + "\" has never played: "));
+}
+
+TEST(EnvPoolTest, AServerThatRunsIsAwaitedWhereItIsLost) {
+  TempDir folder;
+  const std::string address = "unix:" + folder.path() + "/server";
+  auto server = StartServer(address);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_server(address);
+  auto pool = Start(options);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  Act(pool.get(), 0);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+  EXPECT_EQ(pool->Describe()[0].address(), address);
+  server.reset();
+  std::future<void> back = std::async(std::launch::async, [&] {
+    Act(pool.get(), 0);
+    AwaitEvent(pool.get(), 0, EnvPool::Event::kReset);
+  });
+  EXPECT_EQ(back.wait_for(std::chrono::milliseconds(200)),
+            std::future_status::timeout);
+  server = StartServer(address);
+  back.get();
+  EXPECT_EQ(pool->restarts(), 1);
+}
+
+TEST(EnvPoolTest, AServerOfOnePlayerRefusesTheSecondWorkerWithARemedy) {
+  TempDir folder;
+  const std::string address = "unix:" + folder.path() + "/server";
+  const auto server = StartServer(address);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/2, /*groups=*/1);
+  options.env.set_server(address);
+  const auto pool = EnvPool::Start(options, 0, 1);
+  EXPECT_EQ(pool.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(pool.status().message()),
+              testing::AllOf(testing::HasSubstr(address),
+                             testing::HasSubstr("has to wait"),
+                             testing::HasSubstr("env.num_workers=1")));
 }
 
 TEST(DroppedServersTest, AServerIsDroppedUntilItsTime) {
