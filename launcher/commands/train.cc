@@ -363,8 +363,8 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     return absl::InvalidArgumentError(
         absl::StrCat(WhereIs("env.id", flags, config_path), ": ", message));
   }
-  const std::string warning = PlayableWarning(config, response->spec());
-  if (!warning.empty()) {
+  for (const std::string& warning :
+       PlayableWarnings(config, response->spec())) {
     std::fprintf(stderr, "flotilla train: warning: %s\n", warning.c_str());
   }
   return absl::OkStatus();
