@@ -391,9 +391,10 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     RETURN_IF_ERROR(
         AskLearner(config, response->spec(), kLearnerTimeout, stop));
   }
-  const std::string warning = PlayableWarning(config, response->spec());
-  if (!warning.empty()) {
-    std::fprintf(stderr, "flotilla train: warning: %s\n",
+  for (const std::string& warning :
+       PlayableWarnings(config, response->spec())) {
+    std::fprintf(stderr, "flotilla train: warning: %s
+",
                  PrintableLine(warning, 2048).c_str());
   }
   return absl::OkStatus();

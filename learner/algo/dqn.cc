@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/replay_share.h"
 #include "learner/algo/schedule.h"
 #include "learner/algo/td_loss.h"
 #include "learner/device/host.h"
@@ -66,8 +67,6 @@ class Dqn : public Algorithm {
     return net;
   }
 
-  bool MayContribute(int world_size) const;
-
   const v1::RunConfig config_;
   QNetwork net_;
   QNetwork target_;
@@ -75,14 +74,6 @@ class Dqn : public Algorithm {
   QPolicy policy_;
   ReplayBuffer replay_;
 };
-
-// A local matter: it decides samples, never the number of gradient steps.
-bool Dqn::MayContribute(int world_size) const {
-  const v1::DqnConfig& dqn = config_.dqn();
-  const int64_t share = (dqn.learning_starts() + world_size - 1) / world_size;
-  return replay_.size() >= std::min(dqn.replay_capacity(),
-                                    std::max<int64_t>(dqn.batch_size(), share));
-}
 
 absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
                                                 const UpdateContext& context) {
@@ -95,7 +86,8 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
 
   Random rng(SamplingSeed(HashSeed({config_.seed(), 2}),
                           context.collective->rank(), context.update));
-  const bool may_contribute = MayContribute(context.collective->world_size());
+  const bool may_contribute =
+      MayContribute(replay_, config_.dqn(), context.collective->world_size());
   double loss = 0, q = 0, grad_norm = 0, sync_seconds = 0;
   int64_t sync_bytes = 0, samples = 0;
   int steps = 0, learned = 0;

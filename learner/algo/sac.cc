@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/replay_share.h"
 #include "learner/algo/sac_loss.h"
 #include "learner/algo/schedule.h"
 #include "learner/nn/sac_networks.h"
@@ -96,7 +97,6 @@ class Sac : public Algorithm {
   }
   LearningRates RatesAt(double done) const;
   int64_t GradientSteps(int64_t global_step) const;
-  bool MayContribute(int world_size) const;
   absl::Status StepOnce(bool may_contribute, const LearningRates& rates,
                         Random* rng, const at::Generator& noise,
                         Collective* collective, Totals* totals);
@@ -148,14 +148,6 @@ int64_t Sac::GradientSteps(int64_t global_step) const {
   if (global_step < sac.learning_starts()) return 0;
   if (sac.updates_per_rollout() > 0) return sac.updates_per_rollout();
   return int64_t{config_.rollout().length()} * config_.env().num_envs();
-}
-
-// A local matter: it decides samples, never the number of gradient steps.
-bool Sac::MayContribute(int world_size) const {
-  const v1::SacConfig& sac = config_.sac();
-  const int64_t share = (sac.learning_starts() + world_size - 1) / world_size;
-  return replay_.size() >= std::min(sac.replay_capacity(),
-                                    std::max<int64_t>(sac.batch_size(), share));
 }
 
 // With `loss`, the sum over this rank's samples, on its way.
@@ -245,7 +237,8 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   Random rng(SamplingSeed(HashSeed({config_.seed(), 2}),
                           context.collective->rank(), context.update));
   const at::Generator noise = at::detail::createCPUGenerator(rng.Next());
-  const bool may_contribute = MayContribute(context.collective->world_size());
+  const bool may_contribute =
+      MayContribute(replay_, config_.sac(), context.collective->world_size());
   Totals totals;
   const int64_t steps = GradientSteps(context.global_step);
   for (int64_t i = 0; i < steps; ++i) {

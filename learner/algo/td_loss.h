@@ -20,12 +20,12 @@ struct TdSums {
 //   weight * (Q(s, a) - y)^2     (Huber with threshold 1: config.huber)
 //   y = n_step_return + discount * Q_target(s', argmax_a' Q(s', a'))
 //
-// over the actions a' that s' allows. Of several choices both Q(s, a) and the
-// target's are means over the choices' own (Tavakoli et al. 2018, who found a
-// common target best; the loss is of the mean of their Qs).
+// where the argmax is over the actions that s' allows, and of `net` (van Hasselt
+// et al. 2016), or of `target` if not config.double_q (Mnih et al. 2015).
 //
-// where the argmax is of `net` (van Hasselt et al. 2016), or of `target` if not
-// config.double_q (Mnih et al. 2015).
+// Of several choices both Q(s, a) and the target's are means over the choices' own
+// (Tavakoli et al. 2018, who found a common target best; the loss is of the mean
+// of their Qs).
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
                          const ReplayBatch& batch, const v1::DqnConfig& config);
 

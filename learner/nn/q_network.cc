@@ -1,8 +1,10 @@
 #include "learner/nn/q_network.h"
 
-#include <cmath>
+#include <string>
 
+#include "learner/nn/initialize.h"
 #include "learner/nn/vector_math.h"
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -10,11 +12,10 @@ namespace flotilla {
 absl::StatusOr<QNetwork> QNetwork::Make(const Spaces& spaces,
                                         const v1::ModelConfig& config,
                                         bool dueling, torch::Device device) {
-  if (spaces.action.continuous > 0) {
-    return absl::InvalidArgumentError(
-        "dqn needs discrete actions, and this environment's are continuous; "
-        "choose ppo");
-  }
+  const std::string problem =
+      ActionsProblem(*FindAlgorithm("dqn"), spaces.action.choices() > 0,
+                     spaces.action.low, spaces.action.high);
+  if (!problem.empty()) return absl::InvalidArgumentError(problem);
   SettleVectorMath();
   QNetwork net;
   ASSIGN_OR_RETURN(net.plan_, PlanEncoders(spaces, config));
@@ -43,25 +44,11 @@ void QNetwork::Build(torch::Device device) {
 }
 
 void QNetwork::Initialize(uint64_t seed) {
-  torch::NoGradGuard no_grad;
-  // On the CPU whatever the device, so that all ranks draw the same numbers.
-  const at::Generator generator = at::detail::createCPUGenerator(seed);
   std::vector<Layer*> layers = encoder_.layers();
   for (auto* head : {&advantage_, &value_}) {
     for (Layer& layer : *head) layers.push_back(&layer);
   }
-  for (Layer* layer : layers) {
-    if (!layer->bias.defined()) {
-      layer->weight.copy_(
-          torch::empty(layer->weight.sizes()).normal_(0, 1, generator));
-      continue;
-    }
-    const double bound =
-        1 / std::sqrt(static_cast<double>(layer->weight[0].numel()));
-    for (torch::Tensor* p : {&layer->weight, &layer->bias}) {
-      p->copy_(torch::empty(p->sizes()).uniform_(-bound, bound, generator));
-    }
-  }
+  InitializeUniformly(layers, seed);
 }
 
 torch::Tensor QNetwork::Forward(const Batch& observation) const {

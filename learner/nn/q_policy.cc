@@ -2,34 +2,14 @@
 
 #include <algorithm>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "learner/device/host.h"
+#include "learner/nn/frozen_policy.h"
 #include "learner/rollout/batch.h"
 
 namespace flotilla {
 namespace {
-
-class FrozenQPolicy : public Policy {
- public:
-  FrozenQPolicy(QNetwork net, double epsilon)
-      : net_(std::move(net)), policy_(&net_) {
-    policy_.set_epsilon(epsilon);
-  }
-
-  void Decide(const Observations& seen, bool greedy, Random* rng,
-              const DecisionOutput& out) override {
-    policy_.Decide(seen, greedy, rng, out);
-  }
-  void Value(const Observations& seen, float* value) override {
-    policy_.Value(seen, value);
-  }
-
- private:
-  const QNetwork net_;
-  QPolicy policy_;
-};
 
 // Of `n` values those that `mask` (or null) allows; all, if that is none.
 void AllowedValues(const uint8_t* mask, int64_t n,
@@ -80,7 +60,12 @@ void QPolicy::Value(const Observations& seen, float* value) {
 }
 
 std::unique_ptr<Policy> MakeFrozenQPolicy(const QNetwork& net, double epsilon) {
-  return std::make_unique<FrozenQPolicy>(net.Clone(), epsilon);
+  return std::make_unique<FrozenPolicy<QNetwork, QPolicy>>(
+      net.Clone(), [&](const QNetwork* copy) {
+        QPolicy policy(copy);
+        policy.set_epsilon(epsilon);
+        return policy;
+      });
 }
 
 }  // namespace flotilla

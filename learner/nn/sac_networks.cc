@@ -1,10 +1,10 @@
 #include "learner/nn/sac_networks.h"
 
-#include <cmath>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/nn/initialize.h"
 #include "learner/nn/vector_math.h"
 #include "services/base/status_macros.h"
 
@@ -13,24 +13,6 @@ namespace {
 
 constexpr double kLeastLogStd = -5, kMostLogStd = 2;
 constexpr ForwardOptions kHead = {.activate_last = false};
-
-void InitializeUniformly(std::vector<Layer*> layers, uint64_t seed) {
-  torch::NoGradGuard no_grad;
-  // On the CPU whatever the device, so that all ranks draw the same numbers.
-  const at::Generator generator = at::detail::createCPUGenerator(seed);
-  for (Layer* layer : layers) {
-    if (!layer->bias.defined()) {  // an embedding
-      layer->weight.copy_(
-          torch::empty(layer->weight.sizes()).normal_(0, 1, generator));
-      continue;
-    }
-    const double bound =
-        1 / std::sqrt(static_cast<double>(layer->weight[0].numel()));
-    for (torch::Tensor* p : {&layer->weight, &layer->bias}) {
-      p->copy_(torch::empty(p->sizes()).uniform_(-bound, bound, generator));
-    }
-  }
-}
 
 std::vector<LayerSpec> PlanHead(const std::string& name, int64_t inputs,
                                 int64_t outputs) {

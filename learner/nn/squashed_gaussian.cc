@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
+#include "services/algorithms/algorithm_traits.h"
 
 namespace flotilla {
 namespace {
@@ -16,28 +17,13 @@ const double kHalfLog2Pi = 0.5 * std::log(2 * std::numbers::pi);
 
 absl::StatusOr<SquashedGaussian> SquashedGaussian::Make(
     const ActionSpace& space, torch::Device device) {
-  if (space.choices() > 0 || space.continuous == 0) {
-    return absl::InvalidArgumentError(
-        "sac needs continuous actions, and this environment's are discrete; "
-        "choose ppo");
-  }
+  const std::string problem = ActionsProblem(
+      *FindAlgorithm("sac"), space.choices() > 0, space.low, space.high);
+  if (!problem.empty()) return absl::InvalidArgumentError(problem);
   SquashedGaussian made;
   std::vector<float> center, scale;
   for (int64_t a = 0; a < space.continuous; ++a) {
     const float low = space.low[a], high = space.high[a];
-    // Bounds that are the whole of float32 are none.
-    if (!std::isfinite(low) || !std::isfinite(high) ||
-        !std::isfinite(high - low)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("sac needs actions with finite bounds, and value ", a,
-                       " of this environment's is from ", low, " to ", high,
-                       "; choose ppo"));
-    }
-    if (low >= high) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "sac needs actions with room between their bounds, and value ", a,
-          " of this environment's is always ", low, "; choose ppo"));
-    }
     center.push_back(low + (high - low) / 2);
     scale.push_back((high - low) / 2);
     made.log_scale_ += std::log(static_cast<double>(scale.back()));

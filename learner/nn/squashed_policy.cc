@@ -1,37 +1,12 @@
 #include "learner/nn/squashed_policy.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "learner/device/host.h"
+#include "learner/nn/frozen_policy.h"
 #include "learner/rollout/batch.h"
 
 namespace flotilla {
-namespace {
-
-class FrozenSquashedPolicy : public Policy {
- public:
-  FrozenSquashedPolicy(SacActor actor, const SquashedGaussian& gaussian,
-                       bool uniform)
-      : actor_(std::move(actor)), policy_(&actor_, gaussian) {
-    policy_.set_uniform(uniform);
-  }
-
-  void Decide(const Observations& seen, bool greedy, Random* rng,
-              const DecisionOutput& out) override {
-    policy_.Decide(seen, greedy, rng, out);
-  }
-  void Value(const Observations& seen, float* value) override {
-    policy_.Value(seen, value);
-  }
-
- private:
-  const SacActor actor_;
-  SquashedPolicy policy_;
-};
-
-}  // namespace
-
 void SquashedPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
                             const DecisionOutput& out) {
   std::fill_n(out.log_prob, seen.rows, 0.0f);
@@ -57,8 +32,12 @@ void SquashedPolicy::Value(const Observations& seen, float* value) {
 
 std::unique_ptr<Policy> MakeFrozenSquashedPolicy(
     const SacActor& actor, const SquashedGaussian& gaussian, bool uniform) {
-  return std::make_unique<FrozenSquashedPolicy>(actor.Clone(), gaussian,
-                                                uniform);
+  return std::make_unique<FrozenPolicy<SacActor, SquashedPolicy>>(
+      actor.Clone(), [&](const SacActor* copy) {
+        SquashedPolicy policy(copy, gaussian);
+        policy.set_uniform(uniform);
+        return policy;
+      });
 }
 
 }  // namespace flotilla

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "services/algorithms/algorithm_traits.h"
@@ -65,6 +66,14 @@ double EncoderParameters(const LeafSpec& leaf, const LeafEncoder& encoder,
   return parameters;
 }
 
+// Of a TorchScript network, whose file is its parameters and little else, in the
+// type they are trained in. 0: there is none.
+double FileBytes(const std::string& path) {
+  std::error_code error;
+  const auto bytes = path.empty() ? 0 : std::filesystem::file_size(path, error);
+  return error ? 0 : static_cast<double>(bytes);
+}
+
 double Parameters(const v1::RunConfig& config, const Spaces& s,
                   const EncoderPlan& plan) {
   const v1::ModelConfig& model = config.model();
@@ -108,11 +117,18 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
   }
   std::vector<MemoryNeed> needs;
 
+  const double own = FileBytes(config.model().torchscript());
   const double parameters = Parameters(config, s, plan);
-  needs.push_back(
-      {absl::StrCat("the network: ", parameters, " parameters, for ", outputs,
-                    " actions and ", values, " values of an observation"),
-       kCopies * kFloat * parameters});
+  needs.push_back(own > 0
+                      ? MemoryNeed{absl::StrCat("the network of ",
+                                                config.model().torchscript(),
+                                                ": ", own, " bytes"),
+                                   kCopies * own}
+                      : MemoryNeed{absl::StrCat("the network: ", parameters,
+                                                " parameters, for ", outputs,
+                                                " actions and ", values,
+                                                " values of an observation"),
+                                   kCopies * kFloat * parameters});
 
   const double rollouts = CollectionOf(config) == Collection::kWhenAsked
                               ? 1
@@ -130,7 +146,7 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
   // Whole stacks, as float32, and what the policy says of each action.
   const double steps = TraitsOf(config).StepsAtOnce(config);
   needs.push_back(
-      {absl::StrCat("a minibatch of ", steps, " steps, ", stacks,
+      {absl::StrCat(steps, " steps at once through the network, ", stacks,
                     " bytes an observation and ", outputs, " actions"),
        steps * (stacks + 4 * kFloat * D(outputs))});
 

@@ -15,8 +15,8 @@ int64_t ItemBytes(v1::DType dtype) {
 // Of any type that a leaf has.
 int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
 
-// Calls `use` with the numbers at `from`, which may be unaligned, as a pointer to
-// their type.
+// Calls `use` with the numbers at `from` as a pointer to their type. Slots and
+// messages begin aligned, and so do whole rows in them.
 template <typename Function>
 void WithType(v1::DType dtype, const char* from, Function use) {
   switch (dtype) {

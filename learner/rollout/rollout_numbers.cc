@@ -13,7 +13,12 @@ std::string DescribeNumbers(const Rollout& r) {
   std::string largest;
   std::vector<std::pair<const char*, torch::Tensor>> tensors;
   for (int i = 0; i < r.observation.num_leaves(); ++i) {
-    tensors.emplace_back("observation", r.observation.leaf(i));
+    // Without the frames that a stack has ahead of step 0: a rollout before
+    // learned from those.
+    const torch::Tensor& leaf = r.observation.leaf(i);
+    const int64_t steps = r.observation.steps();
+    tensors.emplace_back("observation",
+                         leaf.narrow(0, leaf.size(0) - steps, steps));
   }
   tensors.insert(tensors.end(), {{"reward", r.reward},
                                  {"action", r.action.continuous},

@@ -9,7 +9,7 @@
 
 namespace flotilla {
 
-// What did not match when weights were taken over, in the order of names.
+// What did not match: this network's, in its order, then the other's by name.
 struct InitReport {
   int taken = 0;
   std::vector<std::string>

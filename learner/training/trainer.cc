@@ -25,6 +25,7 @@
 #include "services/base/run_folder.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
+#include "services/env/playable.h"
 
 namespace flotilla {
 namespace {
@@ -100,6 +101,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   const std::unique_ptr<EnvPool> pool = *std::move(started);
   ASSIGN_OR_RETURN(const Spaces spaces,
                    DescribeSpaces(pool->spec(), config.model()));
+  for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
+    LOG(WARNING) << warning;
+  }
   RETURN_IF_ERROR(
       CheckMemory(config, spaces,
                   MemoryBudgetOf(config.runtime(), options.local_world_size)));

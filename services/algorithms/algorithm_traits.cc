@@ -112,6 +112,11 @@ bool Takes(const AlgorithmTraits& algorithm, bool discrete, bool continuous) {
 
 }  // namespace
 
+std::string AlgorithmTraits::BoundsProblem(std::span<const float>,
+                                           std::span<const float>) const {
+  return "";
+}
+
 Collection AlgorithmTraits::CollectionOf(const v1::RunConfig&) const {
   return Collection::kWhenAsked;
 }
@@ -162,15 +167,26 @@ const AlgorithmTraits& TraitsOf(const v1::RunConfig& config) {
 }
 
 std::string ActionsProblem(const AlgorithmTraits& algorithm, bool discrete,
-                           bool continuous) {
-  if (Takes(algorithm, discrete, continuous)) return "";
-  const bool needs_discrete = !algorithm.TakesContinuousActions();
-  std::string problem = absl::StrCat(
-      algorithm.name(), " needs ", needs_discrete ? "discrete" : "continuous",
-      " actions, and this environment's are ",
-      needs_discrete ? "continuous" : "discrete");
+                           std::span<const float> low,
+                           std::span<const float> high) {
+  const bool continuous = !low.empty();
+  const bool takes = Takes(algorithm, discrete, continuous);
+  std::string problem;
+  if (takes && continuous) problem = algorithm.BoundsProblem(low, high);
+  if (takes && problem.empty()) return "";
+  if (!takes) {
+    const bool needs_discrete = !algorithm.TakesContinuousActions();
+    problem = absl::StrCat(algorithm.name(), " needs ",
+                           needs_discrete ? "discrete" : "continuous",
+                           " actions, and this environment's are ",
+                           discrete && continuous ? "partly " : "",
+                           needs_discrete ? "continuous" : "discrete");
+  }
   for (const AlgorithmTraits* row : TheTable().Rows()) {
-    if (!Takes(*row, discrete, continuous) || row->name() == "custom") continue;
+    if (row->name() == "custom" || !Takes(*row, discrete, continuous) ||
+        (continuous && !row->BoundsProblem(low, high).empty())) {
+      continue;
+    }
     return absl::StrCat(problem, "; choose ", row->name());
   }
   return problem;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,6 +51,11 @@ class AlgorithmTraits {
   virtual bool TakesDiscreteActions() const { return true; }
   virtual bool TakesContinuousActions() const { return true; }
 
+  // What is wrong with continuous values that are bounded like this, infinite
+  // where there is no bound; "" if nothing is. Takes them all by default.
+  virtual std::string BoundsProblem(std::span<const float> low,
+                                    std::span<const float> high) const;
+
   // Of a reward one step later: gamma.
   virtual double Discount(const v1::RunConfig& config) const = 0;
 
@@ -64,8 +70,8 @@ class AlgorithmTraits {
 
   virtual UpdatePlan PlanOf(const v1::RunConfig& config) const = 0;
 
-  // Steps that go through the network at once, if they are fewer than a
-  // minibatch. A fraction where minibatches do not divide the batch.
+  // Steps that go through the network at once: a minibatch's, or part of them,
+  // or more. A fraction where minibatches do not divide the batch.
   virtual double StepsAtOnce(const v1::RunConfig& config) const = 0;
 
   // How many trunks its model has. `may_split`: whether the model has a form
@@ -95,7 +101,7 @@ absl::Status RegisterAlgorithm(std::unique_ptr<const AlgorithmTraits> row);
 // Null if there is no such algorithm.
 const AlgorithmTraits* FindAlgorithm(const std::string& name);
 
-// In the order in which they came: "ppo", "dqn", "impala".
+// In the order in which they came: "ppo", "dqn", "impala", "sac".
 std::vector<std::string> AlgorithmNames();
 
 // The row that `config` chooses. If it chooses none, or one that is not in the
@@ -103,10 +109,11 @@ std::vector<std::string> AlgorithmNames();
 const AlgorithmTraits& TraitsOf(const v1::RunConfig& config);
 
 // "" if `algorithm` takes the actions of an environment that has `discrete`
-// ones, `continuous` ones, or both; else what it needs, and an algorithm that
-// takes them.
+// ones, continuous ones bounded by `low` and `high` (none: empty), or both; else
+// what it needs, and an algorithm that takes them.
 std::string ActionsProblem(const AlgorithmTraits& algorithm, bool discrete,
-                           bool continuous);
+                           std::span<const float> low,
+                           std::span<const float> high);
 
 }  // namespace flotilla
 

@@ -23,7 +23,13 @@ class Impala : public AlgorithmTraits {
                              config.impala().minibatches());
   }
 
+  // What actors did is scored anew first: with a recurrent model, whole sequences
+  // and the step after them at once.
   double StepsAtOnce(const v1::RunConfig& config) const override {
+    if (config.model().recurrent() != v1::NONE) {
+      return static_cast<double>(config.rollout().length() + 1) *
+             config.env().num_envs();
+    }
     return MinibatchSteps(config, config.impala().minibatches());
   }
 

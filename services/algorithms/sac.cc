@@ -1,3 +1,4 @@
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,26 @@ class Sac : public AlgorithmTraits {
   std::string name() const override { return "sac"; }
 
   bool TakesDiscreteActions() const override { return false; }
+
+  // It draws within bounds, and scales by them.
+  std::string BoundsProblem(std::span<const float> low,
+                            std::span<const float> high) const override {
+    for (size_t a = 0; a < low.size(); ++a) {
+      // Bounds that are the whole of float32 are none.
+      if (!std::isfinite(low[a]) || !std::isfinite(high[a]) ||
+          !std::isfinite(high[a] - low[a])) {
+        return absl::StrCat("sac needs actions with finite bounds, and value ",
+                            a, " of this environment's is from ", low[a],
+                            " to ", high[a]);
+      }
+      if (low[a] >= high[a]) {
+        return absl::StrCat(
+            "sac needs actions with room between their bounds, and value ", a,
+            " of this environment's is always ", low[a]);
+      }
+    }
+    return "";
+  }
 
   double Discount(const v1::RunConfig& config) const override {
     return config.sac().discount();

@@ -34,13 +34,14 @@ absl::Status Invalid(const std::string& message) {
   return absl::InvalidArgumentError(message);
 }
 
-// Dotted paths of every scalar field below `type`.
+// Dotted paths of everything below `type` that can be set: fields, maps, and
+// sections that are repeated, as a whole.
 void CollectPaths(const Descriptor* type, const std::string& prefix,
                   std::vector<std::string>* paths) {
   for (int i = 0; i < type->field_count(); ++i) {
     const FieldDescriptor* field = type->field(i);
     const std::string path = prefix + field->name();
-    if (field->message_type() != nullptr && !field->is_map()) {
+    if (field->message_type() != nullptr && !field->is_repeated()) {
       CollectPaths(field->message_type(), path + ".", paths);
     } else {
       paths->push_back(path);
@@ -289,6 +290,49 @@ class FirstProblem : public google::protobuf::io::ErrorCollector {
   std::string text_;
 };
 
+// `encoder: resnet` as `encoder: RESNET`, for every enum of `type` in a text: in
+// any case, as outside of sections. What is quoted stays.
+absl::StatusOr<std::string> WithEnumNames(const Descriptor* type,
+                                          absl::string_view text) {
+  const auto in_word = [](char c) {
+    return absl::ascii_isalnum(c) || c == '_' || c == '-';
+  };
+  std::string out;
+  const EnumDescriptor* expected = nullptr;  // of the value that comes next
+  const FieldDescriptor* field = nullptr;    // the last word, if it is one
+  for (size_t i = 0; i < text.size();) {
+    const size_t begin = i;
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      for (++i; i < text.size() && text[i] != c; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+      i = std::min(text.size(), i + 1);
+    } else if (in_word(c)) {
+      while (i < text.size() && in_word(text[i])) ++i;
+      std::string word(text.substr(begin, i - begin));
+      if (expected != nullptr) {
+        ASSIGN_OR_RETURN(const EnumValueDescriptor* value,
+                         ParseEnum(word, expected));
+        word = value->name();
+      }
+      out += word;
+      field = expected == nullptr ? type->FindFieldByName(word) : nullptr;
+      expected = nullptr;
+      continue;
+    } else {
+      ++i;
+      if (c == ':' && field != nullptr) expected = field->enum_type();
+    }
+    if (!absl::ascii_isspace(c)) {
+      field = nullptr;
+      if (c != ':') expected = nullptr;
+    }
+    out.append(text.data() + begin, i - begin);
+  }
+  return out;
+}
+
 // `{path: "rgb" encoder: RESNET}`: one of a repeated section, in place of the one
 // that has the same path.
 absl::Status PutSection(const std::string& path, const std::string& text,
@@ -307,7 +351,9 @@ absl::Status PutSection(const std::string& path, const std::string& text,
   FirstProblem problem;
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&problem);
-  if (!parser.ParseFromString(std::string(inside), section.get())) {
+  ASSIGN_OR_RETURN(const std::string named,
+                   WithEnumNames(field->message_type(), inside));
+  if (!parser.ParseFromString(named, section.get())) {
     return Invalid(absl::StrCat(problem.text(), "; its fields are ",
                                 SomeFields(field->message_type())));
   }

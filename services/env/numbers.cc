@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <set>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
@@ -69,7 +70,7 @@ class LeafCheck {
       const std::string& mask =
           only ? spec.action_mask_path() : action.mask_path();
       if (!mask.empty() && mask == leaf.path() && leaf.dtype() == v1::UINT8) {
-        action_ = &action;
+        actions_.push_back(&action);
       }
     }
   }
@@ -94,32 +95,36 @@ class LeafCheck {
           absl::StrCat(what, n == 1 ? "" : absl::StrCat(", element ", i, ","),
                        " is ", value, ", want 0 to ", limit - 1));
     }
-    return action_ == nullptr || may_forbid_all ? absl::OkStatus()
-                                                : CheckMask(what, row);
+    if (may_forbid_all) return absl::OkStatus();
+    for (const v1::Leaf* action : actions_) {
+      RETURN_IF_ERROR(CheckMask(what, row, *action));
+    }
+    return absl::OkStatus();
   }
 
  private:
   bool discrete() const {
-    return action_ != nullptr || leaf_.num_values() > 0 ||
+    return !actions_.empty() || leaf_.num_values() > 0 ||
            leaf_.num_values_each_size() > 0;
   }
 
   int64_t Limit(size_t i) const {
-    if (action_ != nullptr) return 2;
+    if (!actions_.empty()) return 2;
     return leaf_.num_values_each_size() > 0
                ? leaf_.num_values_each(static_cast<int>(i))
                : leaf_.num_values();
   }
 
-  // Every element of the action has at least one value that is allowed.
-  absl::Status CheckMask(const std::string& what,
-                         std::span<const std::byte> row) const {
+  // Every element of `action` has at least one value that is allowed.
+  static absl::Status CheckMask(const std::string& what,
+                                std::span<const std::byte> row,
+                                const v1::Leaf& action) {
     size_t first = 0;
-    const int each = action_->num_values_each_size();
+    const int each = action.num_values_each_size();
     for (int element = 0; first < row.size(); ++element) {
       if (each > 0 && element >= each) break;  // not a mask of this action
       const int64_t values =
-          each > 0 ? action_->num_values_each(element) : action_->num_values();
+          each > 0 ? action.num_values_each(element) : action.num_values();
       if (values <= 0) break;
       const auto allowed =
           row.subspan(first, std::min<size_t>(values, row.size() - first));
@@ -135,7 +140,7 @@ class LeafCheck {
   }
 
   const v1::Leaf& leaf_;
-  const v1::Leaf* action_ = nullptr;  // whose mask this is
+  std::vector<const v1::Leaf*> actions_;  // whose mask this is
 };
 
 // Collects what is wrong with the rows of one step.

@@ -1,5 +1,7 @@
 #include "services/env/playable.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "services/algorithms/algorithm_traits.h"
@@ -14,6 +16,68 @@ namespace {
 // Values from which on a UINT8 array of two dimensions or more is an image.
 constexpr int64_t kLeastImage = 256;
 
+bool AskedForMlp(const v1::ModelConfig& model, const std::string& path) {
+  return std::any_of(model.leaf().begin(), model.leaf().end(),
+                     [&](const v1::LeafConfig& leaf) {
+                       return leaf.path() == path && leaf.encoder() == v1::MLP;
+                     });
+}
+
+// The first image that goes in number by number; "" if there is none.
+std::string ImageAsNumbers(const v1::ModelConfig& model,
+                           const v1::EnvSpec& spec, const Spaces& spaces) {
+  for (const LeafSpec& seen : spaces.observation) {
+    if (seen.kind != LeafKind::kVector) continue;
+    for (const LeafSpec::Part& part : seen.parts) {
+      const v1::Leaf& leaf = spec.observation(part.leaf);
+      if (leaf.dtype() != v1::UINT8 || leaf.shape_size() < 2 ||
+          leaf.num_values() > 0 || leaf.num_values_each_size() > 0 ||
+          part.elements < kLeastImage || AskedForMlp(model, leaf.path())) {
+        continue;
+      }
+      return absl::StrCat(
+          "the observation",
+          leaf.path().empty() ? "" : absl::StrCat(" \"", leaf.path(), "\""),
+          " is UINT8 [", absl::StrJoin(leaf.shape(), ", "), "], and its ",
+          part.elements,
+          " values go into an MLP, one by one. If it is an image, say so: "
+          "--set 'model.leaf={path: \"",
+          leaf.path(), "\" encoder: RESNET}'; if not, encoder: MLP");
+    }
+  }
+  return "";
+}
+
+// Numbers beside those that a running mean and variance scale; "" if there are
+// none, or nothing is to be scaled. Bytes of images are not meant.
+std::string NotNormalized(const v1::ModelConfig& model, const Spaces& spaces) {
+  if (!model.normalize_observations()) return "";
+  std::vector<std::string> left;
+  for (size_t i = 0; i < spaces.observation.size(); ++i) {
+    const LeafSpec& leaf = spaces.observation[i];
+    const bool numbers =
+        leaf.kind == LeafKind::kVector
+            ? leaf.numbers > 0
+            : leaf.kind == LeafKind::kImage && leaf.dtype == v1::FLOAT32;
+    if (numbers && (i > 0 || spaces.normalized() == 0)) {
+      left.push_back(LeafTitle(leaf));
+    }
+  }
+  if (left.empty() && spaces.normalized() > 0) return "";
+  const std::string scaled =
+      spaces.normalized() == 0
+          ? "scales nothing of its observation"
+          : absl::StrCat("scales ", LeafTitle(spaces.observation[0]), " alone");
+  return absl::StrCat(
+      "model.normalize_observations ", scaled,
+      left.empty() ? "; leave it out"
+                   : absl::StrCat("; ", absl::StrJoin(left, ", "),
+                                  left.size() > 1 ? " go" : " goes",
+                                  " in as sent. Numbers without a model.leaf "
+                                  "of their own, and of one frame, are scaled "
+                                  "together"));
+}
+
 }  // namespace
 
 absl::Status CheckPlayable(const v1::RunConfig& config,
@@ -24,35 +88,22 @@ absl::Status CheckPlayable(const v1::RunConfig& config,
   RETURN_IF_ERROR(PlanEncoders(spaces, config.model()).status());
   const std::string problem =
       ActionsProblem(TraitsOf(config), spaces.action.choices() > 0,
-                     spaces.action.continuous > 0);
+                     spaces.action.low, spaces.action.high);
   return problem.empty() ? absl::OkStatus()
                          : absl::InvalidArgumentError(problem);
 }
 
-std::string PlayableWarning(const v1::RunConfig& config,
-                            const v1::EnvSpec& spec) {
+std::vector<std::string> PlayableWarnings(const v1::RunConfig& config,
+                                          const v1::EnvSpec& spec) {
   const absl::StatusOr<Spaces> spaces = DescribeSpaces(spec, config.model());
-  if (!spaces.ok()) return "";
-  for (const LeafSpec& seen : spaces->observation) {
-    if (seen.kind != LeafKind::kVector) continue;
-    for (const LeafSpec::Part& part : seen.parts) {
-      const v1::Leaf& leaf = spec.observation(part.leaf);
-      if (leaf.dtype() != v1::UINT8 || leaf.shape_size() < 2 ||
-          leaf.num_values() > 0 || leaf.num_values_each_size() > 0 ||
-          part.elements < kLeastImage) {
-        continue;
-      }
-      return absl::StrCat(
-          "env \"", spec.env_id(), "\": the observation",
-          leaf.path().empty() ? "" : absl::StrCat(" \"", leaf.path(), "\""),
-          " is UINT8 [", absl::StrJoin(leaf.shape(), ", "), "], and its ",
-          part.elements,
-          " values go into an MLP, one by one. If it is an image, say so: "
-          "--set 'model.leaf={path: \"",
-          leaf.path(), "\" encoder: RESNET}'");
-    }
+  if (!spaces.ok()) return {};
+  std::vector<std::string> warnings;
+  for (const std::string& what : {ImageAsNumbers(config.model(), spec, *spaces),
+                                  NotNormalized(config.model(), *spaces)}) {
+    if (what.empty()) continue;
+    warnings.push_back(absl::StrCat("env \"", spec.env_id(), "\": ", what));
   }
-  return "";
+  return warnings;
 }
 
 }  // namespace flotilla

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_ENV_PLAYABLE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "flotilla/v1/config.pb.h"
@@ -17,10 +18,11 @@ namespace flotilla {
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec);
 
-// What is allowed and hardly meant: an image that will be seen as a vector, its
-// shape and the remedy. "" if there is nothing to say.
-std::string PlayableWarning(const v1::RunConfig& config,
-                            const v1::EnvSpec& spec);
+// What is allowed and hardly meant, each with its remedy: an image that will be
+// seen as a vector though nobody asked for that of this leaf; numbers that
+// model.normalize_observations leaves as they are.
+std::vector<std::string> PlayableWarnings(const v1::RunConfig& config,
+                                          const v1::EnvSpec& spec);
 
 }  // namespace flotilla
 

@@ -390,6 +390,12 @@ absl::StatusOr<Spaces> DescribeSpaces(const v1::EnvSpec& spec,
     }
   }
   if (!joined.parts.empty()) {
+    // Weights and what a network of one's own is given go by these names.
+    while (std::any_of(alone.begin(), alone.end(), [&](const LeafSpec& leaf) {
+      return leaf.path == joined.path;
+    })) {
+      joined.path += "_";
+    }
     LayOut(&joined);
     RETURN_IF_ERROR(CheckOneHot(spec, joined));
     spaces.observation.push_back(std::move(joined));

@@ -3,10 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <limits>
 
 #include "services/base/config.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
 
 namespace flotilla {
 namespace {
@@ -66,6 +68,27 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
             5);
   dqn.mutable_checkpoint()->set_replay(true);
   EXPECT_GE(Need(dqn, frames, "a copy of dqn's replay"), 7056e6);
+}
+
+// What actors did is scored anew: whole sequences at once.
+TEST(MemoryNeedsTest, RecurrentImpalaHoldsEveryStackAtOnce) {
+  v1::RunConfig impala;
+  impala.mutable_impala()->set_minibatches(4);
+  impala = Resolved(impala);  // 128 steps of 4 environments
+  const Spaces frames = DescribeSpaces(Spec(v1::UINT8, {84, 84}), {}).value();
+  const double step = 4 * 7056 + 4 * 4 * 4;
+  EXPECT_EQ(Need(impala, frames, "128 steps at once"), 128 * step);
+  impala.mutable_model()->set_recurrent(v1::LSTM);
+  EXPECT_EQ(Need(impala, frames, "516 steps at once"), 129 * 4 * step);
+}
+
+TEST(MemoryNeedsTest, ANetworkOfOnesOwnIsAsLargeAsItsFile) {
+  const TempDir dir;
+  std::ofstream(dir / "net.pt") << std::string(100000, 'x');
+  v1::RunConfig config = Ppo();
+  config.mutable_model()->set_torchscript(dir / "net.pt");
+  const Spaces vector = DescribeSpaces(Spec(v1::FLOAT32, {10}), {}).value();
+  EXPECT_EQ(Need(config, vector, "net.pt: 100000 bytes"), 7 * 100000);
 }
 
 TEST(MemoryNeedsTest, WhatAStrangerClaimsIsRefusedByName) {

@@ -127,8 +127,9 @@ TEST(AlgorithmTableTest, ARowNeedNotSayMuch) {
 
 TEST(AlgorithmTableTest, ActionsThatItDoesNotTakeAreRefusedWithARemedy) {
   const auto problem = [](const AlgorithmTraits& row, const std::string& has) {
-    return ActionsProblem(row, /*discrete=*/has != "continuous",
-                          /*continuous=*/has != "discrete");
+    std::vector<float> low, high;
+    if (has != "discrete") low = {-1}, high = {1};
+    return ActionsProblem(row, /*discrete=*/has != "continuous", low, high);
   };
   for (const std::string has : {"discrete", "continuous", "both"}) {
     EXPECT_EQ(problem(*FindAlgorithm("ppo"), has), "");
@@ -139,14 +140,18 @@ TEST(AlgorithmTableTest, ActionsThatItDoesNotTakeAreRefusedWithARemedy) {
       "choose ppo";
   EXPECT_EQ(problem(*FindAlgorithm("dqn"), "discrete"), "");
   EXPECT_EQ(problem(*FindAlgorithm("dqn"), "continuous"), dqn);
-  EXPECT_EQ(problem(*FindAlgorithm("dqn"), "both"), dqn);
+  EXPECT_EQ(problem(*FindAlgorithm("dqn"), "both"),
+            "dqn needs discrete actions, and this environment's are partly "
+            "continuous; choose ppo");
   const std::string smooth =
       "smooth needs continuous actions, and this environment's are discrete; "
       "choose ppo";
   const Plain row("smooth", /*discrete=*/false);
   EXPECT_EQ(problem(row, "continuous"), "");
   EXPECT_EQ(problem(row, "discrete"), smooth);
-  EXPECT_EQ(problem(row, "both"), smooth);
+  EXPECT_EQ(problem(row, "both"),
+            "smooth needs continuous actions, and this environment's are "
+            "partly discrete; choose ppo");
 }
 
 // ---- The rows
@@ -205,6 +210,8 @@ TEST(AlgorithmRowsTest, StepsAtOnceAreAMinibatchOrTheBoundOfOne) {
   EXPECT_EQ(steps("ppo { minibatches: 4 max_minibatch: 200 }"), 128);
   EXPECT_EQ(steps("ppo { minibatches: 0 }"), 512);  // refused elsewhere
   EXPECT_EQ(steps("impala { minibatches: 2 }"), 256);
+  // Scored anew, whole sequences and the step after them.
+  EXPECT_EQ(steps("impala { minibatches: 2 } model { recurrent: LSTM }"), 516);
   EXPECT_EQ(steps("dqn { batch_size: 7 }"), 7);
   EXPECT_EQ(steps("sac { batch_size: 8 }"), 8);
 }
@@ -222,11 +229,12 @@ TEST(AlgorithmRowsTest, SacStepsAsOftenAsItsEnvironmentsUnlessTold) {
 
 TEST(AlgorithmRowsTest, SacTakesContinuousActionsOnly) {
   const AlgorithmTraits& sac = *FindAlgorithm("sac");
-  EXPECT_EQ(ActionsProblem(sac, /*discrete=*/false, /*continuous=*/true), "");
-  EXPECT_EQ(ActionsProblem(sac, /*discrete=*/true, /*continuous=*/false),
+  const std::vector<float> low = {-1, 0}, high = {1, 5};
+  EXPECT_EQ(ActionsProblem(sac, /*discrete=*/false, low, high), "");
+  EXPECT_EQ(ActionsProblem(sac, /*discrete=*/true, {}, {}),
             "sac needs continuous actions, and this environment's are "
             "discrete; choose ppo");
-  EXPECT_NE(ActionsProblem(sac, /*discrete=*/true, /*continuous=*/true), "");
+  EXPECT_NE(ActionsProblem(sac, /*discrete=*/true, low, high), "");
 }
 
 TEST(AlgorithmRowsTest, WhatDoesNotFitSacIsRefusedByName) {

@@ -16,6 +16,7 @@ using ::google::protobuf::TextFormat;
 using ::google::protobuf::util::MessageDifferencer;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 std::string Message(const absl::Status& status) {
@@ -230,6 +231,31 @@ TEST_F(ConfigTest, AnUnknownPathNamesTheNearest) {
             "\"ppo.epochs\"?");
   EXPECT_THAT(LoadError("ppo {}", {"learning_rate=1"}),
               HasSubstr("did you mean \"optimizer.learning_rate\"?"));
+}
+
+TEST_F(ConfigTest, AHintNamesWhatCanBeSet) {
+  EXPECT_THAT(LoadError("ppo {}", {"leaf=1"}),
+              HasSubstr("did you mean \"model.leaf\"?"));
+  EXPECT_THAT(LoadError("ppo {}", {"path=rgb"}),
+              Not(HasSubstr("model.leaf.path")));
+}
+
+TEST_F(ConfigTest, EnumsInASectionAreMatchedAsElsewhere) {
+  for (const char* leaf :
+       {"{path: 'a' encoder: resnet}", "{ encoder : Resnet path:'a' }",
+        "{path: 'a', encoder: RESNET;}"}) {
+    const v1::RunConfig config = With(absl::StrCat("model.leaf=", leaf));
+    ASSERT_EQ(config.model().leaf_size(), 1) << leaf;
+    EXPECT_EQ(config.model().leaf(0).encoder(), v1::RESNET) << leaf;
+    EXPECT_EQ(config.model().leaf(0).path(), "a") << leaf;
+  }
+  // What is quoted is nobody's business, and a number no word.
+  const v1::RunConfig config =
+      With("model.leaf={path: \"encoder: mlp\" hidden: [8, 9]}");
+  EXPECT_EQ(config.model().leaf(0).path(), "encoder: mlp");
+  EXPECT_EQ(config.model().leaf(0).hidden(1), 9);
+  EXPECT_THAT(LoadError("ppo {}", {"model.leaf={path: 'a' encoder: resnett}"}),
+              HasSubstr("did you mean \"RESNET\"?"));
 }
 
 TEST_F(ConfigTest, AHintNamesTheChosenAlgorithm) {
@@ -453,6 +479,8 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"ppo.minibatch=segments", "keeps environments whole; use 4",
                 "ppo { minibatches: 8 }"},
         Refusal{"model.leaf={path: \"rgb\" frame_stack: 99}",
+                "model.leaf[0].frame_stack is 99"},
+        Refusal{"model.leaf={path: \"rgb\" encoder: resnet frame_stack: 99}",
                 "model.leaf[0].frame_stack is 99"},
         Refusal{"ppo.priority_beta=2", "from 0 to 1",
                 "ppo { minibatch: SEGMENTS }"},

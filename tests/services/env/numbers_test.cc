@@ -229,6 +229,25 @@ TEST_F(RefuseRowsTest, EveryElementOfAnActionIsAllowedSomething) {
                           "action's element 1, want at least one of 2"));
 }
 
+TEST_F(RefuseRowsTest, AMaskOfTwoActionsAllowsSomethingOfBoth) {
+  Play(
+      "action { path: 'a' dtype: INT64 shape: 2 num_values_each: [2, 3] "
+      "         mask_path: 'm' }"
+      "action { path: 'b' dtype: INT64 num_values: 5 mask_path: 'm' }"
+      "observation { path: 'm' dtype: UINT8 shape: 5 }");
+  memory_[0] = std::string(
+      "\1\0\0\0\1"
+      "\1\0\0\0\0"
+      "\0\0\0\0\0",
+      15);
+  EXPECT_THAT(
+      Refuse(),
+      ElementsAre("1: the observation \"m\" allows no value of the action's "
+                  "element 1, want at least one of 3",
+                  "2: the observation \"m\" allows no value of the action's "
+                  "element 0, want at least one of 2"));
+}
+
 // Nobody acts on what ended, nor on what has failed.
 TEST_F(RefuseRowsTest, EndsAndFailedRowsNeedNotAllowAnything) {
   Play(

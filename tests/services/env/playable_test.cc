@@ -71,9 +71,12 @@ TEST(PlayableTest, EveryKindOfActionIsPlayedByWhatTakesIt) {
   for (const v1::EnvSpec& spec : {continuous, mixed}) {
     EXPECT_OK(CheckPlayable(ppo, spec));
     EXPECT_OK(CheckPlayable(impala, spec));
+    const std::string are =
+        spec.action_size() > 1 ? "partly continuous" : "continuous";
     EXPECT_THAT(CheckPlayable(dqn, spec),
                 Refused("dqn needs discrete actions, and this environment's "
-                        "are continuous; choose ppo"));
+                        "are " +
+                        are + "; choose ppo"));
   }
 }
 
@@ -129,6 +132,14 @@ TEST(PlayableTest, TheEncoderFitsWhatIsObserved) {
               Refused("does not fit a vector; use MLP"));
 }
 
+// The only one; "" if there is none.
+std::string PlayableWarning(const v1::RunConfig& config,
+                            const v1::EnvSpec& spec) {
+  const std::vector<std::string> warnings = PlayableWarnings(config, spec);
+  EXPECT_LE(warnings.size(), 1);
+  return warnings.empty() ? "" : warnings[0];
+}
+
 TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
   const v1::RunConfig plain = Config("ppo {}");
   const v1::RunConfig mlp = Config("ppo {} model { encoder: MLP }");
@@ -146,6 +157,11 @@ TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
             HasSubstr("--set 'model.leaf={path: \"\" encoder: RESNET}'")));
   EXPECT_THAT(PlayableWarning(mlp, Spec(v1::UINT8, {84, 84})),
               HasSubstr("7056 values"));
+  // Who says MLP of the leaf itself means it.
+  EXPECT_EQ(
+      PlayableWarning(Config("ppo {} model { leaf { path: '' encoder: MLP } }"),
+                      small),
+      "");
   // What it advises is taken, and silences it.
   const v1::RunConfig advised =
       Config("ppo {} model { leaf { path: '' encoder: RESNET } }");
@@ -165,6 +181,56 @@ TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
   // What cannot be played is refused, not warned of.
   two.clear_action();
   EXPECT_EQ(PlayableWarning(plain, two), "");
+}
+
+TEST(PlayableTest, NumbersThatAreNotNormalizedAreWarnedOf) {
+  const std::string on = "ppo {} model { normalize_observations: true ";
+  v1::EnvSpec spec = Spec(v1::FLOAT32, {3});
+  spec.mutable_observation(0)->set_path("state");
+  v1::Leaf* goal = spec.add_observation();
+  *goal = spec.observation(0);
+  goal->set_path("goal");
+  EXPECT_EQ(PlayableWarning(Config(on + "}"), spec), "");
+  const std::string own = "leaf { path: 'goal' hidden: [8] } ";
+  EXPECT_EQ(PlayableWarning(Config("ppo {} model {" + own + "}"), spec), "");
+  EXPECT_THAT(PlayableWarning(Config(on + own + "}"), spec),
+              AllOf(HasSubstr("env \"Test\": model.normalize_observations "
+                              "scales observation \"state\" alone"),
+                    HasSubstr("; observation \"goal\" goes in as sent")));
+  // Values that are counted are no numbers, and bytes of an image not meant.
+  spec.mutable_observation(1)->set_dtype(v1::INT64);
+  spec.mutable_observation(1)->set_num_values(5);
+  EXPECT_EQ(PlayableWarning(Config(on + own + "}"), spec), "");
+  EXPECT_THAT(PlayableWarning(Config(on + "}"), Spec(v1::UINT8, {84, 84})),
+              HasSubstr("scales nothing of its observation; leave it out"));
+  // Nor are several frames of a vector scaled.
+  EXPECT_THAT(
+      PlayableWarning(Config(on + "leaf { path: '' frame_stack: 4 } }"),
+                      Spec(v1::FLOAT32, {3})),
+      HasSubstr("scales nothing of its observation; the observation goes in"));
+}
+
+TEST(PlayableTest, SacNeedsBoundsBeforeAnythingIsStarted) {
+  const v1::RunConfig sac = Config("sac {}");
+  v1::EnvSpec spec = Spec(v1::FLOAT32, {3});
+  v1::Leaf* action = spec.mutable_action(0);
+  EXPECT_THAT(CheckPlayable(sac, spec),
+              Refused("sac needs continuous actions, and this environment's "
+                      "are discrete; choose ppo"));
+  action->Clear();
+  action->set_dtype(v1::FLOAT32);
+  action->add_shape(2);
+  EXPECT_THAT(CheckPlayable(sac, spec),
+              Refused("sac needs actions with finite bounds, and value 0 of "
+                      "this environment's is from -inf to inf; choose ppo"));
+  action->add_low(-1);
+  for (const float high : {1.0f, 2.0f}) action->add_high(high);
+  EXPECT_OK(CheckPlayable(sac, spec));
+  action->set_high(1, -1);
+  EXPECT_THAT(
+      CheckPlayable(sac, spec),
+      Refused("value 1 of this environment's is always -1; choose ppo"));
+  EXPECT_OK(CheckPlayable(Config("ppo {}"), spec));
 }
 
 }  // namespace

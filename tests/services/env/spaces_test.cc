@@ -220,6 +220,16 @@ TEST(SpacesTest, WhatIsLeftIsJoinedNumbersFirst) {
   EXPECT_THAT(spaces.encoded(), ElementsAre(0, 1));
 }
 
+// Weights go by these names, and a network of one's own is given them.
+TEST(SpacesTest, NoTwoLeavesHaveOneName) {
+  const Spaces spaces =
+      See(Leaf("path: 'a' dtype: FLOAT32") + Leaf("path: 'b' dtype: FLOAT32") +
+          Leaf("path: 'vector' dtype: UINT8 shape: [84, 84]"));
+  ASSERT_THAT(spaces.observation, SizeIs(2));
+  EXPECT_EQ(spaces.observation[0].path, "vector_");
+  EXPECT_EQ(spaces.observation[1].path, "vector");
+}
+
 TEST(SpacesTest, OneLeafThatIsLeftKeepsItsName) {
   const Spaces spaces = See(Leaf("path: 'image' dtype: UINT8 shape: [84, 84]") +
                             Leaf("path: 'speed' dtype: FLOAT32"));
