@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"runs", "list runs, and in what they differ", RunRuns},
+    {"plot", "compare runs in a table and a picture", RunPlot},
     {"envs", "list the environments", RunEnvs},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"explain", "what a field of a configuration means", RunExplain},
