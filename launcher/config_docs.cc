@@ -176,26 +176,6 @@ std::string DefaultOf(const FieldDescriptor* field) {
   return ValueText(*prototype, field);
 }
 
-// What a configuration says at `path`; "" if it says nothing there.
-std::string SettingOf(const v1::RunConfig& config, const std::string& path) {
-  const Message* message = &config;
-  for (const auto& name : absl::StrSplit(path, '.')) {
-    const FieldDescriptor* field =
-        message->GetDescriptor()->FindFieldByName(std::string(name));
-    const Reflection* reflection = message->GetReflection();
-    if (field == nullptr) return "";
-    const bool set = field->is_repeated()
-                         ? reflection->FieldSize(*message, field) > 0
-                         : reflection->HasField(*message, field);
-    if (!set) return "";
-    if (field->is_repeated() || field->message_type() == nullptr) {
-      return ValueText(*message, field);
-    }
-    message = &reflection->GetMessage(*message, field);
-  }
-  return "set";
-}
-
 void AppendComment(const std::string& comment, size_t width,
                    const std::string& indent, std::string* text) {
   for (const auto& paragraph : absl::StrSplit(comment, "\n\n")) {
@@ -348,6 +328,25 @@ std::vector<std::string> FixedValues(const FieldDescriptor* field) {
     values.push_back(type->value(i)->name());
   }
   return values;
+}
+
+std::string SettingOf(const v1::RunConfig& config, const std::string& path) {
+  const Message* message = &config;
+  for (const auto& name : absl::StrSplit(path, '.')) {
+    const FieldDescriptor* field =
+        message->GetDescriptor()->FindFieldByName(std::string(name));
+    const Reflection* reflection = message->GetReflection();
+    if (field == nullptr) return "";
+    const bool set = field->is_repeated()
+                         ? reflection->FieldSize(*message, field) > 0
+                         : reflection->HasField(*message, field);
+    if (!set) return "";
+    if (field->is_repeated() || field->message_type() == nullptr) {
+      return ValueText(*message, field);
+    }
+    message = &reflection->GetMessage(*message, field);
+  }
+  return "set";
 }
 
 absl::StatusOr<std::string> ExplainField(

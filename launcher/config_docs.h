@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
 #include "launcher/config_finder.h"
 
 // config.proto as documentation: its comments are compiled in, for they are
@@ -34,6 +35,10 @@ absl::StatusOr<const google::protobuf::FieldDescriptor*> FindConfigField(
 // those of an enum, true and false. Else none.
 std::vector<std::string> FixedValues(
     const google::protobuf::FieldDescriptor* field);
+
+// What a configuration says at `path`, as text; "" if it says nothing there, and
+// "set" for a section that it has.
+std::string SettingOf(const v1::RunConfig& config, const std::string& path);
 
 // What there is to know of the field at `path` ("": the whole configuration),
 // in lines of at most `width`: type, default, comment, values, what each of

@@ -33,6 +33,7 @@ constexpr Command kCommands[] = {
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"runs", "list runs, and in what they differ", RunRuns},
+    {"plot", "compare runs in a table and a picture", RunPlot},
     {"envs", "list the environments", RunEnvs},
     {"check-env", "check an env server against the protocol, by playing it",
      RunCheckEnv},

@@ -198,7 +198,8 @@ bool IsCutOff(const std::string& path) {
 
 void AddRunFolders(const fs::path& folder, int depth,
                    std::vector<std::string>* runs) {
-  if (RunFolder(folder).HoldsRun()) {
+  // A checkpoint has a configuration too.
+  if (RunFolder(folder).HoldsRun() && !CheckpointFolder(folder).Exists()) {
     runs->push_back(folder);
     return;
   }

@@ -19,6 +19,7 @@ int RunEvaluate(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
 int RunRuns(const Arguments& arguments);
+int RunPlot(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);

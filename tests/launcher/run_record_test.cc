@@ -147,6 +147,12 @@ TEST_F(RunRecordTest, RunsAreFoundInFoldersOfFolders) {
       ElementsAre(folder_ / "c", folder_ / "sweep/a", folder_ / "sweep/b"));
   EXPECT_THAT(*FindRunFolders(folder_ / "c"), ElementsAre(folder_ / "c"));
   EXPECT_THAT(*FindRunFolders(folder_ / "empty"), IsEmpty());
+  // A checkpoint's folder has a configuration, and is no run.
+  const std::string saved = folder_ / "c/checkpoints/step_000000001024";
+  std::filesystem::create_directories(saved);
+  WriteFile(saved + "/config.textproto", "ppo {}");
+  WriteFile(saved + "/weights.safetensors", "");
+  EXPECT_THAT(*FindRunFolders(folder_ / "c/checkpoints"), IsEmpty());
   EXPECT_TRUE(absl::IsNotFound(FindRunFolders(folder_ / "none").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(
       FindRunFolders(RunFolder(folder_ / "c").config()).status()));
