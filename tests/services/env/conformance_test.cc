@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -732,10 +733,11 @@ const std::map<std::string, Case>& Cases() {
       // Seats.
       {"TwoPlayers",
        {S::kSecondPlayer, [] {
-          static auto* others = new std::vector<std::unique_ptr<Server>>;
-          others->push_back(std::make_unique<Server>());
+          // Streams and GetSpec take turns: who comes next is alone.
+          static auto* others = new std::array<Server, 3>;
+          static std::atomic<size_t> streams = 0;
           Defect defect;
-          defect.backend = others->back()->Channel();
+          defect.backend = (*others)[streams++ % 3].Channel();
           return defect;
         }}},
       {"SecondPlayerIsNotTold",
