@@ -60,7 +60,8 @@ TEST(CompletionValuesTest, RunsAreThoseInRuns) {
   std::filesystem::current_path(before);
 }
 
-TEST(CompletionValuesTest, EnvironmentsAreOurOwn) {
+TEST(CompletionValuesTest, EnvironmentsAreThoseOfTheServer) {
+  setenv("FLOTILLA_PROGRAM_FOLDER", std::getenv("FLOTILLA_BIN"), 1);
   EXPECT_THAT(Texts("ID"), Contains("CartPole-v1"));
   EXPECT_THAT(Texts("HOST:PORT"), IsEmpty());
 }

@@ -1,0 +1,156 @@
+#ifndef FLOTILLA_TESTS_SERVICES_ENV_CONFORMANCE_SERVERS_H_
+#define FLOTILLA_TESTS_SERVICES_ENV_CONFORMANCE_SERVERS_H_
+
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "envserver/environment.h"
+#include "envserver/registry.h"
+#include "envserver/thread_vector_env.h"
+#include "services/base/random.h"
+#include "services/env/env_service.h"
+#include "tests/services/env/defective_service.h"
+#include "tests/testing/in_process_server.h"
+
+namespace flotilla {
+
+// Two choices of two and three values, of which a mask allows some; a walk that
+// they and the seed decide.
+class Masked final : public Environment {
+ public:
+  Masked() {
+    spec_.set_env_id("Masked");
+    v1::Leaf* mask = spec_.add_observation();
+    mask->set_path("mask");
+    mask->set_dtype(v1::UINT8);
+    mask->add_shape(5);
+    v1::Leaf* place = spec_.add_observation();
+    place->set_path("place");
+    place->set_dtype(v1::FLOAT32);
+    place->add_shape(2);
+    v1::Leaf* action = spec_.add_action();
+    action->set_dtype(v1::INT64);
+    action->add_shape(2);
+    action->add_num_values_each(2);
+    action->add_num_values_each(3);
+    action->set_mask_path("mask");
+    spec_.set_action_mask_path("mask");
+    v1::EnvOption* option = spec_.add_option();
+    option->set_name("wind");
+    option->set_default_json("0.5");
+  }
+
+  const v1::EnvSpec& spec() const override { return spec_; }
+
+  absl::Status Reset(uint64_t seed, Row observation) override {
+    random_ = Random(seed);
+    place_ = random_.Uniform();
+    Observe(observation);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override {
+    for (size_t i = 0, first = 0; i < 2; first += 2, ++i) {
+      const auto value = static_cast<size_t>(ReadValue<int64_t>(action[0], i));
+      if (mask_[first + value] == 0) {
+        return absl::InternalError("a value that the mask forbids");
+      }
+      place_ += 0.1 * static_cast<double>(value);
+    }
+    Observe(observation);
+    Outcome outcome;
+    outcome.reward = static_cast<float>(place_);
+    outcome.terminated = place_ > 4;
+    return outcome;
+  }
+
+ private:
+  void Observe(Row observation) {
+    for (uint8_t& bit : mask_) bit = random_.Below(2) == 1;
+    mask_[random_.Below(2)] = mask_[2 + random_.Below(3)] = 1;
+    std::memcpy(observation[0].data(), mask_, sizeof(mask_));
+    WriteValue(observation[1], 0, static_cast<float>(place_));
+    WriteValue(observation[1], 1, static_cast<float>(random_.Uniform()));
+  }
+
+  v1::EnvSpec spec_;
+  Random random_{0};
+  double place_ = 0;
+  uint8_t mask_[5] = {};
+};
+
+class Factory final : public VectorEnvFactory {
+ public:
+  std::vector<std::string> ListEnvironments() const override {
+    return {"CartPole-v1", "Masked", "Maze"};
+  }
+  absl::StatusOr<v1::EnvSpec> Describe(
+      const std::string& env_id, const v1::EnvOptions& options) const override {
+    if (env_id != "Masked") return ours_.Describe(env_id, options);
+    return Masked().spec();
+  }
+  absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
+      const v1::Hello& hello, VectorEnv::Listener* listener) const override {
+    if (hello.env_id() != "Masked") return ours_.Make(hello, listener);
+    for (const auto& [name, value] : hello.options().kwargs()) {
+      if (name == "wind") continue;
+      return absl::InvalidArgumentError("env.options.kwargs." + name +
+                                        " is none of Masked's: wind");
+    }
+    ThreadVectorEnv::Options options;
+    options.num_envs = hello.num_envs();
+    options.num_groups = hello.num_groups();
+    options.seed = hello.seed();
+    options.worker_id = hello.worker_id();
+    options.incarnation = hello.incarnation();
+    if (hello.options().max_episode_steps() > 0) {
+      options.stated.set_max_episode_steps(hello.options().max_episode_steps());
+    }
+    return ThreadVectorEnv::Make(
+        options, [] { return std::make_unique<Masked>(); }, listener);
+  }
+
+ private:
+  const EnvironmentRegistry registry_;
+  const RegistryFactory ours_{&registry_, 1};
+};
+
+// A server of ours, in this process.
+class Server {
+ public:
+  explicit Server(const PlayOptions& options = {})
+      : service_(&factory_, options),
+        server_({{v1::EnvService::service_full_name(), &service_}},
+                [this] { service_.Shutdown(); }) {}
+  std::shared_ptr<grpc::Channel> Channel() { return server_.Channel(); }
+  void Shutdown() { service_.Shutdown(); }
+
+ private:
+  const Factory factory_;
+  EnvService service_;
+  InProcessServer server_;
+};
+
+// Another, with a defect in front.
+class DefectiveServer {
+ public:
+  explicit DefectiveServer(std::function<Defect()> make)
+      : service_(backend_.Channel(), std::move(make)),
+        server_({{v1::EnvService::service_full_name(), &service_}}) {}
+  // Streams that a defect keeps end with the backend's.
+  ~DefectiveServer() { backend_.Shutdown(); }
+  std::shared_ptr<grpc::Channel> Channel() { return server_.Channel(); }
+
+ private:
+  Server backend_;
+  DefectiveService service_;
+  InProcessServer server_;
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_TESTS_SERVICES_ENV_CONFORMANCE_SERVERS_H_
