@@ -72,20 +72,21 @@ class Stochastic final : public Diagnostic {
   }
 
   absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override {
-    const int64_t wanted = 4 * zeros_ < 3 * steps_ ? 0 : 1;
-    const int64_t taken = ReadValue<int64_t>(action[0]);
-    ++steps_;
-    if (taken == 0) ++zeros_;
+    if (steps_++ % 4 == 0) hand_ = 0;
+    const int zero = ReadValue<int64_t>(action[0]) == 0 ? 1 : 0;
+    hand_ += zero;
+    zeros_ += zero;
     const double off = (static_cast<double>(zeros_) / steps_ - 0.75) / 0.25;
     score_ = std::max(0.0, 1 - std::pow(off, 4));
     WriteValue(observation[0], 0, 0.0f);
-    return Outcome{.reward = taken == wanted ? 1.0f : 0.0f,
+    return Outcome{.reward = steps_ % 4 == 0 && hand_ == 3 ? 1.0f : 0.0f,
                    .terminated = steps_ == 500};
   }
 
  private:
   int steps_ = 0;
   int zeros_ = 0;
+  int hand_ = 0;  // zeros among the newest one to four actions
 };
 
 class Password final : public Diagnostic {

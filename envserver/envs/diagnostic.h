@@ -41,12 +41,13 @@ class Diagnostic : public Environment {
 //   reward       1 for arm 7, else 0; one step an episode
 std::unique_ptr<Environment> MakeBandit();
 
-// Can it learn a mixture? Of 500 actions three quarters should be 0, and none is
-// seen, so that only chance can mix them: whoever always does the same gets 0.
+// Can it learn a mixture? Of each four actions three should be 0, no matter which,
+// and neither the others nor their number are seen: the best is to draw 0 with
+// probability 3/4, and whoever always does the same gets nothing.
 //
 //   observation  float32 [1]  0
 //   action       int64 []     0 or 1
-//   reward       1 for the action of which there was too little so far, else 0
+//   reward       1 with every fourth action, of 500, if three of the four were 0
 //   score        1 - ((share of 0 - 0.75) / 0.25)^4, at least 0: flat at the top,
 //                as the share varies by 0.02 in 500 draws; not the return
 std::unique_ptr<Environment> MakeStochastic();
@@ -91,7 +92,7 @@ std::unique_ptr<Environment> MakeContinuous();
 // have to be right. An image not seen costs three quarters, flags the half.
 //
 //   observation  flags  uint8 [5]      0 or 1
-//                image  uint8 [12, 12]
+//                image  uint8 [36, 36]
 //   action       flags  int64 []       1 if more of them are up
 //                image  int64 []       the bright quarter, row by row
 //   reward       1 if both are right, else 0; one step an episode

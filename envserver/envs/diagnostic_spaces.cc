@@ -1,7 +1,6 @@
 // Diagnostics of what is seen and done: grids, points, several leaves, masks.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -192,7 +191,7 @@ class SpacesEnvironment final : public Diagnostic {
 
  private:
   static constexpr int kFlags = 5;
-  static constexpr int kSide = 12;
+  static constexpr int kSide = 36;  // as small as a CNN takes it
 
   void Hide(Row observation) const {
     for (size_t i = 0; i < observation.size(); ++i) {
