@@ -17,9 +17,9 @@ PPO = {
 }
 
 
-def score(sandbox, env_id, thousands, *words):
+def score(sandbox, env_id, thousands, *words, config="diagnostics"):
     """Of the final evaluation."""
-    job = sandbox.train("diagnostics", f"--set=env.id={env_id}", "--steps", f"{thousands}k", *words)
+    job = sandbox.train(config, f"--set=env.id={env_id}", "--steps", f"{thousands}k", *words)
     result = job.succeeds(timeout=240)
     assert result["status"] == "completed" and result["failed_rows"] == 0
     last = [line for line in read_jsonl(job.run_dir / "metrics.jsonl") if "eval/score" in line][-1]
@@ -31,6 +31,17 @@ def score(sandbox, env_id, thousands, *words):
 def test_ppo_scores(sandbox, env_id):
     least, thousands, words = PPO[env_id]
     assert score(sandbox, env_id, thousands, *words) >= least - 1e-9
+
+
+EVALUATION = "evaluation { every_updates: 20000 episodes: 100 num_envs: 20 }"
+
+
+@pytest.mark.parametrize(
+    "config, env_id, thousands", [("cartpole_dqn", "Password", 16), ("cartpole_impala", "Password", 200)]
+)
+def test_other_algorithms_score(sandbox, config, env_id, thousands):
+    """At the settings of what they ship with."""
+    assert score(sandbox, env_id, thousands, config=sandbox.config(config, EVALUATION)) >= 0.97
 
 
 # What is switched off, and what is left of the score at best.
