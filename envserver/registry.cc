@@ -9,6 +9,7 @@
 #include "envserver/envs/atari.h"
 #include "envserver/envs/atari_emulator.h"
 #include "envserver/envs/cartpole.h"
+#include "envserver/envs/diagnostic.h"
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
 #include "envserver/envs/sleep.h"
@@ -72,6 +73,16 @@ EnvironmentRegistry::EnvironmentRegistry()
       "Sleep",
       [](auto& a) { return Sleep::Make(a.options().sleep(), a.worker_id()); },
       "sleep");
+  Add("Bandit", [](auto&) { return MakeBandit(); });
+  Add("Continuous", [](auto&) { return MakeContinuous(); });
+  Add("Mask", [](auto& a) { return MakeMask(a.Switch("hide_mask")); },
+      {{"hide_mask", false, "show a mask that forbids nothing"}});
+  Add("Memory", [](auto&) { return MakeMemory(); });
+  Add("Password", [](auto&) { return MakePassword(); });
+  Add("Spaces", [](auto& a) { return MakeSpaces(a.Text("hide")); },
+      {{"hide", "", "the leaf to leave blank: flags or image"}});
+  Add("Squared", [](auto&) { return MakeSquared(); });
+  Add("Stochastic", [](auto&) { return MakeStochastic(); });
 }
 
 void EnvironmentRegistry::AddOurs(const std::string& env_id,
