@@ -27,9 +27,9 @@ struct Outcome {
 };
 
 // One environment: the interface you implement to add a task. See
-// envs/cartpole.h for a complete one, examples/your_own_env.cc for one in a
-// program of its own, and registry.h for how it is named and what options it
-// declares.
+// envs/cartpole.h for a complete one, what `flotilla new environment` writes for
+// one in a program of its own, and registry.h for how it is named and what options
+// it declares.
 //
 // An implementation is deterministic given its seeds and actions, writes every
 // byte of `observation`, and does not count steps: ThreadVectorEnv applies

@@ -393,11 +393,8 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   }
   for (const std::string& warning :
        PlayableWarnings(config, response->spec())) {
-    std::fprintf(stderr,
-                 "flotilla train: warning: %s
-                 ",
-                 PrintableLine(warning, 2048)
-                     .c_str());
+    std::fprintf(stderr, "flotilla train: warning: %s\n",
+                 PrintableLine(warning, 2048).c_str());
   }
   return absl::OkStatus();
 }

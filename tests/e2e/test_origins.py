@@ -84,7 +84,7 @@ def has_learned(run_dir):
 
 def test_an_environment_of_ones_own_in_cpp_as_the_readme_says(sandbox):
     section = readme_section("Add an environment")
-    source = re.sub(r"\s+", "", (EXAMPLES / "your_own_env.cc").read_text())
+    source = re.sub(r"\s+", "", (SOURCE / "launcher" / "templates" / "environment" / "environment.cc").read_text())
     for code in blocks(section, "cpp"):
         assert re.sub(r"\s+", "", code) in source, code
     run_as_told(sandbox, section)
