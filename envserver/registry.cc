@@ -12,6 +12,7 @@
 #include "envserver/envs/diagnostic.h"
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
+#include "envserver/envs/point_nav.h"
 #include "envserver/envs/sleep.h"
 #include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
@@ -69,6 +70,12 @@ EnvironmentRegistry::EnvironmentRegistry()
       "Maze", [](auto& a) { return Maze::Make(a.options().maze()); }, "maze");
   AddOurs(
       "Pendulum-v1", [](auto&) { return std::make_unique<Pendulum>(); }, "");
+  Add(
+      "PointNav",
+      [scenes = std::make_shared<SceneLibrary>()](auto& a) -> EnvironmentOr {
+        return PointNav::Make(a, scenes);
+      },
+      PointNav::Options());
   AddOurs(
       "Sleep",
       [](auto& a) { return Sleep::Make(a.options().sleep(), a.worker_id()); },

@@ -62,6 +62,8 @@ std::vector<Case> Cases() {
        MakeFrames(32, 2, 7056, false)},
       {"7056 bytes, 16 a message, 2 groups, shared",
        MakeFrames(32, 2, 7056, true)},
+      {"PointNav, 32 rows, 2 groups, shared",
+       MakeHello("PointNav", 32, 2, true)},
       {"ALE/Pong-v5, 8 rows, 1 group, shared",
        MakeHello("ALE/Pong-v5", 8, 1, true)},
       {"ALE/Pong-v5, 8 rows, 2 groups, shared",

@@ -45,6 +45,25 @@ TEST(ShippedConfigsTest, CartPolePpoHasTheNumbersOfCleanRl) {
   EXPECT_EQ(config->optimizer().schedule(), v1::LINEAR);
 }
 
+TEST(ShippedConfigsTest, PointNavHasTheNumbersOfDdPpo) {
+  const auto config =
+      LoadRunConfig(ConfigFolder() + "/pointnav_ddppo.textproto", {});
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->env().num_envs(), 4);
+  EXPECT_EQ(config->rollout().length(), 128);
+  EXPECT_EQ(config->ppo().epochs(), 2);
+  EXPECT_EQ(config->ppo().minibatches(), 2);
+  EXPECT_FALSE(config->ppo().normalize_advantages());
+  EXPECT_DOUBLE_EQ(config->optimizer().learning_rate(), 2.5e-4);
+  EXPECT_EQ(config->optimizer().schedule(), v1::CONSTANT);
+  EXPECT_DOUBLE_EQ(config->optimizer().max_grad_norm(), 0.2);
+  EXPECT_EQ(config->model().recurrent(), v1::LSTM);
+  EXPECT_EQ(config->model().recurrent_layers(), 2);
+  EXPECT_DOUBLE_EQ(config->distributed().preemption_fraction(), 0.6);
+  EXPECT_DOUBLE_EQ(config->distributed().preemption_min_rollout(), 0.25);
+  EXPECT_EQ(config->distributed().gradient_mean(), v1::BY_RANKS);
+}
+
 TEST(ShippedConfigsTest, PongDqnHasTheNumbersOfDiEngine) {
   const auto config = LoadRunConfig(ConfigFolder() + "/pong_dqn.textproto", {});
   ASSERT_TRUE(config.ok()) << config.status();

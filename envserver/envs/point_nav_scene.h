@@ -1,0 +1,59 @@
+#ifndef FLOTILLA_ENVSERVER_ENVS_POINT_NAV_SCENE_H_
+#define FLOTILLA_ENVSERVER_ENVS_POINT_NAV_SCENE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "envserver/envs/point_nav_camera.h"
+#include "envserver/envs/point_nav_plan.h"
+#include "envserver/envs/point_nav_space.h"
+#include "services/base/mutex.h"
+
+namespace flotilla {
+
+enum class SceneSplit : uint64_t { kTrain = 1, kEval = 2 };
+
+// A floor plan and the episodes that are played in it.
+struct Scene {
+  struct Episode {
+    Point start;
+    int heading;      // see point_nav_camera.h
+    int goal;         // of `goals`
+    double distance;  // of the shortest way, in meters
+  };
+
+  // Everything follows `seed`.
+  static Scene Make(uint64_t seed);
+
+  FloorPlan plan;
+  FreeSpace space;
+  std::vector<FreeSpace::Goal> goals;
+  std::vector<Episode> episodes;
+};
+
+// What the environments of a process share: a camera, and the scenes, each made
+// when it is first asked for (some 2 ms) and then kept (some 50 KB).
+//
+// Thread-safe.
+class SceneLibrary {
+ public:
+  // Scene `index` of a split: no index of the one is a scene of the other, for
+  // their seeds differ.
+  std::shared_ptr<const Scene> Get(SceneSplit split, uint64_t index);
+
+  const DepthCamera& camera() const { return camera_; }
+
+ private:
+  const DepthCamera camera_;
+  Mutex mu_;
+  std::map<std::pair<SceneSplit, uint64_t>, std::shared_ptr<const Scene>>
+      scenes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_ENVSERVER_ENVS_POINT_NAV_SCENE_H_
