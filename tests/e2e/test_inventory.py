@@ -76,11 +76,15 @@ def test_a_dry_run_starts_and_leaves_nothing(sandbox):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "status", "stop", "envs", "configs", "doctor", "serve-envs", "coordinator", "health"]
-)
+    "command",
+    [
+        "train", "evaluate", "status", "stop", "runs", "plot", "envs", "check-env", "configs", "new", "explain",
+        "completion", "doctor", "serve-envs", "coordinator", "health",
+    ],
+)  # fmt: skip
 def test_every_command_has_help(sandbox, command):
     text = "\n".join(lines(sandbox, command, "--help"))
-    assert command in text and "--" in text or command in ("envs", "configs")
+    assert f"flotilla {command}" in text
     assert f"  {command} " in "\n".join(lines(sandbox, "--help"))
 
 
