@@ -84,7 +84,7 @@ def test_a_dry_run_starts_and_leaves_nothing(sandbox):
 )  # fmt: skip
 def test_every_command_has_help(sandbox, command):
     text = "\n".join(lines(sandbox, command, "--help"))
-    assert f"flotilla {command}" in text
+    assert "usage: flotilla" in text and command in text
     assert f"  {command} " in "\n".join(lines(sandbox, "--help"))
 
 
