@@ -68,9 +68,11 @@ absl::StatusOr<EnvironmentArguments> EnvironmentArguments::Read(
   const std::map<std::string, std::string> given(options.kwargs().begin(),
                                                  options.kwargs().end());
   for (const auto& [name, text] : given) {
-    const auto option = std::find_if(
-        declared.begin(), declared.end(),
-        [&](const EnvironmentOption& known) { return known.name == name; });
+    const auto option =
+        std::find_if(declared.begin(), declared.end(),
+                     [&name = name](const EnvironmentOption& known) {
+                       return known.name == name;
+                     });
     if (option == declared.end()) return Unknown(env_id, name, declared);
     ASSIGN_OR_RETURN(arguments.values_[name], ReadValue(*option, text));
   }
