@@ -12,11 +12,14 @@
 #include "absl/strings/str_join.h"
 #include "flotilla/v1/env.grpc.pb.h"
 #include "launcher/commands/command.h"
-#include "launcher/local_env_server.h"
+#include "launcher/programs.h"
 #include "services/base/config.h"
 #include "services/base/config_rules.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 #include "services/env/conformance/conformance.h"
+#include "services/env/env_program.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/credential_flags.h"
 #include "services/rpc/grpc_status.h"
@@ -139,10 +142,20 @@ int CheckRunning(const CheckFlags& flags, ConformanceOptions options) {
 // One of ours, which is started for this alone.
 int CheckOurs(const CheckFlags& flags, ConformanceOptions options) {
   options.env_id = flags.target;
-  const auto server =
-      LocalEnvServer::Start({"--env=" + options.env_id}, kStartTimeout);
+  const ScratchFolder scratch;
+  if (!scratch.status().ok()) return Report("check-env", scratch.status());
+  const auto path = FindProgram("flotilla-envserver");
+  if (!path.ok()) return Report("check-env", path.status());
+  const EnvProgramOptions program{.command = {*path},
+                                  .called = "flotilla-envserver",
+                                  .foreign = false,
+                                  .env_id = options.env_id,
+                                  .socket = scratch.path() + "/socket",
+                                  .log_path = scratch.path() + "/log",
+                                  .keeps_log = false};
+  const auto server = StartEnvProgram(program, kStartTimeout, {});
   if (!server.ok()) return Report("check-env", server.status());
-  const auto channel = MakeChannel((*server)->address(), {});
+  const auto channel = MakeChannel(server->address, {});
   if (!channel.ok()) return Report("check-env", channel.status());
   options.channel = *channel;
   // A wrong id or option is the user's, not the server's.
@@ -153,13 +166,12 @@ int CheckOurs(const CheckFlags& flags, ConformanceOptions options) {
   if (!known.ok()) return Report("check-env", known.status());
   // Python, as a worker, obeys its parent's lifeline and no signal.
   if (!IsGym(options.env_id)) {
-    options.shut_down = [&] { (*server)->process()->Signal(SIGTERM); };
+    options.shut_down = [&] { server->process->Signal(SIGTERM); };
   }
   const int code = Finish(flags, options);
-  if (const auto exit = (*server)->process()->Poll();
-      code != kExitDone && exit) {
+  if (const auto exit = server->process->Poll(); code != kExitDone && exit) {
     std::fprintf(stderr, "flotilla check-env: the server ended with %s: %s\n",
-                 exit->ToString().c_str(), (*server)->LastLogLine().c_str());
+                 exit->ToString().c_str(), LastLine(program.log_path).c_str());
   }
   return code;
 }
