@@ -17,13 +17,12 @@ namespace {
 
 class Factories {
  public:
-  absl::Status Add(const std::string& name, AlgorithmFactory factory) {
+  absl::Status Add(const AlgorithmTraits& row, AlgorithmFactory factory) {
+    const std::string name = row.name();
     MutexLock lock(&mu_);
-    if (name == "custom") {
+    if (row.StandsIn()) {
       factories_[name] = std::move(factory);
-      return absl::OkStatus();
-    }
-    if (!factories_.emplace(name, std::move(factory)).second) {
+    } else if (!factories_.emplace(name, std::move(factory)).second) {
       return absl::AlreadyExistsError(
           absl::StrCat("the algorithm \"", name, "\" has a factory already"));
     }
@@ -57,12 +56,13 @@ Factories& TheFactories() {
 
 absl::Status RegisterAlgorithmFactory(const std::string& name,
                                       AlgorithmFactory factory) {
-  if (FindAlgorithm(name) == nullptr) {
+  const AlgorithmTraits* const row = FindAlgorithm(name);
+  if (row == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("there is no algorithm \"", name,
                      "\" to make; call RegisterAlgorithm first"));
   }
-  return TheFactories().Add(name, std::move(factory));
+  return TheFactories().Add(*row, std::move(factory));
 }
 
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeAlgorithm(

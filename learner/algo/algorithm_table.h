@@ -23,8 +23,8 @@ using AlgorithmFactory =
         torch::Device device)>;
 
 // Adds the factory of a row that RegisterAlgorithm added, for as long as the
-// program runs. Those of the built-in rows are always there; that of "custom" is
-// replaced. Thread-safe.
+// program runs. Those of the built-in rows are always there; that of a row
+// that stands in is replaced. Thread-safe.
 // Errors: kAlreadyExists if it has one; kNotFound if there is no such row.
 absl::Status RegisterAlgorithmFactory(const std::string& name,
                                       AlgorithmFactory factory);

@@ -55,15 +55,13 @@ class Table {
 
   absl::Status Add(std::unique_ptr<const AlgorithmTraits> row) {
     MutexLock lock(&mu_);
-    if (row->name() == "custom") {
-      for (auto& there : rows_) {
-        if (there->name() != row->name()) continue;
+    for (auto& there : rows_) {
+      if (there->name() != row->name()) continue;
+      if (there->StandsIn()) {
         there.swap(row);
         replaced_.push_back(std::move(row));
+        return absl::OkStatus();
       }
-      return absl::OkStatus();
-    }
-    if (FindLocked(row->name()) != nullptr) {
       return absl::AlreadyExistsError(
           absl::StrCat("there is an algorithm \"", row->name(), "\" already"));
     }
@@ -183,7 +181,7 @@ std::string ActionsProblem(const AlgorithmTraits& algorithm, bool discrete,
                            needs_discrete ? "continuous" : "discrete");
   }
   for (const AlgorithmTraits* row : TheTable().Rows()) {
-    if (row->name() == "custom" || !Takes(*row, discrete, continuous) ||
+    if (row->StandsIn() || !Takes(*row, discrete, continuous) ||
         (continuous && !row->BoundsProblem(low, high).empty())) {
       continue;
     }

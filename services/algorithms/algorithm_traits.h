@@ -45,6 +45,10 @@ class AlgorithmTraits {
   // "ppo": also the name of its options' field in RunConfig.
   virtual std::string name() const = 0;
 
+  // Whether it holds the place of a row that a library brings (custom.h): one of
+  // the same name takes it, and nobody is advised to choose it.
+  virtual bool StandsIn() const { return false; }
+
   // ---- What it plays and collects
 
   // Of these it takes at least one; with both, also both together.
@@ -91,9 +95,9 @@ class AlgorithmTraits {
   virtual std::vector<std::string> GlobalSizes() const { return {}; }
 };
 
-// Adds a row, for as long as the program runs. The built-in rows are always there;
-// that of the name "custom" (custom.h) is replaced: it is the one that libraries
-// bring. Thread-safe, as all below.
+// Adds a row, for as long as the program runs; in the place of one that stands for
+// it, if that says so. The other built-in rows are always there. Thread-safe, as
+// all below.
 // Errors: kAlreadyExists if the name is taken; kInvalidArgument if there is none,
 // or if it takes no actions.
 absl::Status RegisterAlgorithm(std::unique_ptr<const AlgorithmTraits> row);

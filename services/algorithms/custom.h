@@ -23,6 +23,7 @@ struct CustomOption {
 class CustomAlgorithm : public AlgorithmTraits {
  public:
   std::string name() const final { return "custom"; }
+  bool StandsIn() const final { return true; }
 
   // A value that is a number stands for options that are numbers; `true` or
   // `false` for those that are that.

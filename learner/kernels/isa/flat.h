@@ -136,10 +136,6 @@ void Gae(const GaeInput& in, float* advantage, float* returns) {
   }
 }
 
-void BytesToUnit(const uint8_t* bytes, int64_t size, float* out) {
-  for (int64_t i = 0; i < size; ++i) out[i] = bytes[i] / 255.0f;
-}
-
 template <Vec (*kFunction)(Vec)>
 void Map(const float* x, int64_t size, float* out) {
   const FlushDenormals flush;

@@ -53,7 +53,6 @@ struct KernelTable {
 
   void (*gae)(const GaeInput& input, float* advantage, float* returns);
   void (*vtrace)(const VtraceInput& input, float* target, float* advantage);
-  void (*bytes_to_unit)(const uint8_t* bytes, int64_t size, float* out);
 
   // The vectorised functions under all of the above, for tests.
   void (*tanh)(const float* x, int64_t size, float* out);

@@ -25,7 +25,6 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .adam = Adam,
       .gae = Gae,
       .vtrace = VtraceOf,
-      .bytes_to_unit = BytesToUnit,
       .tanh = Map<Tanh>,
       .exp = Map<Exp>,
       .log = Map<Log>,
