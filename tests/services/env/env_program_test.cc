@@ -2,10 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
-#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -22,13 +23,6 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-
-bool Eventually(const std::function<bool()>& ready) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!ready() && absl::Now() < deadline)
-    absl::SleepFor(absl::Milliseconds(5));
-  return ready();
-}
 
 // Scripts in place of servers: $1 is --listen=..., $2 --address-file=..., $3
 // --env=....
@@ -144,13 +138,14 @@ TEST_F(EnvProgramTest, NothingOfItIsLeft) {
                                     "${2#--address-file=}; wait"));
   ASSERT_OK(program);
   const pid_t pid = std::stoi(FirstLine(child));
-  ASSERT_EQ(kill(pid, 0), 0);
+  // Readable once it has ended, whoever reaps it.
+  const int ended = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  ASSERT_GE(ended, 0);
+  pollfd wait{.fd = ended, .events = POLLIN, .revents = 0};
+  ASSERT_EQ(poll(&wait, 1, 0), 0);
   program->process.reset();
-  EXPECT_TRUE(Eventually([&] {
-    // Gone, or a zombie that nobody has reaped.
-    const std::string stat = FirstLine(absl::StrCat("/proc/", pid, "/stat"));
-    return stat.empty() || stat.find(") Z") != stat.npos;
-  }));
+  EXPECT_EQ(poll(&wait, 1, absl::ToInt64Milliseconds(kPatience)), 1);
+  close(ended);
 }
 
 }  // namespace
