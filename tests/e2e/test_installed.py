@@ -43,18 +43,16 @@ def run(words, folder, prefix=None, code=0, **more):
     return said.stdout
 
 
-def commands(text):
-    """Of the blocks without a language."""
-    blocks = re.findall(r"(?ms)^```\n(.*?)^```$", text)
-    return [line for block in blocks for line in block.splitlines() if line]
+def follow(text, folder, prefix=None):
+    """Types the blocks without a language into one shell, as a reader does."""
+    run(["bash", "-ec", "".join(re.findall(r"(?ms)^```\n(.*?)^```$", text))], folder, prefix)
 
 
 def new_project(kind, name, folder, prefix):
     """Follows the README that the project has, to the letter."""
     run(["flotilla", "new", kind, name], folder, prefix)
     project = folder / name
-    for command in commands((project / "README.md").read_text()):
-        run(["bash", "-c", command], project, prefix)
+    follow((project / "README.md").read_text(), project, prefix)
     return project
 
 
@@ -240,7 +238,6 @@ def test_the_readme_is_true(tmp_path):
     readme = (SOURCE / "README.md").read_text()
     section = re.search(r"(?ms)^## Bring your own algorithm$(.*?)^## ", readme)[1]
     (tmp_path / "build").symlink_to(BIN.parent)
-    for command in commands(section):
-        run(["bash", "-c", command], tmp_path)
+    follow(section, tmp_path)
     assert summary(tmp_path / "my_a2c" / "runs" / "first")["status"] == "solved"
     shutil.rmtree(tmp_path / "flotilla")  # it is large
