@@ -21,6 +21,7 @@ namespace {
 
 // Of prints before it serves: a disk has an end.
 constexpr int64_t kMaxLogBytes = 16 << 20;
+constexpr size_t kMaxAddressBytes = 4096;
 constexpr absl::Duration kPoll = absl::Milliseconds(2);
 
 int64_t SizeOf(const std::string& path) {
@@ -31,9 +32,11 @@ int64_t SizeOf(const std::string& path) {
 // What the file says, once that is a whole line; "" before.
 std::string SaidAddress(const std::string& path, const std::string& told) {
   if (SizeOf(path) == 0) return "";
-  const std::string text = WholeFile(path).value_or("");
+  const std::string text = FirstBytes(path, kMaxAddressBytes);
   const size_t end = text.find('\n');
-  if (end == text.npos && text != told) return "";
+  if (end == text.npos && text != told && text.size() < kMaxAddressBytes) {
+    return "";
+  }
   return std::string(absl::StripAsciiWhitespace(text.substr(0, end)));
 }
 

@@ -44,6 +44,13 @@ TEST_F(TextFileTest, LooksAtTheEndOfAHugeFileOnly) {
   EXPECT_LE(LastLines(path, 5).front().size(), 8192u);
 }
 
+// A program may print faster than its log is read.
+TEST_F(TextFileTest, LooksNoFurtherThanTheEndAsItWas) {
+  EXPECT_THAT(LastLines("/dev/zero", 5), IsEmpty());
+  EXPECT_EQ(FirstBytes("/dev/zero", 9).size(), 9u);
+  EXPECT_EQ(FirstBytes(Write("one\n"), 9), "one\n");
+}
+
 TEST_F(TextFileTest, IsEmptyWhereThereIsNothing) {
   EXPECT_EQ(FirstLine("/no/such/file"), "");
   EXPECT_EQ(LastLine("/no/such/file"), "");

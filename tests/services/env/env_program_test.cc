@@ -110,6 +110,12 @@ TEST_F(EnvProgramTest, AFloodOfPrintsEndsTheWait) {
                        HasSubstr("printed more than 16 MiB before it served")));
 }
 
+TEST_F(EnvProgramTest, AFloodInPlaceOfAnAddressEndsTheWait) {
+  EXPECT_THAT(Start("tr '\\0' x < /dev/zero > ${2#--address-file=}"),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       HasSubstr("as its address; want unix:")));
+}
+
 TEST_F(EnvProgramTest, AMissingProgramIsNamed) {
   EnvProgramOptions options;
   options.called = "env.server \"exec:...\"";
