@@ -4,7 +4,9 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,11 +17,13 @@
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
+#include "learner/training/self_play.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/kept_files.h"
 #include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
+#include "services/env/agents.h"
 
 namespace flotilla {
 namespace {
@@ -56,12 +60,12 @@ void FindKeptFiles(const std::string& checkpoint, v1::RunConfig* config) {
 
 // The specification has to come from the environment itself. Leaves it: a server
 // of others may take one player only.
-absl::StatusOr<v1::EnvSpec> AskSpec(EnvWorkerOptions options,
+absl::StatusOr<v1::EnvSpec> AskSpec(EnvWorkerOptions options, int rows,
                                     std::stop_token stop) {
   options.name = "probe";
   ASSIGN_OR_RETURN(const EnvWorker worker,
                    StartEnvWorker(options, /*worker_id=*/0, /*incarnation=*/1,
-                                  /*rows=*/1, /*groups=*/1, std::move(stop)));
+                                  rows, /*groups=*/1, std::move(stop)));
   worker.stream->Finish().IgnoreError();
   return worker.stream->spec();
 }
@@ -93,21 +97,35 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   options.run = absl::StrCat(HostName(), "/", getpid());
   options.server_credentials = credentials;
   options.threads = EnvThreads(options.env, /*local_world_size=*/1);
-  ASSIGN_OR_RETURN(const v1::EnvSpec spec, AskSpec(options, stop));
+  // So many were played together in training: whole environments.
+  const v1::EnvConfig& env = config.env();
+  const int rows = env.num_envs() / (env.num_workers() * env.groups());
+  ASSIGN_OR_RETURN(const v1::EnvSpec spec, AskSpec(options, rows, stop));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device.device));
   Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),
                         /*rows=*/1);
+  std::optional<SelfPlay> self_play;
+  std::shared_ptr<const Opponents> opponents;
+  if (config.has_selfplay()) {
+    self_play.emplace(config.selfplay(), algorithm.get());
+  }
   Progress progress;
   RETURN_IF_ERROR(
-      FromCheckpoint(data, LiveState(algorithm.get(), &normalizer), &progress));
+      FromCheckpoint(data,
+                     LiveState(algorithm.get(), &normalizer,
+                               /*episodes=*/nullptr,
+                               self_play.has_value() ? &*self_play : nullptr),
+                     &progress));
+  if (self_play.has_value()) opponents = self_play->ForEvaluation();
   algorithm->BeforeCollecting(progress.global_step);
 
+  const TrainedEnv trained = {spec, spaces, OpponentSlots(config)};
   ASSIGN_OR_RETURN(
       const std::vector<EvaluatedEpisode> played,
-      Evaluate(options, spaces, algorithm->live_policy(), normalizer, episodes,
-               config.evaluation().greedy(),
+      Evaluate(options, trained, algorithm->live_policy(), opponents.get(),
+               normalizer, episodes, config.evaluation().greedy(),
                /*round=*/progress.evaluation_round + (uint64_t{1} << 32),
                stop));
   std::ofstream out(output);

@@ -7,6 +7,7 @@
 #include "services/base/config.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
+#include "services/env/agents.h"
 
 namespace flotilla {
 namespace {
@@ -16,13 +17,12 @@ class RolloutsWhenAsked : public RolloutSource {
  public:
   explicit RolloutsWhenAsked(RolloutSourceOptions options)
       : options_(std::move(options)),
-        collector_(options_.pool, options_.spaces,
-                   options_.config.env().num_envs(), CollectorOptions(options_),
-                   options_.normalizer),
-        rollout_(MakeRollout(options_.spaces,
-                             options_.config.rollout().length(),
-                             options_.config.env().num_envs(), options_.pinned,
-                             options_.state_size)) {}
+        collector_(MakeCollector(options_.pool, options_.spaces,
+                                 CollectorOptions(options_),
+                                 options_.normalizer)),
+        rollout_(MakeRollout(
+            options_.spaces, options_.config.rollout().length(),
+            collector_->rows(), options_.pinned, options_.state_size)) {}
 
   void Begin(int rank, std::stop_token fence) override {
     rank_ = rank;
@@ -33,9 +33,10 @@ class RolloutsWhenAsked : public RolloutSource {
                                   const Preemption* preemption) override {
     Experience experience;
     Random rng(SamplingSeed(options_.config.seed(), rank_, update));
-    RETURN_IF_ERROR(collector_.Collect(options_.live_policy, &rng, fence_,
-                                       preemption, &rollout_,
-                                       &experience.stats));
+    const std::shared_ptr<const Opponents> opponents = options_.opponents();
+    RETURN_IF_ERROR(collector_->Collect(options_.live_policy, &rng, fence_,
+                                        preemption, &rollout_,
+                                        &experience.stats, opponents.get()));
     rollout_.policy_version = update;
     experience.rollout = &rollout_;
     experience.env_steps = rollout_.valid_steps;
@@ -45,11 +46,11 @@ class RolloutsWhenAsked : public RolloutSource {
 
   void End() override {}
 
-  bool deciding() const override { return collector_.deciding(); }
+  bool deciding() const override { return collector_->deciding(); }
 
  private:
   const RolloutSourceOptions options_;
-  Collector collector_;
+  const std::unique_ptr<Collector> collector_;
   Rollout rollout_;
   int rank_ = 0;
   std::stop_token fence_;
@@ -61,7 +62,8 @@ Collector::Options CollectorOptions(const RolloutSourceOptions& options) {
   const v1::RunConfig& config = options.config;
   return {.bootstrap_truncation = TraitsOf(config).BootstrapsTruncation(config),
           .reset_state = config.rollout().reset_state(),
-          .hurry = options.hurry};
+          .hurry = options.hurry,
+          .opponent_slots = OpponentSlots(config)};
 }
 
 std::unique_ptr<RolloutSource> MakeRolloutSource(RolloutSourceOptions options) {

@@ -70,6 +70,10 @@ struct RolloutSourceOptions {
   Policy* live_policy = nullptr;     // the same, between updates
   std::function<std::unique_ptr<Policy>()> freeze;
   std::function<bool()> hurry = {};  // Collector::Options's
+  // Who plays the slots that are not learned from, as of now; null: nobody.
+  std::function<std::shared_ptr<const Opponents>()> opponents = [] {
+    return nullptr;
+  };
 };
 
 Collector::Options CollectorOptions(const RolloutSourceOptions& options);

@@ -16,15 +16,14 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
       normalizer_(options_.config.model(), Discount(options_.config),
                   options_.spaces.normalized(),
                   options_.config.env().num_envs()),
-      collector_(options_.pool, options_.spaces,
-                 options_.config.env().num_envs(), CollectorOptions(options_),
-                 &normalizer_) {
+      collector_(MakeCollector(options_.pool, options_.spaces,
+                               CollectorOptions(options_), &normalizer_)) {
   // Beside those that wait, one is being filled and one learned from.
   const v1::RolloutConfig& rollout = options_.config.rollout();
   for (int i = 0; i < rollout.queue_capacity() + 2; ++i) {
     slots_.push_back(MakeRollout(options_.spaces, rollout.length(),
-                                 options_.config.env().num_envs(),
-                                 options_.pinned, options_.state_size));
+                                 collector_->rows(), options_.pinned,
+                                 options_.state_size));
   }
 }
 
@@ -70,6 +69,7 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
   now.version = update;
   now.policy = options_.freeze();
   now.scaling = options_.normalizer->ForEvaluation();
+  now.opponents = options_.opponents();
   {
     MutexLock lock(&mu_);
     published_.push_back(std::move(now));
@@ -120,9 +120,9 @@ void RolloutsAhead::CollectUntilCancelled(int rank, std::stop_token stop) {
     Rollout* rollout = &slots_[next.slot];
     normalizer_.ScaleAs(current->scaling);
     Random rng(SamplingSeed(options_.config.seed(), rank, first + i));
-    next.status =
-        collector_.Collect(current->policy.get(), &rng, stop,
-                           /*preemption=*/nullptr, rollout, &next.stats);
+    next.status = collector_->Collect(current->policy.get(), &rng, stop,
+                                      /*preemption=*/nullptr, rollout,
+                                      &next.stats, current->opponents.get());
     rollout->policy_version = current->version;
     next.noted = normalizer_.Take();
     const bool failed = !next.status.ok();

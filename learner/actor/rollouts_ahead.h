@@ -40,13 +40,14 @@ class RolloutsAhead : public RolloutSource {
   absl::StatusOr<Experience> Next(int64_t update,
                                   const Preemption* preemption) override;
   void End() override;
-  bool deciding() const override { return collector_.deciding(); }
+  bool deciding() const override { return collector_->deciding(); }
 
  private:
   struct Published {
     int64_t version = 0;
     std::unique_ptr<Policy> policy;
     Normalizer scaling;
+    std::shared_ptr<const Opponents> opponents;
   };
   struct Collected {
     absl::Status status;
@@ -72,7 +73,7 @@ class RolloutsAhead : public RolloutSource {
 
   // The thread's own.
   Normalizer normalizer_;
-  Collector collector_;
+  const std::unique_ptr<Collector> collector_;
 
   // Of one generation.
   std::unique_ptr<BoundedQueue<Collected>> filled_;

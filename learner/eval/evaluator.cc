@@ -9,6 +9,7 @@
 #include "services/base/config_rules.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
+#include "services/env/agents.h"
 
 namespace flotilla {
 namespace {
@@ -39,25 +40,37 @@ class Greedy : public Policy {
 }  // namespace
 
 absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
-    EnvWorkerOptions options, const Spaces& spaces, Policy* policy,
-    const Normalizer& normalizer, int episodes, bool greedy, uint64_t round,
-    std::stop_token stop) {
+    EnvWorkerOptions options, const TrainedEnv& trained, Policy* policy,
+    const Opponents* opponents, const Normalizer& normalizer, int episodes,
+    bool greedy, uint64_t round, std::stop_token stop) {
   v1::EnvConfig* env = &options.env;
-  env->set_num_envs(std::clamp(env->num_envs(), 1, episodes));
+  // Whole environments; more rows than episodes only where one has them.
+  const int agents = AgentsOf(trained.spec);
+  const int most = std::min(env->num_envs(), episodes + agents - 1);
+  env->set_num_envs(std::max(1, most / agents) * agents);
   env->set_num_workers(1);
   env->set_groups(1);
   env->set_remote_workers(0);
-  const int rows = env->num_envs();
   ASSIGN_OR_RETURN(std::unique_ptr<EnvPool> pool,
                    EnvPool::Start(options, kEvaluationWorker, round, stop));
+  if (!SameLeaves(pool->spec(), trained.spec)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "env \"", env->id(),
+        "\" has other spaces in evaluations than in training; "
+        "evaluation.kwargs may change neither observations nor actions"));
+  }
   Random rng(SamplingSeed(options.seed, kEvaluationWorker, round));
   Greedy most_likely(policy);
   Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;
 
   Normalizer scaling = normalizer.ForEvaluation();
-  Collector collector(pool.get(), spaces, rows, {.bootstrap_truncation = false},
-                      &scaling);
-  Rollout steps = MakeRollout(spaces, kStride, rows, /*pinned=*/false,
+  const std::unique_ptr<Collector> collector = MakeCollector(
+      pool.get(), trained.spaces,
+      {.bootstrap_truncation = false,
+       .opponent_slots = opponents == nullptr ? 0 : trained.opponent_slots},
+      &scaling);
+  const auto rows = static_cast<int>(collector->rows());
+  Rollout steps = MakeRollout(trained.spaces, kStride, rows, /*pinned=*/false,
                               policy->state_size());
   std::vector<int> left(rows, episodes / rows);
   for (int i = 0; i < episodes % rows; ++i) ++left[i];
@@ -67,8 +80,9 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   CollectStats stats;
   while (static_cast<int>(done.size()) < episodes) {
     stats.episodes.clear();
-    RETURN_IF_ERROR(collector.Collect(player, &rng, stop,
-                                      /*preemption=*/nullptr, &steps, &stats));
+    RETURN_IF_ERROR(collector->Collect(player, &rng, stop,
+                                       /*preemption=*/nullptr, &steps, &stats,
+                                       opponents));
     const absl::Time now = absl::Now();
     for (int row = 0; row < rows; ++row) {
       if (left[row] == 0 || steps.valid.select(1, row).any().item<bool>()) {
@@ -131,6 +145,9 @@ EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
   EnvWorkerOptions options;
   options.env = config.env();
   options.env.set_num_envs(config.evaluation().num_envs());
+  for (const auto& [name, value] : config.evaluation().kwargs()) {
+    (*options.env.mutable_options()->mutable_kwargs())[name] = value;
+  }
   options.seed = config.seed();
   options.name = "evaluation";
   // Whole games. Another's server is told what the configuration says, no more.
@@ -143,7 +160,7 @@ EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
 
 static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
                                           const EnvWorkerOptions& options,
-                                          const Spaces& spaces) {
+                                          const TrainedEnv& trained) {
   EnvWorkerOptions workers = EvaluationWorkers(config);
   workers.learner_id = options.learner_id;
   workers.run = options.run;
@@ -151,17 +168,18 @@ static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
   workers.credentials = options.credentials;
   workers.server_credentials = options.server_credentials;
   workers.threads = options.threads;
-  return [workers, spaces, evaluation = config.evaluation()](
-             Policy* policy, const Normalizer& normalizer, uint64_t round,
+  return [workers, trained, evaluation = config.evaluation()](
+             Policy* policy, const Opponents* opponents,
+             const Normalizer& normalizer, uint64_t round,
              std::stop_token stop) {
-    return Evaluate(workers, spaces, policy, normalizer, evaluation.episodes(),
-                    evaluation.greedy(), round, stop);
+    return Evaluate(workers, trained, policy, opponents, normalizer,
+                    evaluation.episodes(), evaluation.greedy(), round, stop);
   };
 }
 
 Evaluator::Evaluator(const v1::RunConfig& config,
-                     const EnvWorkerOptions& options, const Spaces& spaces)
-    : Evaluator(config.evaluation(), PlayOnWorkers(config, options, spaces)) {}
+                     const EnvWorkerOptions& options, const TrainedEnv& trained)
+    : Evaluator(config.evaluation(), PlayOnWorkers(config, options, trained)) {}
 
 Evaluator::~Evaluator() {
   stop_.request_stop();
@@ -169,16 +187,18 @@ Evaluator::~Evaluator() {
 }
 
 void Evaluator::Begin(std::unique_ptr<Policy> policy,
+                      std::shared_ptr<const Opponents> opponents,
                       const Normalizer& normalizer, int64_t round,
                       int64_t update, int64_t global_step) {
   running_ = std::async(
       std::launch::async,
       [this, policy = std::shared_ptr<Policy>(std::move(policy)),
+       opponents = std::move(opponents),
        normalizer = normalizer.ForEvaluation(), round, update,
        global_step]() -> absl::StatusOr<v1::Evaluation> {
-        ASSIGN_OR_RETURN(
-            const std::vector<EvaluatedEpisode> episodes,
-            play_(policy.get(), normalizer, round, stop_.get_token()));
+        ASSIGN_OR_RETURN(const std::vector<EvaluatedEpisode> episodes,
+                         play_(policy.get(), opponents.get(), normalizer, round,
+                               stop_.get_token()));
         v1::Evaluation e = Summarize(episodes);
         e.set_round(round);
         e.set_update(update);

@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/actor/env_pool.h"
+#include "learner/actor/opponents.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
 #include "services/env/spaces.h"
@@ -28,20 +29,30 @@ struct EvaluatedEpisode {
   std::map<std::string, double> metrics = {};  // the task's own: "success"
 };
 
+// What a policy was trained in.
+struct TrainedEnv {
+  v1::EnvSpec spec;
+  Spaces spaces;
+  int opponent_slots = 0;  // of each environment, that it did not play for
+};
+
 // Plays `episodes` episodes with `policy` on env workers of its own. Each row
 // plays a fixed quota, all of it started here, so that short episodes are not
 // counted more often than long ones. Blocks until they are done.
-// `options.env.num_envs` rows at most. Observations are scaled by `normalizer`
-// as it is. `round` is part of the seeds. Errors: kCancelled when `stop` is
-// requested; kResourceExhausted, with the newest reason, if too many rows fail
-// (env.max_failed_share); those of EnvPool.
+// `options.env.num_envs` rows at most, or one environment's. Where there are
+// `opponents` (may be null) and an environment has several agents, they play the
+// slots that were theirs in training, and those episodes are not counted.
+// Observations are scaled by `normalizer` as it is. `round` is part of the seeds.
+// Errors: kCancelled when `stop` is requested; kResourceExhausted, with the newest
+// reason, if too many rows fail (env.max_failed_share); kInvalidArgument if the
+// environment has other spaces than `trained`; those of EnvPool.
 absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
-    EnvWorkerOptions options, const Spaces& spaces, Policy* policy,
-    const Normalizer& normalizer, int episodes, bool greedy, uint64_t round,
-    std::stop_token stop);
+    EnvWorkerOptions options, const TrainedEnv& trained, Policy* policy,
+    const Opponents* opponents, const Normalizer& normalizer, int episodes,
+    bool greedy, uint64_t round, std::stop_token stop);
 
-// Env workers for evaluation: evaluation.num_envs rows, and whole games where
-// training ends episodes early (a lost life).
+// Env workers for evaluation: evaluation.num_envs rows, told evaluation.kwargs,
+// and whole games where training ends episodes early (a lost life).
 EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config);
 
 v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes);
@@ -54,12 +65,12 @@ class Evaluator {
  public:
   // How a frozen policy is played in round `round`: see Evaluate.
   using PlayRound = std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(
-      Policy* policy, const Normalizer& normalizer, uint64_t round,
-      std::stop_token stop)>;
+      Policy* policy, const Opponents* opponents, const Normalizer& normalizer,
+      uint64_t round, std::stop_token stop)>;
 
   // `options` are the training workers'; see EvaluationWorkers.
   Evaluator(const v1::RunConfig& config, const EnvWorkerOptions& options,
-            const Spaces& spaces);
+            const TrainedEnv& trained);
   Evaluator(const v1::EvaluationConfig& config, PlayRound play)
       : config_(config), play_(std::move(play)) {}
   // Cancels what runs and waits for it.
@@ -67,9 +78,12 @@ class Evaluator {
 
   bool busy() const { return running_.valid(); }
 
-  // Begins evaluating `policy`, frozen after `update`. Not while busy.
-  void Begin(std::unique_ptr<Policy> policy, const Normalizer& normalizer,
-             int64_t round, int64_t update, int64_t global_step);
+  // Begins evaluating `policy`, frozen after `update`, against `opponents` that
+  // nobody else plays (may be null). Not while busy.
+  void Begin(std::unique_ptr<Policy> policy,
+             std::shared_ptr<const Opponents> opponents,
+             const Normalizer& normalizer, int64_t round, int64_t update,
+             int64_t global_step);
 
   // The finished evaluation, once; nullopt while none is. Never blocks.
   std::optional<absl::StatusOr<v1::Evaluation>> Take();

@@ -131,6 +131,13 @@ void ObservationStore::Write(int64_t t, int64_t first, int64_t rows,
   }
 }
 
+void ObservationStore::WriteRow(int64_t t, int64_t b, WireColumns columns,
+                                int64_t row) {
+  for (int i = 0; i < num_leaves(); ++i) {
+    Encode(i, columns, row, 1, RowAt(i, t, b));
+  }
+}
+
 void ObservationStore::Restart(int64_t t, int64_t first, int64_t rows) {
   std::memset(ages_ + AgeIndex(t, first), 0, rows);
 }
@@ -159,6 +166,17 @@ void ObservationStore::CopyStep(int64_t to, const ObservationStore& other,
   }
   std::memcpy(ages_ + AgeIndex(to, 0), other.ages_ + other.AgeIndex(from, 0),
               rows_);
+}
+
+void ObservationStore::CopyRowStep(int64_t to, const ObservationStore& other,
+                                   int64_t from, int64_t b) {
+  for (int i = 0; i < num_leaves(); ++i) {
+    for (int64_t back = 0; back < layout_[i].spec.stack; ++back) {
+      std::memcpy(RowAt(i, to - back, b), other.RowAt(i, from - back, b),
+                  layout_[i].bytes);
+    }
+  }
+  ages_[AgeIndex(to, b)] = other.ages_[other.AgeIndex(from, b)];
 }
 
 void ObservationStore::CopyNewest(int64_t t, const ObservationStore& other,

@@ -60,6 +60,9 @@ class ObservationStore {
   // vectors as float32. Their age stays as it is.
   void Write(int64_t t, int64_t first, int64_t rows, WireColumns columns);
 
+  // The same of row b alone: what is at `row` of the columns.
+  void WriteRow(int64_t t, int64_t b, WireColumns columns, int64_t row);
+
   // Rows [first, first + rows) begin an episode at step t, or go on from t - 1
   // where `ended` [rows] is 0.
   void Restart(int64_t t, int64_t first, int64_t rows);
@@ -73,6 +76,9 @@ class ObservationStore {
   // Makes step `to`, with the arrays before it, what step `from` of `other` is.
   // Between spans.
   void CopyStep(int64_t to, const ObservationStore& other, int64_t from);
+  // The same of row b alone.
+  void CopyRowStep(int64_t to, const ObservationStore& other, int64_t from,
+                   int64_t b);
   // Appends to a ring: step t's newest arrays and ages are those of `other`'s
   // step `from`. Ages are at most t: nothing is older than the first step.
   void CopyNewest(int64_t t, const ObservationStore& other, int64_t from);

@@ -28,9 +28,14 @@ void EvaluationRounds::Begin(Progress* progress) {
                parts_.coordinator->Latest().evaluation().round()) +
       1;
   TakeSnapshot(parts_.Live(), *progress, &evaluated_);
-  evaluator_->Begin(parts_.algorithm->Freeze(), *parts_.normalizer,
-                    progress->evaluation_round, progress->update,
-                    progress->global_step);
+  evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
+                    *parts_.normalizer, progress->evaluation_round,
+                    progress->update, progress->global_step);
+}
+
+std::shared_ptr<const Opponents> EvaluationRounds::EarlierSelves() const {
+  return parts_.self_play == nullptr ? nullptr
+                                     : parts_.self_play->ForEvaluation();
 }
 
 // Later than what is learnt by then: its weights take their place for a moment.
@@ -41,8 +46,9 @@ void EvaluationRounds::BeginWith(Snapshot evaluated) {
   Snapshot now;
   TakeSnapshot(parts_.Live(), Progress(), &now);
   RestoreSnapshot(evaluated_, parts_.Live(), &ignored);
-  evaluator_->Begin(parts_.algorithm->Freeze(), *parts_.normalizer,
-                    at.evaluation_round, at.update, at.global_step);
+  evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
+                    *parts_.normalizer, at.evaluation_round, at.update,
+                    at.global_step);
   RestoreSnapshot(now, parts_.Live(), &ignored);
 }
 

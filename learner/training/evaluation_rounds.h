@@ -52,6 +52,8 @@ class EvaluationRounds {
  private:
   absl::Status TakeFinished(Progress* progress);
   void BeginWith(Snapshot evaluated);
+  // Whom it is to play against; null: nobody.
+  std::shared_ptr<const Opponents> EarlierSelves() const;
 
   const LoopParts parts_;
   Recorder* const recorder_;

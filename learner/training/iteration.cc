@@ -117,6 +117,9 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
   failures_.Add(&agreement);
   metrics_->Add(experience, learnt, update_seconds, &agreement);
+  if (parts_.self_play != nullptr) {
+    parts_.self_play->Add(experience.stats.games, &agreement);
+  }
   std::optional<DigestCheck> digests;
   const int64_t digest_every =
       parts_.config.distributed().digest_every_updates();
@@ -150,6 +153,10 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   counted_ = counts;
   parts_.normalizer->Add(agreement[noted]);
   metrics_->Take(agreement);
+  if (parts_.self_play != nullptr) {
+    parts_.self_play->Take(agreement);
+    parts_.self_play->Committed(progress->update);
+  }
 
   Result result;
   result.save = IsSaveDue(
@@ -164,6 +171,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       std::max<int64_t>(1, parts_.config.metrics().every_updates());
   if (progress->update % every == 0) {
     result.line = metrics_->Line(agreement, *progress);
+    if (parts_.self_play != nullptr) parts_.self_play->AppendTo(&result.line);
     usage.AppendTo(agreement, &result.line);
   }
   return result;

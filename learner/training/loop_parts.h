@@ -38,6 +38,8 @@ struct LoopParts {
   RolloutSource* rollouts = nullptr;
   EpisodeWindow* episodes = nullptr;
   ReplaySaver* replay = nullptr;  // null: replay is not saved
+  SelfPlay* self_play = nullptr;  // null: nobody else plays
+  int agents = 1;                 // slots of one environment
 
   // The environment's own metrics of an episode, in the order of its EnvSpec.
   std::vector<std::string> episode_metrics;
@@ -48,7 +50,9 @@ struct LoopParts {
   std::function<int()> first_signal;  // that this process got; 0: none
   std::stop_token stop;               // requested by that signal
 
-  LiveState Live() const { return LiveState(algorithm, normalizer, episodes); }
+  LiveState Live() const {
+    return LiveState(algorithm, normalizer, episodes, self_play);
+  }
 };
 
 }  // namespace flotilla

@@ -183,12 +183,16 @@ std::vector<NamedTensor> LiveState::State() const {
   if (episodes_ != nullptr) {
     state.push_back({kEpisodeWindow, episodes_->tensor()});
   }
+  if (self_play_ != nullptr) {
+    for (NamedTensor& t : self_play_->State()) state.push_back(std::move(t));
+  }
   return state;
 }
 
 void LiveState::WasReplaced() const {
   algorithm_->StateWasReplaced();
   normalizer_->SumsWereReplaced();
+  if (self_play_ != nullptr) self_play_->StateWasReplaced();
 }
 
 void TakeSnapshot(const LiveState& live, const Progress& progress,

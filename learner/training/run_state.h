@@ -12,6 +12,7 @@
 #include "learner/collective/collective.h"
 #include "learner/rollout/normalizer.h"
 #include "learner/training/episode_window.h"
+#include "learner/training/self_play.h"
 #include "services/base/metrics.h"
 
 namespace flotilla {
@@ -36,13 +37,16 @@ absl::StatusOr<Progress> ProgressFromText(
     const std::map<std::string, std::string>& text);
 
 // All that training changes, as live views: an algorithm's weights and state,
-// the normalizer's sums and the newest episodes. Borrowed; without `episodes`
-// those are left out.
+// the normalizer's sums, the newest episodes and the pool of earlier selves.
+// Borrowed; without `episodes` or `self_play` those are left out.
 class LiveState {
  public:
   LiveState(Algorithm* algorithm, Normalizer* normalizer,
-            EpisodeWindow* episodes = nullptr)
-      : algorithm_(algorithm), normalizer_(normalizer), episodes_(episodes) {}
+            EpisodeWindow* episodes = nullptr, SelfPlay* self_play = nullptr)
+      : algorithm_(algorithm),
+        normalizer_(normalizer),
+        episodes_(episodes),
+        self_play_(self_play) {}
 
   std::vector<NamedTensor> Weights() const { return algorithm_->Weights(); }
   std::vector<NamedTensor> State() const;
@@ -55,6 +59,7 @@ class LiveState {
   Algorithm* algorithm_;
   Normalizer* normalizer_;
   EpisodeWindow* episodes_;
+  SelfPlay* self_play_;
 };
 
 // A live state and the run's progress, set aside: what an interrupted update

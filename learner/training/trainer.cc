@@ -19,12 +19,14 @@
 #include "learner/training/replay_saver.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
+#include "learner/training/self_play.h"
 #include "learner/training/training_loop.h"
 #include "services/base/config.h"
 #include "services/base/memory_limit.h"
 #include "services/base/run_folder.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
+#include "services/env/agents.h"
 #include "services/env/playable.h"
 
 namespace flotilla {
@@ -75,13 +77,12 @@ EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
 absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                                  CoordinatorClient* coordinator,
                                  const ShutdownSignals& signals) {
-  const v1::RunConfig& config = options.config;
   const torch::Device device = options.device;
-  SetThreads(config, options.local_world_size);
+  SetThreads(options.config, options.local_world_size);
   std::optional<CheckpointData> saved;
   Progress progress;
   if (!options.resume.empty()) {
-    ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, config));
+    ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, options.config));
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
   }
 
@@ -89,9 +90,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   // Above every incarnation before, so that no episode is played twice.
   const uint64_t incarnation =
       progress.env_incarnation + (options.incarnation << 20) + 1;
-  absl::StatusOr<std::unique_ptr<EnvPool>> started =
-      EnvPool::Start(workers, options.first_rank * config.env().num_workers(),
-                     incarnation, signals.Stop());
+  absl::StatusOr<std::unique_ptr<EnvPool>> started = EnvPool::Start(
+      workers, options.first_rank * options.config.env().num_workers(),
+      incarnation, signals.Stop());
   if (absl::IsCancelled(started.status()) && signals.Stop().stop_requested()) {
     // Nothing has happened yet that could be saved.
     return signals.first_signal() == SIGINT ? RunOutcome::kInterrupted
@@ -99,6 +100,8 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   }
   RETURN_IF_ERROR(started.status());
   const std::unique_ptr<EnvPool> pool = *std::move(started);
+  ASSIGN_OR_RETURN(const v1::RunConfig config,
+                   LearnedConfig(options.config, pool->spec()));
   ASSIGN_OR_RETURN(const Spaces spaces,
                    DescribeSpaces(pool->spec(), config.model()));
   for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
@@ -113,9 +116,14 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                         config.env().num_envs());
   EpisodeWindow episodes(config.metrics().episode_window(),
                          pool->spec().episode_metric_size());
+  std::optional<SelfPlay> self_play;
+  if (config.has_selfplay()) {
+    self_play.emplace(config.selfplay(), algorithm.get());
+  }
+  const LiveState live(algorithm.get(), &normalizer, &episodes,
+                       self_play.has_value() ? &*self_play : nullptr);
   if (saved.has_value()) {
-    RETURN_IF_ERROR(FromCheckpoint(
-        *saved, LiveState(algorithm.get(), &normalizer, &episodes), &progress));
+    RETURN_IF_ERROR(FromCheckpoint(*saved, live, &progress));
   } else if (!config.model().init_from().empty()) {
     ASSIGN_OR_RETURN(
         const InitReport report,
@@ -126,15 +134,14 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
       LOG(WARNING) << "model.init_from does not match: " << tensor;
     }
   }
+  if (self_play.has_value() && !saved.has_value()) self_play->Committed(0);
   std::optional<ReplaySaver> replay;
   if (config.checkpoint().replay() && algorithm->replay() != nullptr) {
     replay.emplace(RunFolder(options.run_folder).checkpoints(),
                    options.first_rank, algorithm.get());
     if (saved.has_value()) {
-      replay->Restore(options.resume,
-                      {.global_step = progress.global_step,
-                       .weights_digest = WeightsDigest(LiveState(
-                           algorithm.get(), &normalizer, &episodes))});
+      replay->Restore(options.resume, {.global_step = progress.global_step,
+                                       .weights_digest = WeightsDigest(live)});
     }
   }
   const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
@@ -150,10 +157,13 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
            [&] {
              return signals.Stop().stop_requested() ||
                     coordinator->RunStopped().stop_requested();
-           }});
+           },
+       .opponents = [&]() -> std::shared_ptr<const Opponents> {
+         return self_play.has_value() ? self_play->Now() : nullptr;
+       }});
 
   LoopParts parts;
-  parts.config = config;
+  parts.config = options.config;
   parts.member_id = options.member_id;
   parts.device = device;
   parts.coordinator = coordinator;
@@ -162,6 +172,8 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.rollouts = rollouts.get();
   parts.episodes = &episodes;
   parts.replay = replay.has_value() ? &*replay : nullptr;
+  parts.self_play = self_play.has_value() ? &*self_play : nullptr;
+  parts.agents = AgentsOf(pool->spec());
   parts.episode_metrics.assign(pool->spec().episode_metric().begin(),
                                pool->spec().episode_metric().end());
   parts.env_counts = [&] {
@@ -175,7 +187,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.stop = signals.Stop();
   const LeaderOptions leader = {
       .run_folder = options.run_folder, .make_evaluator = [&] {
-        return std::make_unique<Evaluator>(config, workers, spaces);
+        return std::make_unique<Evaluator>(
+            options.config, workers,
+            TrainedEnv{pool->spec(), spaces, OpponentSlots(config)});
       }};
   TrainingLoop loop(parts, leader, options.give_up);
   if (saved.has_value()) loop.ResumeAt(progress);

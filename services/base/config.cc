@@ -101,9 +101,11 @@ void ResolveWidths(v1::RunConfig* config) {
 }
 
 // Whether a section that is not there belongs in the resolved configuration:
-// not another algorithm, and not options that the environment does not read.
+// not another algorithm, not options that the environment does not read, and not
+// what is asked for by being there.
 bool Belongs(const FieldDescriptor* field, const v1::EnvConfig& env) {
   if (field->real_containing_oneof() != nullptr) return false;
+  if (field->message_type() == v1::SelfPlayConfig::descriptor()) return false;
   return field->containing_type() != v1::EnvOptions::descriptor() ||
          field->name() == EnvOptionsPart(env);
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "services/algorithms/algorithm_traits.h"
 #include "services/base/status_macros.h"
+#include "services/env/agents.h"
 #include "services/env/encoder_plan.h"
 #include "services/env/group_layout.h"
 #include "services/env/spaces.h"
@@ -84,6 +85,7 @@ absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec) {
   RETURN_IF_ERROR(
       MakeGroupLayout(spec, /*num_envs=*/1, /*num_groups=*/1).status());
+  RETURN_IF_ERROR(LearnedConfig(config, spec).status());
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   RETURN_IF_ERROR(PlanEncoders(spaces, config.model()).status());
   const std::string problem =

@@ -11,8 +11,8 @@
 namespace flotilla {
 
 // Whether a learner with `config` can play an environment at all, before
-// anything is started: what spaces.h, encoder_plan.h and the algorithm would
-// refuse.
+// anything is started: what spaces.h, encoder_plan.h, agents.h and the algorithm
+// would refuse.
 // Errors: kInvalidArgument for a specification that is none, or spaces that no
 // network here takes, naming the leaf, its shape and what would fit.
 absl::Status CheckPlayable(const v1::RunConfig& config,

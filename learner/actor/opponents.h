@@ -1,0 +1,47 @@
+#ifndef FLOTILLA_LEARNER_ACTOR_OPPONENTS_H_
+#define FLOTILLA_LEARNER_ACTOR_OPPONENTS_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "learner/nn/policy.h"
+#include "services/base/random.h"
+
+namespace flotilla {
+
+// Who plays the slots of a game that are not learned from: earlier selves, or
+// the policy that collects itself. A game keeps its opponent to its end, whatever
+// becomes of the pool meanwhile.
+//
+// The policies are used by one collector at a time.
+struct Opponents {
+  struct Player {
+    int64_t snapshot = 0;            // which; grows
+    std::shared_ptr<Policy> policy;  // null: the one that collects
+    double share = 0;                // of the games, among `players`
+  };
+  std::vector<Player> players;
+  double latest_share = 1;  // of the games, of the policy that collects
+
+  // Who plays the next game.
+  Player Choose(Random* rng) const {
+    if (rng->Uniform() < latest_share) return {};
+    double at = rng->Uniform();
+    for (const Player& player : players) {
+      at -= player.share;
+      if (at < 0) return player;
+    }
+    return players.empty() ? Player{} : players.back();
+  }
+};
+
+// How a game against an earlier self ended for the learner.
+struct GameResult {
+  int64_t snapshot = 0;
+  double score = 0;  // 1 won, 0.5 drawn, 0 lost
+};
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_ACTOR_OPPONENTS_H_
