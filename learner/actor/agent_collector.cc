@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "learner/device/host.h"
 #include "services/base/status_macros.h"
+#include "services/env/group_layout.h"
 
 namespace flotilla {
 namespace {
@@ -241,7 +242,7 @@ void AgentCollector::TakeOutcome(int slot, int i, const Task& task) {
   if (std::ranges::any_of(batch.error(), failed)) {
     return Lose(&seat, index, task.rollout);
   }
-  const bool active = batch.active().empty() || batch.active()[i] != 0;
+  const bool active = IsActive(batch, i);
   const bool terminated = batch.terminated()[i],
              truncated = batch.truncated()[i];
   const bool ended = terminated || truncated;
@@ -299,7 +300,7 @@ void AgentCollector::Lose(Seat* seat, int64_t index, Rollout* r) {
 void AgentCollector::TakeObservation(int slot, int i, Rollout* r) {
   const v1::StepBatch& batch = pool_->batch(slot);
   Seat& seat = seats_[pool_->first_row(slot) + i];
-  seat.due = batch.active().empty() || batch.active()[i] != 0;
+  seat.due = IsActive(batch, i);
   if (!seat.due) return;
   ObservationStore* store = StoreOf(seat, r);
   store->WriteRow(

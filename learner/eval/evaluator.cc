@@ -45,7 +45,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     bool greedy, uint64_t round, std::stop_token stop) {
   v1::EnvConfig* env = &options.env;
   // Whole environments; more rows than episodes only where one has them.
-  const int agents = AgentsOf(trained.spec);
+  const int agents = SlotsOf(trained.spec);
   const int most = std::min(env->num_envs(), episodes + agents - 1);
   env->set_num_envs(std::max(1, most / agents) * agents);
   env->set_num_workers(1);

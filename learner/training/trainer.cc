@@ -173,7 +173,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.episodes = &episodes;
   parts.replay = replay.has_value() ? &*replay : nullptr;
   parts.self_play = self_play.has_value() ? &*self_play : nullptr;
-  parts.agents = AgentsOf(pool->spec());
+  parts.agents = SlotsOf(pool->spec());
   parts.episode_metrics.assign(pool->spec().episode_metric().begin(),
                                pool->spec().episode_metric().end());
   parts.env_counts = [&] {

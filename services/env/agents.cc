@@ -8,7 +8,7 @@
 
 namespace flotilla {
 
-int AgentsOf(const v1::EnvSpec& spec) { return std::max(1, spec.agents()); }
+int SlotsOf(const v1::EnvSpec& spec) { return std::max(1, spec.agents()); }
 
 int OpponentSlots(const v1::RunConfig& config) {
   return config.has_selfplay() ? config.selfplay().opponent_slots() : 0;
@@ -24,23 +24,25 @@ bool SameLeaves(const v1::EnvSpec& one, const v1::EnvSpec& other) {
 
 absl::StatusOr<v1::RunConfig> LearnedConfig(const v1::RunConfig& config,
                                             const v1::EnvSpec& spec) {
-  const int agents = AgentsOf(spec), theirs = OpponentSlots(config);
+  const int agents = SlotsOf(spec), theirs = OpponentSlots(config);
+  if (config.has_selfplay() && agents == 1) {
+    return absl::InvalidArgumentError(
+        "selfplay is set, and the environment has one agent: there is no slot "
+        "for an earlier self; leave selfplay out");
+  }
   if (theirs >= agents) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "selfplay.opponent_slots is ", theirs, ", and env \"", spec.env_id(),
-        "\" has ", agents, agents == 1 ? " agent" : " agents",
-        agents == 1 ? ": remove selfplay"
-                    : absl::StrCat("; want at most ", agents - 1)));
+        "selfplay.opponent_slots is ", theirs, ", and the environment has ",
+        agents, " agents, one of whom has to learn: use at most ", agents - 1));
   }
   const v1::EnvConfig& env = config.env();
   const int64_t unit = int64_t{agents} * env.num_workers() * env.groups();
   if (agents > 1 && env.num_envs() % unit != 0) {
-    const int64_t below = env.num_envs() / unit * unit;
     return absl::InvalidArgumentError(absl::StrCat(
-        "env.num_envs is ", env.num_envs(), ", and env \"", spec.env_id(),
-        "\" has ", agents, " agents, each of which counts: want a multiple of ",
-        agents, " * env.num_workers * env.groups = ", unit, "; use ",
-        below > 0 ? absl::StrCat(below, " or ") : "", below + unit));
+        "env.num_envs is ", env.num_envs(), " with env.num_workers ",
+        env.num_workers(), " and env.groups ", env.groups(),
+        ", and the environment has ", agents,
+        " agents: ", NearbyMultiples(env.num_envs(), unit)));
   }
   if (theirs == 0) return config;
   v1::RunConfig learned = config;

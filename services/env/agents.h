@@ -7,8 +7,8 @@
 
 namespace flotilla {
 
-// Slots of one environment; at least 1.
-int AgentsOf(const v1::EnvSpec& spec);
+// Slots of one environment, of a specification that was checked; at least 1.
+int SlotsOf(const v1::EnvSpec& spec);
 
 // Slots of each environment that earlier selves play; 0 without selfplay.
 int OpponentSlots(const v1::RunConfig& config);

@@ -83,8 +83,9 @@ std::string NotNormalized(const v1::ModelConfig& model, const Spaces& spaces) {
 
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec) {
+  ASSIGN_OR_RETURN(const int agents, AgentsOf(spec));
   RETURN_IF_ERROR(
-      MakeGroupLayout(spec, /*num_envs=*/1, /*num_groups=*/1).status());
+      MakeGroupLayout(spec, /*num_envs=*/agents, /*num_groups=*/1).status());
   RETURN_IF_ERROR(LearnedConfig(config, spec).status());
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   RETURN_IF_ERROR(PlanEncoders(spaces, config.model()).status());
