@@ -39,8 +39,8 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
     options_.name = "test";
     pool_ = EnvPool::Start(options_, 0, 1).value();
     spaces_ = DescribeSpaces(pool_->spec(), {}).value();
-    collector_ = std::make_unique<Collector>(
-        pool_.get(), spaces_, kRows, Collector::Options(), &normalizer_);
+    collector_ =
+        MakeCollector(pool_.get(), spaces_, Collector::Options(), &normalizer_);
     replay_ = std::make_unique<ReplayBuffer>(
         spaces_, kRows,
         ReplayBuffer::Options{

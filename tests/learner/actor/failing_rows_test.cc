@@ -82,8 +82,7 @@ class FailingRowsTest : public testing::Test {
     pool_ = *std::move(pool);
     spaces_ = DescribeSpaces(pool_->spec(), model_).value();
     normalizer_ = Normalizer(model_, 0.99, spaces_.normalized(), 4);
-    collector_ = std::make_unique<Collector>(pool_.get(), spaces_, 4, options,
-                                             &normalizer_);
+    collector_ = MakeCollector(pool_.get(), spaces_, options, &normalizer_);
     rollout_ = MakeRollout(spaces_, 8, 4, /*pinned=*/false);
   }
 

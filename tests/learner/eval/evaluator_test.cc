@@ -2,8 +2,8 @@
 
 #include <vector>
 
+#include "glog/logging.h"
 #include "gtest/gtest.h"
-#include "tests/testing/spaces.h"
 
 namespace flotilla {
 namespace {
@@ -34,14 +34,28 @@ EnvWorkerOptions CartPole(int rows) {
   return options;
 }
 
-Spaces CartPoleSpaces() { return VectorSpaces(4, 2); }
+// What these workers serve, as a run that trained on them has it.
+TrainedEnv TrainedOn(const EnvWorkerOptions& options) {
+  const auto pool = EnvPool::Start(options, 0, 1);
+  CHECK(pool.ok()) << pool.status();
+  const auto spaces = DescribeSpaces((*pool)->spec(), {});
+  CHECK(spaces.ok()) << spaces.status();
+  return {(*pool)->spec(), *spaces};
+}
+
+// As Evaluate, by workers of the environment that was trained on.
+absl::StatusOr<std::vector<EvaluatedEpisode>> PlayOn(
+    const EnvWorkerOptions& options, Policy* policy, int episodes, bool greedy,
+    uint64_t round, std::stop_token stop = {}) {
+  return Evaluate(options, TrainedOn(options), policy, /*opponents=*/nullptr,
+                  Normalizer(), episodes, greedy, round, stop);
+}
 
 TEST(EvaluatorTest, PlaysExactlyTheEpisodesAskedForAndGreedily) {
   OneWay policy;
   for (int episodes : {1, 5, 20}) {
-    const auto played =
-        Evaluate(CartPole(/*rows=*/8), CartPoleSpaces(), &policy, Normalizer(),
-                 episodes, /*greedy=*/true, /*round=*/1, {});
+    const auto played = PlayOn(CartPole(/*rows=*/8), &policy, episodes,
+                               /*greedy=*/true, /*round=*/1);
     ASSERT_TRUE(played.ok()) << played.status();
     EXPECT_EQ(static_cast<int>(played->size()), episodes);
     for (const EvaluatedEpisode& e : *played) {
@@ -58,9 +72,8 @@ TEST(EvaluatorTest, TheTasksOwnMetricsComeWithEveryEpisode) {
   options.env.set_id("Maze");
   options.env.mutable_options()->mutable_maze()->set_episode_steps(6);
   OneWay policy;
-  const auto played =
-      Evaluate(options, VectorSpaces(2 * 3 * 3, 4), &policy, Normalizer(), 8,
-               /*greedy=*/true, /*round=*/1, {});
+  const auto played = PlayOn(options, &policy, 8,
+                             /*greedy=*/true, /*round=*/1);
   ASSERT_TRUE(played.ok()) << played.status();
   for (const EvaluatedEpisode& e : *played) {
     // Twelve steps away at the least.
@@ -74,8 +87,7 @@ TEST(EvaluatorTest, RoundsPlayDifferentEpisodesAndARoundTheSame) {
   OneWay policy;
   auto lengths = [&](uint64_t round) {
     std::vector<int64_t> all;
-    const auto played = Evaluate(CartPole(8), CartPoleSpaces(), &policy,
-                                 Normalizer(), 64, true, round, {});
+    const auto played = PlayOn(CartPole(8), &policy, 64, true, round);
     for (const EvaluatedEpisode& e : played.value()) all.push_back(e.length);
     return all;
   };
@@ -88,8 +100,7 @@ TEST(EvaluatorTest, StopsWhenTold) {
   std::stop_source stop;
   stop.request_stop();
   const auto played =
-      Evaluate(CartPole(4), CartPoleSpaces(), &policy, Normalizer(), 1000000,
-               true, 1, stop.get_token());
+      PlayOn(CartPole(4), &policy, 1000000, true, 1, stop.get_token());
   EXPECT_EQ(played.status().code(), absl::StatusCode::kCancelled);
 }
 

@@ -128,8 +128,8 @@ struct FakeLearner {
     return {.run_folder = run_folder, .make_evaluator = [this] {
               return std::make_unique<Evaluator>(
                   parts.config.evaluation(),
-                  [this](Policy* policy, const Normalizer&, uint64_t round,
-                         std::stop_token stop) {
+                  [this](Policy* policy, const Opponents*, const Normalizer&,
+                         uint64_t round, std::stop_token stop) {
                     const float weight =
                         static_cast<FakePolicy*>(policy)->weight;
                     return evaluate(weight, round, stop);

@@ -1,4 +1,4 @@
-#include "learner/actor/collector.h"
+#include "learner/actor/lockstep_collector.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -55,8 +55,7 @@ struct Player {
                   const Collector::Options& collecting = {})
       : pool(EnvPool::Start(options, 0, 1).value()),
         spaces(DescribeSpaces(pool->spec(), {}).value()),
-        collector(pool.get(), spaces, options.env.num_envs(), collecting,
-                  &normalizer) {}
+        collector(pool.get(), spaces, collecting, &normalizer) {}
 
   absl::Status Collect(Rollout* rollout,
                        const Preemption* preemption = nullptr) {
@@ -66,7 +65,7 @@ struct Player {
   std::unique_ptr<EnvPool> pool;
   Spaces spaces;
   Normalizer normalizer;
-  Collector collector;
+  LockstepCollector collector;
   RandomPolicy policy;
   Random rng{1};
   CollectStats stats;
@@ -93,7 +92,7 @@ EnvWorkerOptions CartPole(int workers, int groups) {
   return options;
 }
 
-TEST(CollectorTest, RolloutsContinueEachOther) {
+TEST(LockstepCollectorTest, RolloutsContinueEachOther) {
   Player player(CartPole(1, 2));
   Rollout first = MakeRollout(player.spaces, 20, 8, false);
   Rollout second = MakeRollout(player.spaces, 20, 8, false);
@@ -105,7 +104,7 @@ TEST(CollectorTest, RolloutsContinueEachOther) {
   EXPECT_TRUE(torch::equal(second.value, Seen(second).select(2, 0)));
 }
 
-TEST(CollectorTest, GroupsAndWorkersDoNotChangeWhatIsPlayed) {
+TEST(LockstepCollectorTest, GroupsAndWorkersDoNotChangeWhatIsPlayed) {
   Player one(CartPole(1, 1)), two(CartPole(1, 4));
   Rollout a = MakeRollout(one.spaces, 50, 8, false);
   Rollout b = MakeRollout(two.spaces, 50, 8, false);
@@ -116,7 +115,7 @@ TEST(CollectorTest, GroupsAndWorkersDoNotChangeWhatIsPlayed) {
   EXPECT_TRUE(torch::equal(a.terminated, b.terminated));
 }
 
-TEST(CollectorTest, EpisodesAreWholeEvenWhenAWorkerIsKilled) {
+TEST(LockstepCollectorTest, EpisodesAreWholeEvenWhenAWorkerIsKilled) {
   Player player(CartPole(2, 2));
   Rollout r = MakeRollout(player.spaces, 100, 8, false);
   int64_t lost = 0;
@@ -169,7 +168,7 @@ void ExpectNoSplice(const Rollout& r) {
   EXPECT_LT((jump * goes_on).max().item<float>(), 1e-5);
 }
 
-TEST(CollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
+TEST(LockstepCollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
   Player player(CartPole(2, 2));
   Rollout r = MakeRollout(player.spaces, 20, 8, false);
   torch::Tensor last;
@@ -193,7 +192,7 @@ TEST(CollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
   }
 }
 
-TEST(CollectorTest, ALateStepOpensTheNextRollout) {
+TEST(LockstepCollectorTest, ALateStepOpensTheNextRollout) {
   Player player(CartPole(2, 1));
   Rollout r = MakeRollout(player.spaces, 20, 8, false);
   ASSERT_TRUE(player.Collect(&r).ok());
@@ -213,7 +212,7 @@ TEST(CollectorTest, ALateStepOpensTheNextRollout) {
   EXPECT_EQ(player.pool->restarts(), 0);
 }
 
-TEST(CollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
+TEST(LockstepCollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
   EnvWorkerOptions options = CartPole(1, 2);
   options.env.mutable_options()->set_max_episode_steps(5);
   Player player(options);
@@ -235,7 +234,7 @@ TEST(CollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
 }
 
 // A maze of one way: right is the way in half of the mazes of this size.
-TEST(CollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
+TEST(LockstepCollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
   EnvWorkerOptions options = CartPole(1, 1);
   options.env.set_id("Maze");
   options.env.mutable_options()->mutable_maze()->set_size(5);
@@ -272,7 +271,7 @@ TEST(CollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
 
 // What rows remember: carried over rollouts, forgotten at an episode's end and
 // with a lost worker; a final observation's value comes from before that.
-TEST(CollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
+TEST(LockstepCollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
   EnvWorkerOptions options = CartPole(2, 2);
   options.env.mutable_options()->set_max_episode_steps(20);
   Player player(options);
@@ -323,7 +322,7 @@ TEST(CollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
   EXPECT_GT(lost, 0);
 }
 
-TEST(CollectorTest, StateGoesOnWhereAStepCameLate) {
+TEST(LockstepCollectorTest, StateGoesOnWhereAStepCameLate) {
   Player player(CartPole(2, 1));
   CountingPolicy policy;
   Rollout r = MakeRollout(player.spaces, 4, 8, false, policy.state_size());
@@ -345,7 +344,7 @@ TEST(CollectorTest, StateGoesOnWhereAStepCameLate) {
   EXPECT_EQ(r.initial_state.max().item<float>(), 5);
 }
 
-TEST(CollectorTest, StateIsZeroedAtEachRolloutsStartWhereAsked) {
+TEST(LockstepCollectorTest, StateIsZeroedAtEachRolloutsStartWhereAsked) {
   Player player(CartPole(1, 2), {.reset_state = true});
   CountingPolicy policy;
   Rollout r = MakeRollout(player.spaces, 4, 8, false, policy.state_size());
@@ -364,7 +363,7 @@ TEST(CollectorTest, StateIsZeroedAtEachRolloutsStartWhereAsked) {
 }
 
 // Replaying a rollout from its initial state gives what the actor decided.
-TEST(CollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
+TEST(LockstepCollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
   for (const auto& [cell, reset_state] :
        {std::pair(v1::LSTM, false), std::pair(v1::GRU, false),
         std::pair(v1::LSTM, true), std::pair(v1::GRU, true)}) {
