@@ -19,7 +19,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "envserver/gym_server.h"
-#include "envserver/reachable_address.h"
 #include "glog/logging.h"
 #include "services/base/atomic_file.h"
 #include "services/base/command_line.h"
@@ -32,6 +31,7 @@
 #include "services/coordinator/coordinator_client.h"
 #include "services/env/env_service.h"
 #include "services/rpc/credential_flags.h"
+#include "services/rpc/reachable_address.h"
 #include "services/rpc/server.h"
 
 namespace flotilla {

@@ -135,7 +135,10 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                         " of ", plan.envs_per_worker / env.groups())));
   if (env.remote_workers() > 0) {
     absl::StrAppend(&text, both("of other hosts", env.remote_workers(),
-                                "flotilla serve-envs --coordinator"));
+                                env.dial_listen().empty()
+                                    ? "flotilla serve-envs --coordinator"
+                                    : "flotilla serve-envs --coordinator, or "
+                                      "dialled in"));
   }
   return text;
 }

@@ -169,6 +169,7 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   if (options.resume == "latest") {
     options.resume = RunFolder(options.run_folder).latest_checkpoint();
   }
+  options.coordinator = flags.coordinator;
   options.credentials = flags.credentials;
   ASSIGN_OR_RETURN(const RankDevice device, Device(flags, config.runtime()));
   options.device = device.device;

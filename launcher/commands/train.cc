@@ -357,12 +357,21 @@ std::string BlamedField(absl::string_view message) {
   return std::string(message.substr(begin, end - begin));
 }
 
+// Whether all who play are elsewhere, and they alone know what.
+bool IsPlayedElsewhere(const v1::RunConfig& config) {
+  const v1::EnvConfig& env = config.env();
+  return !env.dial_listen().empty() &&
+         env.remote_workers() == env.num_workers() &&
+         config.evaluation().every_updates() == 0;
+}
+
 // What can be asked of the environment before anything is started: whether it
 // is there, and a network and an algorithm fit it.
 absl::Status CheckEnvironment(const v1::RunConfig& config,
                               const TrainFlags& flags,
                               const std::string& config_path,
                               std::stop_token stop) {
+  if (IsPlayedElsewhere(config)) return absl::OkStatus();
   const v1::EnvConfig& env = config.env();
   const bool ours = env.server().empty();
   const auto response = AskEnvServer(

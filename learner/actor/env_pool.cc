@@ -66,7 +66,10 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
             absl::FormatDuration(options.remote_timeout),
             ", and env.remote_workers leaves no local one; on a host with "
             "cores to spare, run: flotilla serve-envs --coordinator with this "
-            "run's address"));
+            "run's address",
+            options.dial == nullptr ? ""
+                                    : ", or have one dial in "
+                                      "(flotilla_gym.dial)"));
       }
     }
     worker.replacement.wait();
@@ -100,18 +103,19 @@ absl::string_view EnvPool::Observation(int slot, int leaf) const {
   return workers_[s.worker].up.stream->Observation(s.batch, leaf);
 }
 
-void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay) {
+void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay,
+                               std::optional<v1::Member> leased) {
   worker->replacement = std::async(
       std::launch::async,
       [options = options_, dropped = &dropped_, id = worker->id,
        incarnation = worker->incarnation, remote = worker->remote,
-       rows = rows_per_worker_, groups = options_.env.groups(), delay,
+       rows = rows_per_worker_, groups = options_.env.groups(), delay, leased,
        stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
         if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
         if (stop.stop_requested()) return absl::CancelledError("closing");
         if (remote) {
           return LeaseEnvWorker(options, dropped, id, incarnation, rows, groups,
-                                stop);
+                                stop, leased);
         }
         return StartEnvWorker(options, id, incarnation, rows, groups, stop);
       });
@@ -154,7 +158,16 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
     // Before it is given back: another worker may wait for one.
     dropped_.Drop(worker->up.remote_id, absl::Now() + kBudgetWindow);
   }
-  Release(worker);
+  std::optional<v1::Member> again;
+  if (options_.dial != nullptr && absl::IsAborted(why) &&
+      options_.dial->service()->Waits(worker->up.remote_id)) {
+    again.emplace();
+    again->set_id(worker->up.remote_id);
+    again->set_host(worker->up.host);
+    again->set_dials(true);
+  } else {
+    Release(worker);
+  }
   worker->up = EnvWorker();  // kills what still runs
   worker->last_failure = detail;
   const int recent =
@@ -181,7 +194,8 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
                      options_.env.max_worker_restarts(), "); last: ", detail));
   }
   LOG(WARNING) << name << " is lost: " << detail << "; "
-               << (worker->remote
+               << (again ? "it is back"
+                   : worker->remote
                        ? "another host's will take its place"
                        : absl::StrCat("restart ", recent, " of ",
                                       options_.env.max_worker_restarts(),
@@ -191,9 +205,10 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   worker->incarnation = ++last_incarnation_;
   NoteStatus();
   // The first restart comes at once; a crash loop slows down.
-  BeginReplacement(worker, recent == 1
-                               ? absl::ZeroDuration()
-                               : absl::Milliseconds(50 << std::min(recent, 7)));
+  BeginReplacement(worker,
+                   recent == 1 ? absl::ZeroDuration()
+                               : absl::Milliseconds(50 << std::min(recent, 7)),
+                   std::move(again));
   return absl::OkStatus();
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <future>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -33,7 +34,8 @@ namespace flotilla {
 // of another's server (env.server) that fails before it has made a step fails the
 // pool: a restart helps what broke, not what cannot.
 // Workers on other hosts are leased, and replaced by what the coordinator has,
-// without a budget. One that goes on sending numbers that nobody can learn from
+// without a budget. One that dials, and is there again before its stream is seen
+// to be lost, goes on at once. One that goes on sending numbers that nobody can learn from
 // is dropped, and not leased again for ten minutes.
 //
 // Not thread-safe: one actor owns it. But restarts, last_incarnation,
@@ -117,7 +119,9 @@ class EnvPool {
   // Counts the rows that failed in the slot's batch. Errors: kDataLoss if the
   // worker is to be dropped.
   absl::Status NoteRows(Worker* worker, const Slot& slot);
-  void BeginReplacement(Worker* worker, absl::Duration delay);
+  // With a server that is `leased` already, if that is given.
+  void BeginReplacement(Worker* worker, absl::Duration delay,
+                        std::optional<v1::Member> leased = std::nullopt);
   absl::Status TakeReplacement(Worker* worker);
   bool QuorumWithout() const;
   void NoteStatus();

@@ -24,6 +24,8 @@ namespace flotilla {
 namespace {
 
 constexpr absl::Duration kLeasedConnectTimeout = absl::Seconds(5);
+// For a server that was just told to dial, or finds that it has to again.
+constexpr absl::Duration kDialTimeout = absl::Seconds(10);
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);  // of our own
 constexpr absl::Duration kEndTimeout = absl::Milliseconds(50);
 constexpr size_t kMaxRunName = 100;  // a server takes 256 bytes in all
@@ -182,7 +184,8 @@ absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
 std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
                                    const std::vector<std::string>& avoid) {
   const auto leased = options.coordinator->LeaseEnvServers(
-      options.env.id(), static_cast<int>(avoid.size()) + 1);
+      options.env.id(), static_cast<int>(avoid.size()) + 1,
+      options.dial == nullptr ? "" : options.dial->address());
   if (!leased.ok()) return std::nullopt;
   std::optional<v1::Member> chosen;
   std::vector<std::string> others;
@@ -199,6 +202,26 @@ std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
     options.coordinator->ReleaseEnvServers(others).IgnoreError();
   }
   return chosen;
+}
+
+absl::StatusOr<std::unique_ptr<EnvStream>> OpenLeased(
+    const EnvWorkerOptions& options, const v1::Member& server, const Part& part,
+    std::stop_token stop) {
+  EnvStreamOptions stream = StreamOptions(options, stop);
+  const v1::Hello hello = MakeHello(options, part, LearnerId(options),
+                                    /*offer_shared_memory=*/false);
+  if (server.dials()) {
+    if (options.dial == nullptr) {
+      return absl::FailedPreconditionError("it dials, and nobody listens here");
+    }
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<PlayTransport> transport,
+        options.dial->service()->Await(server.id(), kDialTimeout, stop));
+    return OpenEnvStream(std::move(transport), server.id(), hello, stream);
+  }
+  // One that is gone is to be noticed soon: there may be others.
+  if (!IsGym(options.env.id())) stream.connect_timeout = kLeasedConnectTimeout;
+  return OpenEnvStream(server.address(), hello, stream);
 }
 
 }  // namespace
@@ -247,30 +270,24 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
                                          DroppedServers* dropped,
                                          uint64_t worker_id,
                                          uint64_t incarnation, int rows,
-                                         int groups, std::stop_token stop) {
-  EnvStreamOptions leased = StreamOptions(options, stop);
-  // One that is gone is to be noticed soon: there may be others.
-  if (!IsGym(options.env.id())) leased.connect_timeout = kLeasedConnectTimeout;
+                                         int groups, std::stop_token stop,
+                                         std::optional<v1::Member> leased) {
   absl::Duration delay = absl::Milliseconds(100);
   while (!stop.stop_requested()) {
-    if (const std::optional<v1::Member> server =
-            LeaseOne(options, dropped->At(absl::Now()))) {
+    if (!leased) leased = LeaseOne(options, dropped->At(absl::Now()));
+    if (const auto server = std::exchange(leased, std::nullopt)) {
       EnvWorker worker;
-      worker.address = server->address();
+      worker.address = server->dials() ? "dialled in" : server->address();
       worker.host = server->host();
       worker.remote_id = server->id();
-      absl::StatusOr<std::unique_ptr<EnvStream>> stream = OpenEnvStream(
-          worker.address,
-          MakeHello(options, {worker_id, incarnation, rows, groups},
-                    LearnerId(options),
-                    /*offer_shared_memory=*/false),
-          leased);
+      absl::StatusOr<std::unique_ptr<EnvStream>> stream = OpenLeased(
+          options, *server, {worker_id, incarnation, rows, groups}, stop);
       if (stream.ok()) {
         worker.stream = *std::move(stream);
         return worker;
       }
-      LOG(WARNING) << "env server " << server->id() << " at " << worker.address
-                   << " does not take us: "
+      LOG(WARNING) << "env server " << server->id() << " ("
+                   << PrintableLine(worker.address) << ") does not take us: "
                    << PrintableLine(stream.status().message());
       options.coordinator->ReleaseEnvServers({server->id()}).IgnoreError();
     }

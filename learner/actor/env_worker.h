@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "services/base/mutex.h"
 #include "services/base/subprocess.h"
 #include "services/coordinator/coordinator_client.h"
+#include "services/env/dial_server.h"
 #include "services/env/env_stream.h"
 
 namespace flotilla {
@@ -33,6 +35,8 @@ struct EnvWorkerOptions {
   int threads = 1;                    // that step rows, per worker
   // Leases env.remote_workers; borrowed. Null where there are none.
   CoordinatorClient* coordinator = nullptr;
+  // Where those of them come to that dial; borrowed. Null: none are leased.
+  DialServer* dial = nullptr;
   // How long to wait for the first of them where no worker is local.
   absl::Duration remote_timeout = absl::Minutes(10);
 };
@@ -80,13 +84,12 @@ absl::StatusOr<EnvWorker> StartEnvWorker(const EnvWorkerOptions& options,
                                          int groups, std::stop_token stop);
 
 // The same on a server of another host, leased from options.coordinator, that
-// is not in `dropped` by then. Blocks until there is one that takes us. Errors:
-// kCancelled when `stop` is requested.
-absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
-                                         DroppedServers* dropped,
-                                         uint64_t worker_id,
-                                         uint64_t incarnation, int rows,
-                                         int groups, std::stop_token stop);
+// is not in `dropped` by then; first on `leased`, if that is given. Blocks until
+// there is one that takes us. Errors: kCancelled when `stop` is requested.
+absl::StatusOr<EnvWorker> LeaseEnvWorker(
+    const EnvWorkerOptions& options, DroppedServers* dropped,
+    uint64_t worker_id, uint64_t incarnation, int rows, int groups,
+    std::stop_token stop, std::optional<v1::Member> leased = std::nullopt);
 
 // env.retry_wait_seconds as flotilla-envserver takes it: whole milliseconds, at
 // least 1 unless there is no wait, and no more than its flag holds (24 days).

@@ -86,7 +86,14 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
   }
 
-  const EnvWorkerOptions workers = TrainingWorkers(options, coordinator);
+  EnvWorkerOptions workers = TrainingWorkers(options, coordinator);
+  std::unique_ptr<DialServer> dial;
+  if (!config.env().dial_listen().empty()) {
+    ASSIGN_OR_RETURN(
+        dial, DialServer::Start(config.env().dial_listen(), options.coordinator,
+                                options.credentials));
+    workers.dial = dial.get();
+  }
   // Above every incarnation before, so that no episode is played twice.
   const uint64_t incarnation =
       progress.env_incarnation + (options.incarnation << 20) + 1;

@@ -21,6 +21,7 @@ struct TrainerOptions {
   int first_rank = 0;       // asked for; names its env workers and seeds
   int64_t incarnation = 0;  // grows with each restart of this learner
   std::string resume;       // a checkpoint's folder; "": a fresh run
+  std::string coordinator;  // HOST:PORT
   RpcCredentials credentials;
   int local_world_size = 1;
   torch::Device device = torch::kCPU;

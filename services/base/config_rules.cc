@@ -93,6 +93,11 @@ void CheckEnv(const v1::EnvConfig& env, Problems* problems) {
                        "; it must be at most env.num_workers = ",
                        env.num_workers(), ", of which they are a part"),
           problems);
+  Require(
+      env.dial_listen().empty() || env.remote_workers() > 0, "env.dial_listen",
+      "is set, but env.remote_workers is 0: nobody who dials in would play; "
+      "say how many of env.num_workers may",
+      problems);
 }
 
 void CheckModel(const v1::ModelConfig& model, Problems* problems) {

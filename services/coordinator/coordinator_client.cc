@@ -198,8 +198,10 @@ class Client final : public CoordinatorClient {
   }
 
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string& env_id, int count) override {
+      const std::string& env_id, int count,
+      const std::string& dial_address) override {
     v1::LeaseEnvServersRequest request;
+    request.set_dial_address(dial_address);
     request.set_member_id(self().id());
     request.set_env_id(env_id);
     request.set_count(count);

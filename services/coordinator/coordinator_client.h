@@ -81,8 +81,11 @@ class CoordinatorClient {
   virtual absl::Status ReportEvaluation(const v1::Evaluation& evaluation) = 0;
   virtual absl::Status ReportCollected(uint64_t generation, int64_t update,
                                        double fraction) = 0;
+  // Those that dial (Member.dials) only with a `dial_address`, where they then
+  // come to.
   virtual absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string& env_id, int count) = 0;
+      const std::string& env_id, int count,
+      const std::string& dial_address) = 0;
   virtual absl::Status ReleaseEnvServers(
       const std::vector<std::string>& env_server_ids) = 0;
 

@@ -378,6 +378,9 @@ grpc::ServerUnaryReactor* CoordinatorService::LeaseEnvServers(
   auto servers = roster_.LeaseEnvServers(*request, CallerOf(*context).key);
   if (servers.ok()) {
     response->mutable_env_server()->Assign(servers->begin(), servers->end());
+    for (const v1::Member& server : *servers) {
+      if (server.dials()) PushTo(server.id());
+    }
   }
   return Reply(context, servers.status());
 }
@@ -555,6 +558,18 @@ void CoordinatorService::SendStatus() {
     if (!status.has_value()) status = roster_.GetStatus(now);
     watcher->Send(*status, version, now);
   }
+}
+
+// What it is told has changed, and for it alone.
+void CoordinatorService::PushTo(const std::string& member_id) {
+  std::shared_ptr<SessionStream> session;
+  {
+    MutexLock lock(&mu_);
+    const auto found = session_of_.find(member_id);
+    if (found == session_of_.end()) return;
+    session = found->second;
+  }
+  session->Push();
 }
 
 CoordinatorService::Sessions CoordinatorService::AllSessions() {

@@ -114,7 +114,9 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   // SessionHost.
   absl::StatusOr<bool> OnHeartbeat(const std::shared_ptr<SessionStream>& stream,
                                    const v1::Heartbeat& heartbeat) override;
-  v1::Command NewestCommand() override { return roster_.Command(); }
+  v1::Command NewestCommand(const std::string& member_id) override {
+    return roster_.CommandFor(member_id);
+  }
   void OnSessionOver(const std::shared_ptr<SessionStream>& stream) override;
   absl::Time Now() override;
 
@@ -134,6 +136,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void DropSilentSessions();
   void SendStatus();
   Sessions AllSessions();
+  void PushTo(const std::string& member_id);
 
   const CoordinatorServiceOptions options_;
   Roster roster_;

@@ -55,6 +55,10 @@ absl::Status CheckMember(const v1::Member& member) {
         absl::StrCat(id, ": member.role is ", member.role(),
                      ", want LEARNER or ENV_SERVER"));
   }
+  if (member.dials() && member.role() != v1::ENV_SERVER) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(id, ": member.dials is set, want env servers alone to"));
+  }
   RETURN_IF_ERROR(
       CheckRestarts(absl::StrCat(id, ": member.restarts"), member.restarts()));
   const std::pair<const char*, const std::string*> names[] = {
@@ -104,6 +108,16 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
         worker.ByteSizeLong(), " bytes, want at most ", kMaxEnvWorkerBytes));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckDialAddress(const std::string& address) {
+  const bool fits = address.size() <= kMaxNameBytes &&
+                    std::all_of(address.begin(), address.end(),
+                                [](char c) { return absl::ascii_isgraph(c); });
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dial_address has ", address.size(), " bytes, want at most ",
+      kMaxNameBytes, " of printable ASCII without spaces (HOST:PORT)"));
 }
 
 absl::Status CheckEvaluation(const v1::Evaluation& evaluation) {

@@ -31,6 +31,8 @@ std::string Shortened(const std::string& words);
 // Errors: kInvalidArgument naming the field, its value and the limit.
 absl::Status CheckMember(const v1::Member& member);
 absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat);
+// Of a learner's own, for servers that dial; "" is none.
+absl::Status CheckDialAddress(const std::string& address);
 absl::Status CheckEvaluation(const v1::Evaluation& evaluation);
 
 }  // namespace flotilla

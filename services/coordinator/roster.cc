@@ -88,6 +88,8 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     Changed();
   }
   Seat* seat = Find(member.id());
+  // Who claims what another gave up inherits nothing.
+  if (seat != nullptr && seat->key != key) EndLease(seat);
   if (seat == nullptr) {
     Welcome(member, key, &seats_[member.id()]);
   } else if (member.incarnation() > seat->member.incarnation()) {
@@ -100,9 +102,13 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     retired_env_restarts_ += seat->last.env_worker_restarts();
     said_ -= seat->said;
     retired_failed_rows_ += seat->last.failed_rows();
-    const std::string claimed = seat->key;
-    *seat = Seat();
-    seat->key = claimed;
+    Seat next;
+    next.key = seat->key;
+    if (member.dials()) {
+      next.lessee = seat->lessee;
+      next.dial = seat->dial;
+    }
+    *seat = std::move(next);
     Welcome(member, key, seat);
   } else {
     // The same process: again after a lost answer or a lost coordinator, or
@@ -321,13 +327,18 @@ void Roster::Retire(Seat* seat, Health health, const std::string& how) {
   seat->gone_since = now_;
   seat->awaited = false;
   seat->wish.reset();
-  seat->lessee.clear();
+  if (!seat->member.dials() || health == Health::kLeft) EndLease(seat);
   if (seat->member.role() == v1::LEARNER) {
     for (auto& [id, other] : seats_) {
-      if (other.lessee == seat->member.id()) other.lessee.clear();
+      if (other.lessee == seat->member.id()) EndLease(&other);
     }
   }
   ++status_version_;
+}
+
+void Roster::EndLease(Seat* seat) {
+  seat->lessee.clear();
+  seat->dial.clear();
 }
 
 void Roster::Tick(absl::Time now) {
@@ -451,10 +462,12 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
     return absl::InvalidArgumentError(
         absl::StrCat("count is ", request.count(), ", want 1 or more"));
   }
+  RETURN_IF_ERROR(CheckDialAddress(request.dial_address()));
   std::vector<Seat*> free;
   for (auto& [id, seat] : seats_) {
     if (seat.member.role() == v1::ENV_SERVER && seat.health == Health::kAlive &&
-        !seat.suspect && seat.lessee.empty()) {
+        !seat.suspect && seat.lessee.empty() &&
+        (!seat.member.dials() || !request.dial_address().empty())) {
       free.push_back(&seat);
     }
   }
@@ -469,6 +482,7 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
   std::vector<v1::Member> result;
   for (Seat* seat : free) {
     seat->lessee = request.member_id();
+    if (seat->member.dials()) seat->dial = request.dial_address();
     result.push_back(seat->member);
   }
   if (!result.empty()) ++status_version_;
@@ -484,7 +498,7 @@ absl::Status Roster::ReleaseEnvServers(
   for (const std::string& id : request.env_server_id()) {
     Seat* seat = Find(id);
     if (seat == nullptr || seat->lessee != request.member_id()) continue;
-    seat->lessee.clear();
+    EndLease(seat);
     ++status_version_;
   }
   return absl::OkStatus();
@@ -521,6 +535,17 @@ v1::GenerationState Roster::Stop(const std::string& reason) {
 v1::Command Roster::Command() const {
   MutexLock lock(&mu_);
   return MakeCommand();
+}
+
+v1::Command Roster::CommandFor(const std::string& member_id) const {
+  MutexLock lock(&mu_);
+  v1::Command command = MakeCommand();
+  const Seat* seat = Find(member_id);
+  if (seat != nullptr && seat->health == Health::kAlive) {
+    command.set_dial(seat->dial);
+    if (!seat->dial.empty()) command.set_dial_learner(seat->lessee);
+  }
+  return command;
 }
 
 v1::Command Roster::MakeCommand() const {

@@ -128,6 +128,8 @@ class Roster {
   absl::Status ReportCollected(const v1::ReportCollectedRequest& request,
                                const std::string& key);
 
+  // Servers that dial stay leased while nothing is heard of them, and to their
+  // next incarnation: their learner alone knows when the stream to it is lost.
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
       const v1::LeaseEnvServersRequest& request, const std::string& key);
   absl::Status ReleaseEnvServers(const v1::ReleaseEnvServersRequest& request,
@@ -147,6 +149,9 @@ class Roster {
 
   // What everyone is told now.
   v1::Command Command() const;
+
+  // What `member_id` is told now: besides, where to dial.
+  v1::Command CommandFor(const std::string& member_id) const;
 
   v1::Status GetStatus(absl::Time now) const;
 
@@ -185,6 +190,7 @@ class Roster {
     size_t said = 0;           // bytes of member, last and env_workers
     std::optional<Wish> wish;  // learners
     std::string lessee;        // env servers: who plays it
+    std::string dial;          // and where it listens, if this one dials
     bool awaited = false;      // restored, and not heard of since
   };
 
@@ -216,6 +222,7 @@ class Roster {
   std::string NameOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RegisterResponse Response() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Command MakeCommand() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static void EndLease(Seat* seat);
   void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Generations: roster_generations.cc.

@@ -41,7 +41,7 @@ void SessionStream::Proceed() {
     finished_ = true;
     Finish(ToGrpc(*closing_));
   } else if (wanted_) {
-    command_ = host_->NewestCommand();
+    command_ = host_->NewestCommand(member_id_);
     command_.set_register_again(register_again_);
     wanted_ = false;
     writing_ = true;

@@ -33,8 +33,8 @@ class SessionHost {
   virtual absl::StatusOr<bool> OnHeartbeat(
       const std::shared_ptr<SessionStream>& stream,
       const v1::Heartbeat& heartbeat) = 0;
-  // What everyone is told now. Called with the stream's lock held.
-  virtual v1::Command NewestCommand() = 0;
+  // What `member_id` is told now. Called with the stream's lock held.
+  virtual v1::Command NewestCommand(const std::string& member_id) = 0;
   virtual void OnSessionOver(const std::shared_ptr<SessionStream>& stream) = 0;
   virtual absl::Time Now() = 0;
 };

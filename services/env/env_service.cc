@@ -9,17 +9,10 @@
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
 #include "services/rpc/grpc_status.h"
+#include "services/rpc/refused_stream.h"
 
 namespace flotilla {
 namespace {
-
-// Ends a call that gets no stream of its own.
-class RefusedStream final
-    : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
- public:
-  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpc(status)); }
-  void OnDone() override { delete this; }
-};
 
 absl::Status ShutDownError() {
   return absl::UnavailableError("the env server shuts down");

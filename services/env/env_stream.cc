@@ -1,9 +1,5 @@
 #include "services/env/env_stream.h"
 
-#include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/generic/generic_stub.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -12,40 +8,36 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "flotilla/v1/env.grpc.pb.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/env/group_layout.h"
 #include "services/env/numbers.h"
+#include "services/env/play_call.h"
 #include "services/env/shared_region.h"
 #include "services/env/wire.h"
 #include "services/rpc/channel.h"
-#include "services/rpc/grpc_status.h"
 
 namespace flotilla {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = PlayTransport::Clock;
+using Progress = PlayTransport::Progress;
 
-constexpr char kPlayMethod[] = "/flotilla.v1.EnvService/Play";
 // How long the end of a stream may take, whoever ends it.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(2);
 // Between two looks at whether a server that does not answer is there at all.
 constexpr std::chrono::milliseconds kLookInterval(100);
 
-// A Play stream over a completion queue of its own: the calling thread polls
-// the connection itself, so a batch costs no change of threads, and a wait has
-// a deadline without a timer.
 class GrpcEnvStream final : public EnvStream {
  public:
   GrpcEnvStream(std::string address, const EnvStreamOptions& options,
-                std::shared_ptr<grpc::Channel> channel)
+                std::unique_ptr<PlayTransport> transport)
       : address_(std::move(address)),
         options_(options),
-        channel_(std::move(channel)) {}
-
-  ~GrpcEnvStream() override;
+        transport_(std::move(transport)) {}
 
   absl::Status Open(const v1::Hello& hello);
 
@@ -61,7 +53,6 @@ class GrpcEnvStream final : public EnvStream {
   int64_t refused_rows() const override { return refused_rows_; }
 
  private:
-  enum class Op : intptr_t { kStart = 1, kRead, kWrite, kHalfClose, kFinish };
   struct Group {
     uint64_t seq = 0;  // of the step expected, or last received
     bool awaiting_step = true;
@@ -69,16 +60,10 @@ class GrpcEnvStream final : public EnvStream {
     std::vector<uint8_t> blind;  // [R]  rows whose last observation was refused
   };
 
-  static void* Tag(Op op) { return reinterpret_cast<void*>(op); }
-  bool& Pending(Op op) { return pending_[static_cast<size_t>(op)]; }
-  void Begin(Op op) { Pending(op) = true; }
-
-  // Runs the queue until `op` has completed. Errors: kDeadlineExceeded; how the
-  // stream ended, if `op` failed.
-  absl::Status Await(Op op, Clock::time_point deadline);
-  // One completion; false at the deadline.
-  bool Next(Clock::time_point deadline);
-  void BeginRead();
+  // Calls `operation` with a deadline until it is not late, or `deadline` has
+  // passed. Errors: kDeadlineExceeded; how the stream ended, if it did.
+  absl::Status Await(absl::FunctionRef<Progress(Clock::time_point)> operation,
+                     Clock::time_point deadline);
 
   absl::Status ReadReply(Clock::time_point deadline);
   absl::Status Write(grpc::ByteBuffer message, Clock::time_point deadline);
@@ -90,27 +75,18 @@ class GrpcEnvStream final : public EnvStream {
   // Where the step's observations lie, per leaf [R, ...].
   std::span<const std::span<std::byte>> Arrays(v1::StepBatch* step);
 
-  // Fails the stream: with the server's status, or `status`, which is ours.
+  // Fails the stream: with how it ended, or `status`, which is ours.
   absl::Status EndStatus();
   absl::Status Fail(absl::Status status);
   absl::Status Describe(const absl::Status& status) const;
 
   const std::string address_;
   const EnvStreamOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-
-  grpc::CompletionQueue queue_;
-  grpc::ClientContext context_;
-  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  const std::unique_ptr<PlayTransport> transport_;
   std::atomic<bool> cancelled_ = false;
 
-  bool pending_[6] = {};
-  bool ok_[6] = {};
   grpc::ByteBuffer in_;
-  grpc::ByteBuffer out_;
-  grpc::Status finish_status_;
   bool opened_ = false;
-  bool reading_ = false;  // a read was begun whose reply nobody took
   bool half_closed_ = false;
   std::optional<absl::Status> ended_;
 
@@ -128,32 +104,12 @@ Clock::duration ToClock(absl::Duration duration) {
   return absl::ToChronoNanoseconds(std::min(duration, absl::Hours(24 * 365)));
 }
 
-gpr_timespec ToGpr(Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
-      deadline - Clock::now());
-  return gpr_time_add(
-      gpr_now(GPR_CLOCK_MONOTONIC),
-      gpr_time_from_nanos(std::max<int64_t>(left.count(), 0), GPR_TIMESPAN));
-}
-
-GrpcEnvStream::~GrpcEnvStream() {
-  context_.TryCancel();
-  queue_.Shutdown();
-  void* tag;
-  bool ok;
-  while (queue_.Next(&tag, &ok)) {
-  }
-}
-
 absl::Status GrpcEnvStream::Open(const v1::Hello& hello) {
   const Clock::time_point deadline =
       Clock::now() + ToClock(options_.connect_timeout);
-  context_.set_wait_for_ready(true);
-  grpc::GenericStub stub(channel_);
-  call_ = stub.PrepareCall(&context_, kPlayMethod, &queue_);
-  Begin(Op::kStart);
-  call_->StartCall(Tag(Op::kStart));
-  RETURN_IF_ERROR(Await(Op::kStart, deadline));
+  RETURN_IF_ERROR(
+      Await([&](Clock::time_point until) { return transport_->Connect(until); },
+            deadline));
   v1::PlayRequest request;
   *request.mutable_hello() = hello;
   request.mutable_hello()->set_protocol_version(1);
@@ -267,13 +223,10 @@ std::span<const std::span<std::byte>> GrpcEnvStream::Arrays(
 
 bool GrpcEnvStream::Ready(absl::Duration patience) {
   if (ended_) return true;
-  if (!reading_) BeginRead();
   const Clock::time_point limit = Clock::now() + ToClock(patience);
   const Clock::time_point step = StepDeadline();
-  while (Pending(Op::kRead)) {
-    if (!Next(std::min(limit, step))) return Clock::now() >= step;
-  }
-  return true;
+  return transport_->AwaitReadable(std::min(limit, step)) ||
+         Clock::now() >= step;
 }
 
 absl::Status GrpcEnvStream::CheckTurn(const v1::StepBatch& step) const {
@@ -317,10 +270,10 @@ absl::Status GrpcEnvStream::Send(const v1::ActionBatch& actions) {
 absl::Status GrpcEnvStream::Finish() {
   if (ended_) return *ended_;
   const Clock::time_point deadline = Clock::now() + ToClock(kFinishTimeout);
-  if (Pending(Op::kWrite)) RETURN_IF_ERROR(Await(Op::kWrite, deadline));
   half_closed_ = true;
-  Begin(Op::kHalfClose);
-  call_->WritesDone(Tag(Op::kHalfClose));
+  RETURN_IF_ERROR(Await(
+      [&](Clock::time_point until) { return transport_->HalfClose(until); },
+      deadline));
   // Steps still on their way are dropped.
   while (!ended_) {
     if (absl::Status status = ReadReply(deadline); !status.ok()) return status;
@@ -332,7 +285,7 @@ absl::Status GrpcEnvStream::Finish() {
 
 void GrpcEnvStream::Cancel() {
   cancelled_ = true;
-  context_.TryCancel();
+  transport_->Cancel();
 }
 
 Clock::time_point GrpcEnvStream::StepDeadline() const {
@@ -346,24 +299,15 @@ Clock::time_point GrpcEnvStream::StepDeadline() const {
   return deadline;
 }
 
-bool GrpcEnvStream::Next(Clock::time_point deadline) {
-  void* tag;
-  bool ok;
-  if (queue_.AsyncNext(&tag, &ok, ToGpr(deadline)) !=
-      grpc::CompletionQueue::GOT_EVENT) {
-    return false;
-  }
-  const size_t op = static_cast<size_t>(reinterpret_cast<intptr_t>(tag));
-  pending_[op] = false;
-  ok_[op] = ok;
-  return true;
-}
-
-absl::Status GrpcEnvStream::Await(Op op, Clock::time_point deadline) {
-  while (Pending(op)) {
+absl::Status GrpcEnvStream::Await(
+    absl::FunctionRef<Progress(Clock::time_point)> operation,
+    Clock::time_point deadline) {
+  while (true) {
     const Clock::time_point until =
         opened_ ? deadline : std::min(deadline, Clock::now() + kLookInterval);
-    if (Next(until)) continue;
+    const Progress progress = operation(until);
+    if (progress == Progress::kDone) return absl::OkStatus();
+    if (progress == Progress::kOver) return EndStatus();
     if (!opened_ && options_.gone()) {
       return Fail(absl::UnavailableError("the env server has ended"));
     }
@@ -371,19 +315,12 @@ absl::Status GrpcEnvStream::Await(Op op, Clock::time_point deadline) {
     return Fail(
         absl::DeadlineExceededError("the env server did not answer in time"));
   }
-  return ok_[static_cast<size_t>(op)] ? absl::OkStatus() : EndStatus();
-}
-
-void GrpcEnvStream::BeginRead() {
-  reading_ = true;
-  Begin(Op::kRead);
-  call_->Read(&in_, Tag(Op::kRead));
 }
 
 absl::Status GrpcEnvStream::ReadReply(Clock::time_point deadline) {
-  if (!reading_) BeginRead();
-  RETURN_IF_ERROR(Await(Op::kRead, deadline));
-  reading_ = false;
+  RETURN_IF_ERROR(Await(
+      [&](Clock::time_point until) { return transport_->Read(until, &in_); },
+      deadline));
   if (ParseMessage(in_, &reply_)) return absl::OkStatus();
   return Fail(absl::InternalError(absl::StrCat(
       "a reply of ", in_.Length(), " bytes is not a flotilla.v1.PlayReply")));
@@ -391,26 +328,16 @@ absl::Status GrpcEnvStream::ReadReply(Clock::time_point deadline) {
 
 absl::Status GrpcEnvStream::Write(grpc::ByteBuffer message,
                                   Clock::time_point deadline) {
-  if (Pending(Op::kWrite)) RETURN_IF_ERROR(Await(Op::kWrite, deadline));
-  out_.Swap(&message);
-  Begin(Op::kWrite);
-  call_->Write(out_, Tag(Op::kWrite));
-  return absl::OkStatus();
+  return Await(
+      [&](Clock::time_point until) {
+        return transport_->Write(until, &message);
+      },
+      deadline);
 }
 
 absl::Status GrpcEnvStream::EndStatus() {
-  const Clock::time_point deadline = Clock::now() + ToClock(kFinishTimeout);
-  Begin(Op::kFinish);
-  call_->Finish(&finish_status_, Tag(Op::kFinish));
-  while (Pending(Op::kFinish)) {
-    if (Next(deadline)) continue;
-    context_.TryCancel();
-    if (!Next(Clock::now() + ToClock(kFinishTimeout))) break;
-  }
-  absl::Status status = FromGrpc(finish_status_);
-  if (Pending(Op::kFinish)) {
-    status = absl::UnavailableError("the stream broke");
-  } else if (status.ok() && !half_closed_) {
+  absl::Status status = transport_->End();
+  if (status.ok() && !half_closed_) {
     status = absl::UnavailableError("the env server ended the stream");
   }
   if (cancelled_) status = absl::CancelledError("Cancel was called");
@@ -420,7 +347,7 @@ absl::Status GrpcEnvStream::EndStatus() {
 
 absl::Status GrpcEnvStream::Fail(absl::Status status) {
   if (!ended_) {
-    context_.TryCancel();
+    transport_->Fail(status);
     if (cancelled_) status = absl::CancelledError("Cancel was called");
     ended_ = Describe(status);
   }
@@ -434,24 +361,44 @@ absl::Status GrpcEnvStream::Describe(const absl::Status& status) const {
                                    PrintableLine(status.message(), 2048)));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
-    const std::string& address, v1::Hello hello,
-    const EnvStreamOptions& options) {
+absl::Status CheckGroups(const v1::Hello& hello) {
   if (hello.num_groups() < 1 || hello.num_envs() < hello.num_groups() ||
       hello.num_envs() % hello.num_groups() != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         "hello.num_envs is ", hello.num_envs(), " and hello.num_groups ",
         hello.num_groups(), ", want environments that the groups divide"));
   }
-  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, options.credentials));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<EnvStream>> Opened(
+    const std::string& name, const v1::Hello& hello,
+    const EnvStreamOptions& options, std::unique_ptr<PlayTransport> transport) {
   auto stream =
-      std::make_unique<GrpcEnvStream>(address, options, std::move(channel));
+      std::make_unique<GrpcEnvStream>(name, options, std::move(transport));
   const std::stop_callback cancel(options.stop,
                                   [raw = stream.get()] { raw->Cancel(); });
   RETURN_IF_ERROR(stream->Open(hello));
   return stream;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
+    const std::string& address, v1::Hello hello,
+    const EnvStreamOptions& options) {
+  RETURN_IF_ERROR(CheckGroups(hello));
+  ASSIGN_OR_RETURN(auto channel, MakeChannel(address, options.credentials));
+  return Opened(address, hello, options,
+                std::make_unique<PlayCall>(std::move(channel)));
+}
+
+absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
+    std::unique_ptr<PlayTransport> transport, const std::string& name,
+    v1::Hello hello, const EnvStreamOptions& options) {
+  RETURN_IF_ERROR(CheckGroups(hello));
+  hello.set_offer_shared_memory(false);
+  return Opened(name, hello, options, std::move(transport));
 }
 
 }  // namespace flotilla

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/env.pb.h"
+#include "services/env/play_transport.h"
 #include "services/rpc/credentials.h"
 
 namespace flotilla {
@@ -88,6 +89,12 @@ struct EnvStreamOptions {
 absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
     const std::string& address, v1::Hello hello,
     const EnvStreamOptions& options);
+
+// The same through a connection that is there already: `name` is what errors
+// call the server. Nothing is shared.
+absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
+    std::unique_ptr<PlayTransport> transport, const std::string& name,
+    v1::Hello hello, const EnvStreamOptions& options);
 
 }  // namespace flotilla
 

@@ -2,6 +2,8 @@
 
 import itertools
 import os
+import pathlib
+import shutil
 import subprocess
 
 _numbers = itertools.count()
@@ -47,6 +49,18 @@ class Hosts:
             self.plug(host)
         return self
 
+    def shut(self, host):
+        """It opens connections as before, and accepts none: answers from ports that nobody dials out of go nowhere."""
+        ports = "echo 61000 65000 > /proc/sys/net/ipv4/ip_local_port_range"
+        subprocess.run([*self.prefix(host), "sh", "-c", ports], check=True, stdin=subprocess.DEVNULL)
+        ip("-n", self.name(host), "rule", "add", "ipproto", "tcp", "sport", "1-60999", "prohibit")
+
+    def call(self, host, name, address):
+        """Has programs on `host` find `address` by `name`."""
+        folder = pathlib.Path("/etc/netns") / self.name(host)  # ip netns exec puts it over /etc
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
+
     def plug(self, host):
         ip("-n", self.switch, "link", "set", f"port{host}", "up")
 
@@ -57,3 +71,4 @@ class Hosts:
     def __exit__(self, *_):
         for name in [self.name(host) for host in range(self.count)] + [self.switch]:
             subprocess.run(["ip", "netns", "del", name], stdin=subprocess.DEVNULL, capture_output=True)
+            shutil.rmtree(pathlib.Path("/etc/netns") / name, ignore_errors=True)

@@ -203,8 +203,8 @@ class FakeCoordinatorClient : public CoordinatorClient {
   absl::Status ReportCollected(uint64_t, int64_t, double) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(const std::string&,
-                                                          int) override {
+  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
+      const std::string&, int, const std::string&) override {
     return std::vector<v1::Member>();
   }
   absl::Status ReleaseEnvServers(const std::vector<std::string>&) override {

@@ -8,14 +8,13 @@ import numpy as np
 
 from flotilla.v1 import env_pb2
 from flotilla_gym.refused import Refused
-from flotilla_gym.rows import Rows
 from flotilla_gym.shared_region import RegionReceiver
 
 MAX_MESSAGE_BYTES = 64 << 20
 _MAX_STEP_BYTES = MAX_MESSAGE_BYTES - (1 << 20)
 _MAX_STREAM_BYTES = 1 << 30  # of all groups' observations together
 _MAX_NAME_BYTES = 256
-_PATIENCE = 10  # seconds for the hello, and for the start
+_PATIENCE = 10  # seconds for the start
 _SLOT_ALIGNMENT = 64
 # Seconds that a step of nobody waits: enough that nothing spins. Not more, as a
 # learner may take turns, and then all its other environments wait too.
@@ -49,7 +48,7 @@ def check_hello(hello, max_num_envs):
 
 
 class PlayStream:
-    """A stream of `server`, which seats it between the hello and the end."""
+    """A stream of `server`, which seats it between the hello and the end. `context` reads and writes messages."""
 
     def __init__(self, server, context):
         self._server = server
@@ -64,10 +63,10 @@ class PlayStream:
 
     async def run(self):
         """Returns when the learner half-closes. Raises Refused."""
-        self.hello = await self._request("hello", _PATIENCE)
+        self.hello = await self._request("hello", self._server.hello_timeout)
         check_hello(self.hello, self._server.max_num_envs)
         self._server.take_seat(self)
-        rows = Rows(self.hello, self._server.retry_wait, self._server.renew_failed)
+        rows = self._server.rows(self.hello)
         try:
             await self._shake_hands(rows)
             await self._serve(rows)
@@ -150,7 +149,7 @@ class PlayStream:
                 await asyncio.sleep(_HOLD)
             await self._send(group, 0, step)
         while True:
-            batch = await self._request("actions")
+            batch = await self._request("actions", self._server.actions_timeout)
             if batch is None:
                 return
             group = batch.group

@@ -27,7 +27,7 @@ def make(env_id, options):
     """A new environment. Refuses, saying what would help, what Gymnasium cannot make."""
     if not env_id.startswith(PREFIX):
         raise Refused("NOT_FOUND", f'there is no environment "{env_id}" here; this server makes gym:ID and gym:package:ID')
-    kwargs = _arguments(options)
+    kwargs = arguments(options)
     for part in ("atari", "sleep", "maze"):
         if options.HasField(part):
             raise Refused("INVALID_ARGUMENT", f"env.options.{part} is set, but {env_id} does not read it; remove it")
@@ -49,7 +49,7 @@ def make(env_id, options):
         raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.{field}: {one_line(error)}") from None
 
 
-def _arguments(options):
+def arguments(options):
     """Keyword arguments, by name: those of kwargs, and of gym_kwargs, which is what they were called before."""
     for name in sorted(options.gym_kwargs):
         if name in options.kwargs:
@@ -91,9 +91,9 @@ def describe(env_id, env, first_info):
         env_id=env_id,
         observation=[leaf.proto for leaf in observation],
         action=[leaf.proto for leaf in action],
-        max_episode_steps=env.spec.max_episode_steps or 0,
+        max_episode_steps=getattr(env.spec, "max_episode_steps", None) or 0,
         action_mask_path=action[0].proto.mask_path if len(action) == 1 else "",
-        reward_threshold=env.spec.reward_threshold or 0,
+        reward_threshold=getattr(env.spec, "reward_threshold", None) or 0,
     )
     return spec, observation, action
 
@@ -134,8 +134,9 @@ class _Row:
 class Rows:
     """What one Play stream steps. Not thread-safe."""
 
-    def __init__(self, hello, retry_wait, renew_failed):
+    def __init__(self, hello, retry_wait, renew_failed, make=make):
         self._hello = hello
+        self._make_env = make
         self._retry_wait = retry_wait  # seconds
         self._renew_failed = renew_failed
         self._size = hello.num_envs // hello.num_groups  # R
@@ -286,7 +287,7 @@ class Rows:
         row.pending = False
 
     def _make(self):
-        return make(self._hello.env_id, self._hello.options)
+        return self._make_env(self._hello.env_id, self._hello.options)
 
 
 def _reason(error):

@@ -11,7 +11,7 @@ from flotilla.v1 import env_pb2
 from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
 from flotilla_gym.refused import Refused, cut, one_line
-from flotilla_gym.rows import PREFIX, spec_of
+from flotilla_gym.rows import PREFIX, Rows, spec_of
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
@@ -35,6 +35,9 @@ _OPTIONS = (
 
 class Server:
     """Environments step on the event loop: a process is one thread of stepping, and env.num_workers has more of them."""
+
+    hello_timeout = 10  # seconds
+    actions_timeout = None  # a dead learner is noticed by its connection
 
     def __init__(self, max_num_envs, version, retry_wait, renew_failed):
         self.max_num_envs = max_num_envs
@@ -60,6 +63,9 @@ class Server:
 
     def stop(self):
         self._stopping.set()
+
+    def rows(self, hello):
+        return Rows(hello, self.retry_wait, self.renew_failed)
 
     def take_seat(self, stream):
         """Makes `stream` the one that plays, or refuses it."""
@@ -133,7 +139,7 @@ class Server:
     def _env_service(self):
         handlers = {
             "Play": grpc.stream_stream_rpc_method_handler(
-                self._play, _parse(env_pb2.PlayRequest), env_pb2.PlayReply.SerializeToString
+                self._play, parse(env_pb2.PlayRequest), env_pb2.PlayReply.SerializeToString
             ),
             "GetSpec": grpc.unary_unary_rpc_method_handler(
                 self._get_spec, env_pb2.GetSpecRequest.FromString, env_pb2.GetSpecResponse.SerializeToString
@@ -163,7 +169,7 @@ class Server:
         return grpc.method_handlers_generic_handler("grpc.health.v1.Health", handlers)
 
 
-def _parse(message):
+def parse(message):
     """None for what cannot be parsed: gRPC would end the call with INTERNAL."""
 
     def parse(data):

@@ -23,8 +23,8 @@ class Leases : public FakeCoordinatorClient {
     free_.emplace_back().set_id(id);
     free_.back().set_address(address);
   }
-  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(const std::string&,
-                                                          int count) override {
+  absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
+      const std::string&, int count, const std::string&) override {
     on_lease();
     MutexLock lock(&mu_);
     std::vector<v1::Member> leased;

@@ -449,6 +449,27 @@ TEST_F(CoordinatorClientTest, PreemptionReachesEveryone) {
   EXPECT_EQ(world[1]->Latest().preempt_generation(), 1u);
 }
 
+TEST_F(CoordinatorClientTest, ServersThatDialAreToldWhere) {
+  Start(1, 1);
+  auto world = World(1);
+  v1::Member server;
+  server.set_id("env/robot/1");
+  server.set_incarnation(1);
+  server.set_role(v1::ENV_SERVER);
+  server.set_dials(true);
+  auto env = Client(server);
+  ASSERT_TRUE(Eventually([&] { return env->Latest().generation() == 1; }));
+  ASSERT_OK_AND_ASSIGN(std::vector<v1::Member> leased,
+                       world[0]->LeaseEnvServers("CartPole-v1", 1, "here:1"));
+  ASSERT_EQ(leased.size(), 1u);
+  EXPECT_TRUE(leased[0].dials());
+  EXPECT_TRUE(Eventually([&] { return env->Latest().dial() == "here:1"; }));
+  EXPECT_EQ(env->Latest().dial_learner(), "learner/0/0");
+  EXPECT_EQ(world[0]->Latest().dial(), "");
+  ASSERT_OK(world[0]->ReleaseEnvServers({"env/robot/1"}));
+  EXPECT_TRUE(Eventually([&] { return env->Latest().dial().empty(); }));
+}
+
 TEST_F(CoordinatorClientTest, EnvServersAreLeasedAndReleased) {
   Start(1, 1);
   auto world = World(1);
@@ -459,13 +480,13 @@ TEST_F(CoordinatorClientTest, EnvServersAreLeasedAndReleased) {
   server.set_address("far:5000");
   auto env = Client(server);
   ASSERT_OK_AND_ASSIGN(std::vector<v1::Member> leased,
-                       world[0]->LeaseEnvServers("CartPole-v1", 3));
+                       world[0]->LeaseEnvServers("CartPole-v1", 3, ""));
   ASSERT_EQ(leased.size(), 1u);
   EXPECT_EQ(leased[0].address(), "far:5000");
-  ASSERT_OK_AND_ASSIGN(leased, world[0]->LeaseEnvServers("CartPole-v1", 3));
+  ASSERT_OK_AND_ASSIGN(leased, world[0]->LeaseEnvServers("CartPole-v1", 3, ""));
   EXPECT_EQ(leased.size(), 0u);
   ASSERT_OK(world[0]->ReleaseEnvServers({"env/far/1"}));
-  ASSERT_OK_AND_ASSIGN(leased, world[0]->LeaseEnvServers("CartPole-v1", 3));
+  ASSERT_OK_AND_ASSIGN(leased, world[0]->LeaseEnvServers("CartPole-v1", 3, ""));
   EXPECT_EQ(leased.size(), 1u);
   env.reset();  // its lease ends, and nothing else
   EXPECT_TRUE(

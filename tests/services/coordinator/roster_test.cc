@@ -363,8 +363,10 @@ TEST_F(PreemptionTest, RefusesFractionsThatAreNone) {
 
 class LeaseTest : public RosterTest {
  protected:
-  std::vector<std::string> Lease(const v1::Member& learner, int count) {
+  std::vector<std::string> Lease(const v1::Member& learner, int count,
+                                 const std::string& dial_address = "") {
     v1::LeaseEnvServersRequest request;
+    request.set_dial_address(dial_address);
     request.set_member_id(learner.id());
     request.set_count(count);
     auto servers = roster_->LeaseEnvServers(request, kKey);
@@ -439,6 +441,92 @@ TEST_F(LeaseTest, SilentServerIsGoneAndFencesNothing) {
   EXPECT_THAT(Lease(Learner(0), 1), IsEmpty());
   ASSERT_OK(Register(EnvServer("far", 1)));
   EXPECT_THAT(Lease(Learner(0), 1), ElementsAre("env/far/1"));
+}
+
+v1::Member Dialler(uint64_t incarnation = 1) {
+  v1::Member member = EnvServer("robot", 7);
+  member.clear_address();
+  member.set_dials(true);
+  member.set_incarnation(incarnation);
+  return member;
+}
+
+TEST_F(LeaseTest, WhoDialsGoesToLearnersThatListenAndIsToldWhere) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(Register(Dialler()));
+  EXPECT_THAT(Lease(Learner(0), 1), IsEmpty());
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+  EXPECT_THAT(Lease(Learner(1), 1, "host1:4000"), ElementsAre("env/robot/7"));
+  EXPECT_THAT(Lease(Learner(0), 1, "host0:4000"), IsEmpty());
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "host1:4000");
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial_learner(), Learner(1).id());
+  EXPECT_EQ(roster_->CommandFor(Learner(1).id()).dial(), "");
+  Release(Learner(1), "env/robot/7");
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial_learner(), "");
+  EXPECT_EQ(roster_->CommandFor("nobody").generation(), 1u);
+}
+
+TEST_F(LeaseTest, WhoseServerIsSilentOrReplacedStaysItsLearners) {
+  Make(1);
+  Form({Learner(0)});
+  ASSERT_OK(Register(Dialler()));
+  Lease(Learner(0), 1, "host0:4000");
+  Pass(absl::Seconds(6), {Learner(0)}, 1);
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");  // nobody is there
+  EXPECT_THAT(Lease(Learner(0), 1, "host0:4000"), IsEmpty());
+  ASSERT_OK(Register(Dialler()));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "host0:4000");
+  ASSERT_OK(Register(Dialler(2)));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "host0:4000");
+  EXPECT_EQ(AssignedRank("env/robot/7"), 0);
+  // Until that says otherwise.
+  Pass(absl::Seconds(6), {Learner(0)}, 1);
+  Release(Learner(0), "env/robot/7");
+  ASSERT_OK(Register(Dialler(2)));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+}
+
+TEST_F(LeaseTest, WhoTakesADeadServersIdDoesNotTakeItsLease) {
+  Make(1);
+  Form({Learner(0)});
+  ASSERT_OK(Register(Dialler()));
+  Lease(Learner(0), 1, "host0:4000");
+  Pass(absl::Seconds(6), {Learner(0)}, 1);
+  ASSERT_OK(roster_->Register(Dialler(), "another key", clock_.Now()));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+}
+
+TEST_F(LeaseTest, WhoLeavesOrWhoseLearnerGoesHasNowhereToDial) {
+  Make(1);
+  Form({Learner(0)});
+  ASSERT_OK(Register(Dialler()));
+  Lease(Learner(0), 1, "host0:4000");
+  ASSERT_OK(Leave(Dialler()));
+  ASSERT_OK(Register(Dialler()));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+  Lease(Learner(0), 1, "host0:4000");
+  ASSERT_OK(Register(Learner(0, 2)));
+  EXPECT_EQ(roster_->CommandFor("env/robot/7").dial(), "");
+}
+
+TEST_F(LeaseTest, DialAddressesAndWhoDialsAreChecked) {
+  Make(1);
+  v1::Member learner = Learner(0);
+  learner.set_dials(true);
+  EXPECT_THAT(Register(learner), StatusIs(StatusCode::kInvalidArgument));
+  Form({Learner(0)});
+  for (const std::string& address :
+       {std::string("host 0:1"), std::string("host\n:1"),
+        std::string(257, 'h')}) {
+    v1::LeaseEnvServersRequest request;
+    request.set_member_id("learner/0/0");
+    request.set_count(1);
+    request.set_dial_address(address);
+    EXPECT_THAT(roster_->LeaseEnvServers(request, kKey),
+                StatusIs(StatusCode::kInvalidArgument));
+  }
 }
 
 TEST_F(LeaseTest, OnlyLearnersLease) {

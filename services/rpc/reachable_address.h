@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_ENVSERVER_REACHABLE_ADDRESS_H_
-#define FLOTILLA_ENVSERVER_REACHABLE_ADDRESS_H_
+#ifndef FLOTILLA_SERVICES_RPC_REACHABLE_ADDRESS_H_
+#define FLOTILLA_SERVICES_RPC_REACHABLE_ADDRESS_H_
 
 #include <string>
 
@@ -16,4 +16,4 @@ absl::StatusOr<std::string> ReachableAddress(const std::string& address,
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_ENVSERVER_REACHABLE_ADDRESS_H_
+#endif  // FLOTILLA_SERVICES_RPC_REACHABLE_ADDRESS_H_

@@ -1,4 +1,4 @@
-#include "envserver/reachable_address.h"
+#include "services/rpc/reachable_address.h"
 
 #include <netdb.h>
 #include <sys/socket.h>
@@ -15,9 +15,9 @@ namespace flotilla {
 namespace {
 
 absl::Status NoWay(const std::string& coordinator) {
-  return absl::UnavailableError(absl::StrCat(
-      "no network leads to --coordinator ", coordinator,
-      "; check the name, or name this host's address with --listen"));
+  return absl::UnavailableError(
+      absl::StrCat("no network leads to the coordinator ", coordinator,
+                   "; check its name, or listen on one address of this host"));
 }
 
 // The local end of a datagram socket towards `peer`, in numbers. Sends nothing.

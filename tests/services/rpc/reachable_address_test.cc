@@ -1,4 +1,4 @@
-#include "envserver/reachable_address.h"
+#include "services/rpc/reachable_address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
