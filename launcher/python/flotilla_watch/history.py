@@ -50,10 +50,11 @@ class Lanes:
     def add(self, now, learners, generation):
         for learner in learners:
             rank = learner.get("rank")
-            if not isinstance(rank, int) or (rank not in self._by_rank and len(self._by_rank) >= MOST_RANKS):
+            if not isinstance(rank, int) or rank < 0 or (rank not in self._by_rank and len(self._by_rank) >= MOST_RANKS):
                 continue
             state = str(learner.get("state", ""))
-            what = str(learner.get("phase", "")).lower() if state == "alive" else state
+            phase = str(learner.get("phase", "")).lower()
+            what = phase if state == "alive" and phase != "phase_unspecified" else "joining" if state == "alive" else state
             count, segments = self._by_rank.setdefault(rank, (0, deque(maxlen=MOST_SEGMENTS)))
             now = round(now, 2)
             if segments and now - segments[-1][1] < GAP:

@@ -104,14 +104,16 @@ class WatchedRun:
 
     def where(self, clock):
         """(step, seconds) of the run at a time of day."""
-        if self.clock_zero is None or time.time() - clock < 3:
+        if self.clock_zero is None:
             return self.newest
         seconds = clock - self.clock_zero
+        if seconds > self.newest[1]:
+            return self.newest
         longest = max(self.series.values(), key=len, default=None)
         if longest is None or not len(longest):
             return self.newest
         at = min(bisect_left(longest.seconds, seconds), len(longest) - 1)
-        return longest.steps[at], max(0.0, min(seconds, self.newest[1]))
+        return longest.steps[at], max(0.0, seconds)
 
     def add_mark(self, clock, kind, text, rank=None, where=None):
         step, seconds = where or self.where(clock)

@@ -356,7 +356,7 @@ function drawLearners(status) {
   const rows = [headOf(["#rank", "state", "phase", "#update", "#steps/s", "#env workers", "#replaced", "device", "waits for", "trouble"])];
   for (const learner of status.learner || []) {
     const row = rowOf([
-      { number: String(learner.rank) }, String(learner.state), String(learner.phase || "").toLowerCase(), { number: count(learner.update) },
+      { number: learner.rank < 0 ? "" : String(learner.rank) }, String(learner.state), String(learner.phase || "").toLowerCase().replace("phase_unspecified", ""), { number: count(learner.update) },
       { number: rate(learner.steps_per_second) }, { number: String((learner.env_worker || []).length) },
       { number: String(learner.restarts ?? 0) }, String(learner.device || ""), String(learner.waits_for || ""),
     ]);
