@@ -9,12 +9,16 @@ import pathlib
 import re
 import signal
 import socket
+import sys
 import urllib.parse
 
 import pytest
 
 import chromium
-from harness import poll
+from harness import SOURCE, poll
+
+sys.path.insert(0, str(SOURCE / "launcher" / "python"))
+from flotilla_watch import history  # noqa: E402
 
 LONG = ["cartpole_fast", "--nproc-per-node=2", "--steps=1000000000", "--set=evaluation.stop_return=1e9", "--set=evaluation.every_updates=200"]
 EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -348,6 +352,66 @@ def test_many_pages_get_the_same(sandbox):
     steps, _, values = curves[0]
     assert 1000 < len(steps) <= 2000 and steps == sorted(steps)
     assert values[0] == pytest.approx(3.5) and steps[0] == 512 * 4
+
+
+def test_the_readme_is_true(sandbox):
+    """Its commands, with a coordinator's address; the third is a run to look at."""
+    section = re.search(r"(?ms)^## See a run$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
+    of_folder, of_address, train = (re.sub(r"\s+#.*", "", line).split()[1:] for line in block.splitlines())
+    done = sandbox.run(*train)
+    assert done.returncode == 0, done.stderr
+    assert list((sandbox.folder / "tensorboard" / "study" / "ppo" / "tracked").glob("events.*"))
+    dashboard = Dashboard(sandbox, *of_folder[1:])
+    told = dashboard.events(lambda event, data: event == "points" and data["series"])
+    assert told[0][1]["runs"][0]["run"] == "runs/tracked"
+    dashboard.process.kill()
+    dashboard.process.wait()
+    dashboard.log.unlink()
+    job = sandbox.train(*LONG)
+    Dashboard(sandbox, of_address[1].replace("HOST:29400", job.address()))
+
+
+def test_a_status_makes_marks():
+    def learner(rank=0, restarts="0", state="alive", trouble="", worker_restarts="0"):
+        worker = {"id": "w", "restarts": worker_restarts}
+        return {"id": f"learner/0/{rank}", "rank": rank, "restarts": restarts, "state": state, "trouble": trouble, "env_worker": [worker]}
+
+    def status(*learners, generation="1", **more):
+        return {"state": "ACTIVE", "generation": generation, "learner": list(learners)} | more
+
+    marks = history.StatusMarks(generations=True)
+    assert marks.compare(None) == [] and marks.compare(status(learner(worker_restarts="3"))) == []
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker w of learner 0 was restarted", 0)]
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="5")) == [("fault", "1 env worker restarted", None)]
+    said = marks.compare(status(learner(state="dead", trouble="no disk", worker_restarts="4"), generation="2", fence_reason="lost", env_worker_restarts="5"))
+    assert [text for _, text, _ in said] == ["generation 2: lost", "learner 0 is dead", "learner 0: no disk"]
+    assert marks.compare(None) == [("fault", "the coordinator does not answer", None)] and marks.compare(None) == []
+    assert ("note", "the coordinator answers again", None) in marks.compare(status(learner(), generation="2"))
+    # Once a run is over, silence is no fault.
+    marks.compare(status(learner(), generation="2") | {"state": "CLOSED"})
+    assert marks.compare(None) == []
+
+
+def test_lanes_are_told_once_and_stay_bounded():
+    lanes, seen, held = history.Lanes(), {}, {}
+
+    def tell():
+        for rank, (first, segments) in lanes.since(seen).items():
+            held[rank] = held.get(rank, [])[:first] + segments
+
+    for second in range(3000):
+        lanes.add(float(second), [{"rank": 0, "state": "alive", "phase": ("LEARNING", "STEPPING")[second // 10 % 2]}, {"rank": -1}], "1")
+        if second % 7 == 0:
+            tell()
+    tell()
+    assert list(held) == ["0"] and len(held["0"]) == 300
+    assert all(left[1] == right[0] for left, right in zip(held["0"], held["0"][1:]))
+    assert held["0"][0] == [0.0, 10.0, "learning", "1"]
+    for second in range(4000, 4000 + 40 * history.MOST_SEGMENTS, 20):
+        lanes.add(float(second), [{"rank": 0, "state": "dead"}], "1")
+    first, segments = lanes.since({})["0"]
+    assert len(segments) == history.MOST_SEGMENTS and first > 300
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,9 @@ class Position:
         os.replace(aside, self.path)
         self.written = time.time()
 
-    def touch(self):
-        os.utime(self.path)
+    def sign(self):
+        """That its writer lives."""
+        self.save(self.offset, self.inode, self.update)
 
 
 def kept_until(folder, update, since):
@@ -115,7 +116,7 @@ class SideCar:
         if settled:
             self.position.save(*settled)
         elif time.monotonic() - self.signed > SIGN_OF_LIFE:
-            self.position.touch()
+            self.position.sign()
         else:
             return
         self.signed = time.monotonic()
@@ -163,7 +164,7 @@ def main(arguments):
     try:
         position.id = tracker.open(run, position.id)
         say(f"{options.tracker} knows the run as {position.id}")
-        position.save(position.offset, position.inode, position.update)
+        position.sign()
         car = SideCar(run, tracker, position)
         while not ended.is_set():
             if not car.step():
