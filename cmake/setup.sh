@@ -23,8 +23,8 @@ runtime_packages=(
   nlohmann-json3-dev pkg-config protobuf-compiler protobuf-compiler-grpc python3-venv
   zlib1g-dev)
 test_packages=(
-  clang-format git iproute2 munge openssl procps slurm-client slurmctld slurmd
-  systemd)
+  chromium-headless-shell clang-format git iproute2 munge openssl procps
+  slurm-client slurmctld slurmd systemd)
 clang_packages=(clang-14 libclang-rt-14-dev)
 
 ale_version=0.12.1

@@ -34,6 +34,7 @@ constexpr Command kCommands[] = {
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
     {"runs", "list runs, and in what they differ", RunRuns},
     {"plot", "compare runs in a table and a picture", RunPlot},
+    {"dashboard", "a page that shows runs while they train", RunDashboard},
     {"envs", "list the environments", RunEnvs},
     {"check-env", "check an env server against the protocol, by playing it",
      RunCheckEnv},

@@ -47,21 +47,6 @@ absl::Status Invalid(const std::string& message) {
   return absl::InvalidArgumentError(message);
 }
 
-absl::Status CheckOneEnvironment(const std::vector<RunRecord>& runs) {
-  const RunRecord* first = nullptr;
-  for (const RunRecord& run : runs) {
-    if (!run.readable()) continue;
-    if (first == nullptr) first = &run;
-    const std::string& of_first = first->config.env().id();
-    if (run.config.env().id() == of_first) continue;
-    return Invalid(absl::StrCat(first->path, " is of ", of_first, " and ",
-                                run.path, " of ", run.config.env().id(),
-                                "; one plot compares runs of one environment: "
-                                "plot them apart"));
-  }
-  return absl::OkStatus();
-}
-
 // The value of each of the fields that `group_by` names.
 absl::StatusOr<std::string> GroupByFields(const RunRecord& run,
                                           const std::string& group_by) {
@@ -284,6 +269,21 @@ void NoteEarlyEnds(const std::vector<Group>& groups, bool over_time,
 }
 
 }  // namespace
+
+absl::Status CheckOneEnvironment(const std::vector<RunRecord>& runs) {
+  const RunRecord* first = nullptr;
+  for (const RunRecord& run : runs) {
+    if (!run.readable()) continue;
+    if (first == nullptr) first = &run;
+    const std::string& of_first = first->config.env().id();
+    if (run.config.env().id() == of_first) continue;
+    return Invalid(absl::StrCat(first->path, " is of ", of_first, " and ",
+                                run.path, " of ", run.config.env().id(),
+                                "; one picture compares runs of one "
+                                "environment: look at them apart"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<Comparison> CompareRuns(const std::vector<RunRecord>& runs,
                                        const ComparisonOptions& options) {

@@ -30,12 +30,16 @@ struct Comparison {
   std::vector<std::string> notes;
 };
 
+// Errors: kInvalidArgument, naming both, where runs that can be read are of
+// different environments.
+absl::Status CheckOneEnvironment(const std::vector<RunRecord>& runs);
+
 // Compares `runs`. A run that ended before the others of its group counts on
 // with its last value.
 //
-// Errors: kInvalidArgument for runs of different environments, for a metric that
-// none of them has (with the nearest), for a field that does not exist, and where
-// nothing is left to compare.
+// Errors: CheckOneEnvironment's; kInvalidArgument for a metric that none of them
+// has (with the nearest), for a field that does not exist, and where nothing is
+// left to compare.
 absl::StatusOr<Comparison> CompareRuns(const std::vector<RunRecord>& runs,
                                        const ComparisonOptions& options);
 

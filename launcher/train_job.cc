@@ -80,6 +80,12 @@ class Job {
       }
       return kExitFailed;
     }
+    // Rank 0 writes what they read, and one launcher is enough to start them.
+    if (job_.topology.hosts_coordinator) {
+      trackers_ = std::make_unique<Trackers>(
+          job_.track, job_.folder,
+          [this](const std::string& line) { progress_.Say(line); });
+    }
     StatusPoller poller(calls_.get(), kPollInterval);
     poller_ = &poller;
     Supervisor supervisor(MakeSupervisorOptions());
@@ -90,6 +96,7 @@ class Job {
     TellTroubles();
     progress_.Finish(AsItEnded(latest_));
     Conclude(result);
+    if (trackers_ != nullptr) trackers_->Finish(signals_.StopNow());
     return result.exit_code;
   }
 
@@ -253,6 +260,7 @@ class Job {
       latest_ = poller_->Latest();
       progress_.Show(latest_, absl::Now());
       TellTroubles();
+      if (trackers_ != nullptr) trackers_->Check(absl::Now());
       RETURN_IF_ERROR(KeepFolder());
       return coordinator_ == nullptr ? absl::OkStatus() : coordinator_->Check();
     };
@@ -509,6 +517,8 @@ class Job {
   ProgressPrinter progress_;
   std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
   std::unique_ptr<CoordinatorCalls> calls_;
+  std::unique_ptr<Trackers>
+      trackers_;  // null: another node's launcher has them
   StatusPoller* poller_ = nullptr;
   std::optional<v1::Status> latest_;             // at this tick
   std::map<std::string, std::string> troubles_;  // by learner, as told

@@ -8,6 +8,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "launcher/runs.h"
 #include "launcher/topology.h"
+#include "launcher/trackers.h"
 #include "services/base/run_folder.h"
 #include "services/base/shutdown.h"
 #include "services/rpc/credentials.h"
@@ -32,6 +33,7 @@ struct TrainJob {
   int max_restarts = 3;
   RpcCredentials credentials;
   std::string progress = "auto";
+  TrackOptions track;
 };
 
 // Runs it: coordinator if it is ours, learners, progress, result. Blocks until

@@ -20,6 +20,7 @@ int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
 int RunRuns(const Arguments& arguments);
 int RunPlot(const Arguments& arguments);
+int RunDashboard(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);

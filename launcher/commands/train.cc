@@ -54,6 +54,8 @@ struct TrainFlags {
   bool dry_run = false;
   RpcCredentials credentials;
   std::string progress = "auto";
+  std::vector<std::string> track;
+  std::optional<std::string> project, group, tags;
 };
 
 // --resume takes the next argument only if it is "latest" or a folder; else
@@ -130,6 +132,14 @@ CommandLine MakeLine(TrainFlags* flags) {
   line.Choice("--progress", {"auto", "plain", "none"},
               "live progress (auto: a bar on a terminal, else lines)",
               &flags->progress);
+  line.List("--track", "wandb|trackio|mlflow|tensorboard",
+            "send the metrics there too, by a process beside the run; may be "
+            "given for several",
+            &flags->track);
+  line.Text("--project", "NAME", "the tracker's project (default flotilla)",
+            &flags->project);
+  line.Text("--group", "NAME", "the tracker's group of runs", &flags->group);
+  line.Text("--tags", "A,B", "the tracker's tags", &flags->tags);
   line.Alias("--nproc", "--nproc-per-node");
   return line;
 }
@@ -481,9 +491,32 @@ absl::Status SettleTopology(const TrainFlags& flags, const Place& place,
   return absl::OkStatus();
 }
 
+absl::StatusOr<TrackOptions> MakeTrackOptions(const TrainFlags& flags) {
+  TrackOptions options;
+  ASSIGN_OR_RETURN(options.trackers, ParseTrackers(flags.track));
+  if (options.trackers.empty() &&
+      (flags.project || flags.group || flags.tags)) {
+    return absl::InvalidArgumentError(
+        "--project, --group and --tags are for a tracker; name it with "
+        "--track");
+  }
+  options.project = flags.project.value_or(options.project);
+  options.group = flags.group.value_or("");
+  options.tags = flags.tags.value_or("");
+  for (const auto& [flag, value] :
+       {std::pair("--project", options.project), {"--group", options.group}}) {
+    if (value.find_first_of("/\\\n") != value.npos || value == "..") {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, " is \"", value, "\"; expected a name without /"));
+    }
+  }
+  return options;
+}
+
 absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                                  std::stop_token stop) {
   TrainJob job;
+  ASSIGN_OR_RETURN(job.track, MakeTrackOptions(flags));
   const std::vector<Gpu> gpus = SurveyGpus().gpus;
   ASSIGN_OR_RETURN(job.topology,
                    DetectTopology(flags.topology, CurrentEnvironment(),
@@ -513,6 +546,9 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
     RETURN_IF_ERROR(CheckPrograms(job.topology));
     if (place.source_run.empty()) RETURN_IF_ERROR(CheckInitFrom(job.config));
     RETURN_IF_ERROR(ScratchFolder().status());
+    if (job.topology.hosts_coordinator) {
+      RETURN_IF_ERROR(CheckTrackers(job.track, stop));
+    }
     RETURN_IF_ERROR(
         CheckEnvironment(AsNamed(job), flags, place.config_path, stop));
   }

@@ -1,0 +1,216 @@
+"""All that a page is told, and to whom what was told already."""
+
+import json
+import pathlib
+import subprocess
+import threading
+import time
+
+from flotilla_watch.status_watch import StatusWatch, start
+from flotilla_watch.watched_run import WatchedRun
+
+MOST_RUNS = 64
+MOST_WATCHES = 16
+POLL = 0.5
+LIST_PAUSE = 2.0
+LIST_TIMEOUT = 120
+MOST_LIST_BYTES = 64 << 20
+
+
+class Feed:
+    """Follows runs in threads of its own. Thread-safe."""
+
+    def __init__(self, flotilla, folders, addresses, credential_flags):
+        self._flotilla = flotilla
+        self._folders = folders
+        self._flags = credential_flags
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._version = 0
+        self._closed = False
+        self._runs = {}  # by path or address
+        self._table = []
+        self._notes = []
+        self._runs_version = 0
+        self._watches = {}  # by path or address
+        self._family = None
+        for address in addresses:
+            run = self._runs[address] = WatchedRun(len(self._runs), address)
+            self._watch(run, ["--coordinator", address])
+        self._table = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
+        if folders:
+            self._list_runs()
+            self._poll_files()
+            threading.Thread(target=self._follow_list, daemon=True).start()
+            threading.Thread(target=self._follow_files, daemon=True).start()
+
+    def close(self):
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            watches = list(self._watches.values())
+        for watch in watches:
+            watch.stop()
+
+    # ---- What there is
+
+    def _follow_list(self):
+        while not self._closed:
+            began = time.monotonic()
+            self._list_runs()
+            time.sleep(max(LIST_PAUSE, 5 * (time.monotonic() - began)))
+
+    def _list_runs(self):
+        process = start([self._flotilla, "runs", "--json", *self._folders])
+        try:
+            said, _ = process.communicate(timeout=LIST_TIMEOUT)
+            listed = json.loads(said) if len(said) < MOST_LIST_BYTES else None
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            listed = None
+        except (ValueError, RecursionError):
+            listed = None
+        if process.returncode != 0 or not isinstance(listed, list):
+            with self._lock:
+                self._set_table(self._table, ["`flotilla runs` does not answer: what is shown of the runs may be old"])
+            return
+        with self._lock:
+            self._take_list(listed)
+
+    def _take_list(self, listed):
+        table, notes, others = [], [], set()
+        readable = [entry for entry in listed if entry.get("status") != "unreadable"]
+        for entry in listed:
+            if entry.get("status") == "unreadable":
+                notes += [f"{text}; {entry['run']} is left out" for text in entry.get("notes", [])[:1]]
+        if self._family is None and readable:
+            self._family = readable[0].get("env_id")
+        for entry in readable:
+            if entry.get("env_id") != self._family:
+                others.add(f"{entry['run']} is of {entry.get('env_id')}, and is left out: one page is of one environment, here {self._family}")
+                continue
+            path = entry["run"]
+            run = self._runs.get(path)
+            if run is None:
+                if len(self._runs) >= MOST_RUNS:
+                    others.add(f"{path} is left out: a page shows {MOST_RUNS} runs at most")
+                    continue
+                most = max(200, min(2000, 32000 // max(1, len(readable))))
+                run = self._runs[path] = WatchedRun(len(self._runs), path, path, most)
+            notes += entry.get("notes", [])
+            table.append(entry | {"id": run.id})
+            if entry.get("status") == "running" and path not in self._watches and len(self._watches) < MOST_WATCHES:
+                self._watch(run, ["--run-dir", path])
+            elif entry.get("status") != "running" and path in self._watches:
+                self._watches.pop(path).stop()
+        gone = [path for path in self._runs if path not in {entry["run"] for entry in readable}]
+        notes += [f"{path} is not there any more" for path in gone]
+        left_out = sorted(others)
+        notes += left_out[:8] + ([f"and {len(left_out) - 8} more are left out"] if len(left_out) > 8 else [])
+        notes += [f"{run.name} has more metrics than are shown, or some with odd names" for run in self._runs.values() if run.too_many_metrics]
+        self._set_table(table, notes)
+
+    def _set_table(self, table, notes):
+        if (table, notes) == (self._table, self._notes):
+            return
+        self._table, self._notes = table, notes
+        self._runs_version += 1
+        self._tell()
+
+    def _watch(self, run, where):
+        command = [self._flotilla, "status", "--watch", "--json", *where, *self._flags]
+
+        def on_status(status):
+            with self._lock:
+                run.take_status(status, time.time())
+                self._tell()
+
+        self._watches[run.path or run.name] = StatusWatch(command, on_status)
+
+    def _follow_files(self):
+        while not self._closed:
+            if not self._poll_files():
+                time.sleep(POLL)
+
+    def _poll_files(self):
+        """Whether there is more to read at once."""
+        behind = False
+        with self._lock:
+            runs = [run for run in self._runs.values() if run.path]
+        for run in runs:
+            with self._lock:
+                new = run.poll_metrics()
+                behind |= run.tail.behind
+                if run.all_read:  # marks of a log stand where the curves are
+                    new |= run.poll_coordinator_log()
+                new |= run.poll_logs()
+                if new:
+                    self._tell()
+        return behind
+
+    # ---- What it is told
+
+    def _tell(self):
+        self._version += 1
+        self._changed.notify_all()
+
+    def await_change(self, seen, timeout):
+        """The version after `seen`, or that again after `timeout`; None once
+        closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._version != seen, timeout)
+            return None if self._closed else self._version
+
+    def run(self, run_id):
+        """A run's log or configuration may be read without the lock."""
+        with self._lock:
+            return next((run for run in self._runs.values() if run.id == run_id), None)
+
+    def changes(self, cursor, groups):
+        """[(event, data)] that the page with this cursor does not know yet; the
+        cursor, {} at first, remembers. Curves: of these groups of metrics."""
+        with self._lock:
+            told = []
+            if cursor.get("runs") != self._runs_version:
+                cursor["runs"] = self._runs_version
+                told.append(("runs", {"runs": self._table, "notes": self._notes, "env_id": self._family}))
+            for run in self._runs.values():
+                told += _changes_of(run, cursor.setdefault(run.id, {}), groups)
+            return told
+
+
+def _changes_of(run, cursor, groups):
+    told = []
+    anew = cursor.get("anew") != run.anew
+    if anew:
+        cursor.clear()
+        cursor["anew"] = run.anew
+    series = {}
+    for name, one in run.series.items():
+        if name.split("/", 1)[0] not in groups:
+            continue
+        seen, remade = cursor.get(("series", name), (0, 0))
+        if remade != one.remade:
+            seen = 0
+        if seen < len(one):
+            series[name] = {"from": seen, "points": one.since(seen)}
+        cursor["series", name] = (len(one), one.remade)
+    names = len(run.series)
+    if anew or series or cursor.get("names") != names:
+        cursor["names"] = names
+        known = sorted({name.split("/", 1)[0] for name in run.series})
+        told.append(("points", {"run": run.id, "anew": anew, "series": series, "groups": known}))
+    marks_end = run.dropped_marks + len(run.marks)
+    if cursor.get("marks") != marks_end:
+        begin = max(cursor.get("marks", 0), run.dropped_marks)
+        cursor["marks"] = marks_end
+        told.append(("marks", {"run": run.id, "marks": run.marks[begin - run.dropped_marks :], "anew": anew}))
+    if cursor.get("status") != run.status_version:
+        cursor["status"] = run.status_version
+        told.append(("status", {"run": run.id, "at": time.time(), "status": run.status}))
+        told.append(("lanes", {"run": run.id, "lanes": run.lanes.since(cursor.setdefault("lanes", {}))}))
+    if cursor.get("logs") != run.logs_version:
+        cursor["logs"] = run.logs_version
+        told.append(("logs", {"run": run.id, "files": run.logs, "folder": str(pathlib.Path(run.path) / "logs") if run.path else ""}))
+    return told

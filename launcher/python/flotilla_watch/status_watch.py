@@ -1,0 +1,85 @@
+"""What a run's coordinator says of it, from `flotilla status --watch --json`: it
+knows addresses, certificates and tokens."""
+
+import json
+import os
+import subprocess
+import threading
+
+PAUSE = 2.0  # before it is asked again
+LONGEST_LINE = 8 << 20
+MOST_LEARNERS = 256
+MOST_WORKERS = 64  # of a learner
+LONGEST_TEXT = 400
+
+# Nobody writes there: when we are gone, whatever ended us, our children notice.
+_lifeline_read, _lifeline_write = os.pipe()
+os.set_inheritable(_lifeline_read, True)
+
+
+def start(command):
+    """A program of ours that ends with us."""
+    return subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        pass_fds=(_lifeline_read,), env=os.environ | {"FLOTILLA_LIFELINE_FD": str(_lifeline_read)},
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def brief(value, depth=0):
+    """Texts cut and lists bounded: a status is a stranger's until it is shown."""
+    if isinstance(value, str):
+        return value if len(value) <= LONGEST_TEXT else value[:LONGEST_TEXT] + "..."
+    if depth > 6:
+        return None
+    if isinstance(value, dict):
+        kept = {}
+        for name, part in list(value.items())[:64]:
+            if name in ("learner", "env_server") and isinstance(part, list):
+                part = part[:MOST_LEARNERS]
+            elif name == "env_worker" and isinstance(part, list):
+                part = part[:MOST_WORKERS]
+            kept[str(name)[:100]] = brief(part, depth + 1)
+        return kept
+    if isinstance(value, list):
+        return [brief(part, depth + 1) for part in value[:1024]]
+    return value
+
+
+class StatusWatch:
+    """Gives each status to `on_status`, and None whenever nobody answers, in a
+    thread of its own, until Stop."""
+
+    def __init__(self, command, on_status):
+        self._command = command
+        self._on_status = on_status
+        self._stopped = threading.Event()
+        self._process = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self):
+        with self._lock:
+            self._stopped.set()
+            if self._process is not None:
+                self._process.kill()
+
+    def _run(self):
+        while not self._stopped.is_set():
+            with self._lock:
+                if self._stopped.is_set():
+                    return
+                self._process = start(self._command)
+            while line := self._process.stdout.readline(LONGEST_LINE):
+                try:
+                    status = json.loads(line)
+                except (ValueError, RecursionError):
+                    continue
+                # A run that is over answers with its summary.
+                if isinstance(status, dict) and "state" in status and "learner" in status:
+                    self._on_status(brief(status))
+            self._process.wait()
+            self._process.stdout.close()
+            self._on_status(None)
+            self._stopped.wait(PAUSE)

@@ -1,0 +1,207 @@
+#include "launcher/trackers.h"
+
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "launcher/python_program.h"
+#include "services/base/nearest_name.h"
+#include "services/base/printable.h"
+#include "services/base/scratch_folder.h"
+#include "services/base/status_macros.h"
+#include "services/base/text_file.h"
+
+namespace flotilla {
+namespace {
+
+constexpr absl::Duration kImportTimeout = absl::Minutes(2);
+constexpr absl::Duration kInterval = absl::Seconds(1);
+// Alive, it touches its file every few seconds; to begin may take it longer.
+constexpr absl::Duration kSilent = absl::Seconds(30);
+constexpr absl::Duration kFinishTimeout = absl::Minutes(1);
+constexpr absl::Duration kSilentFinishTimeout = absl::Seconds(3);
+constexpr absl::Duration kSayItWaits = absl::Seconds(3);
+constexpr absl::Duration kPoll = absl::Milliseconds(50);
+constexpr int kMostRestarts = 3;
+constexpr absl::Duration kRestartWindow = absl::Minutes(10);
+constexpr size_t kLongestReason = 1024;
+
+absl::Time WrittenAt(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? absl::TimeFromTimespec(info.st_mtim)
+                                        : absl::InfinitePast();
+}
+
+}  // namespace
+
+struct Trackers::SideCar {
+  std::string name;
+  RestartBudget budget{kMostRestarts, kRestartWindow};
+  std::unique_ptr<Subprocess> process = nullptr;  // null: it does not run
+  absl::Time started = absl::InfinitePast();
+  // InfiniteFuture: never again.
+  absl::Time start_at = absl::InfinitePast();
+  bool silent = false;
+};
+
+absl::StatusOr<std::vector<std::string>> ParseTrackers(
+    const std::vector<std::string>& named) {
+  const std::vector<std::string> known(std::begin(kTrackers),
+                                       std::end(kTrackers));
+  std::vector<std::string> trackers;
+  for (const std::string& list : named) {
+    for (const auto& piece : absl::StrSplit(list, ',', absl::SkipEmpty())) {
+      const std::string name(piece);
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--track is \"", name,
+                         "\"; expected wandb, trackio, mlflow or tensorboard",
+                         DidYouMean(name, known)));
+      }
+      if (std::find(trackers.begin(), trackers.end(), name) == trackers.end()) {
+        trackers.push_back(name);
+      }
+    }
+  }
+  return trackers;
+}
+
+absl::Status CheckTrackers(const TrackOptions& options, std::stop_token stop) {
+  const ScratchFolder scratch;
+  RETURN_IF_ERROR(scratch.status());
+  for (const std::string& name : options.trackers) {
+    SubprocessOptions program;
+    ASSIGN_OR_RETURN(program.argv,
+                     WatchCommand({"track", "--tracker=" + name, "--check"}));
+    program.log_path = absl::StrCat(scratch.path(), "/", name);
+    program.guarded = true;
+    ASSIGN_OR_RETURN(const auto checking, Subprocess::Start(program));
+    const absl::Time deadline = absl::Now() + kImportTimeout;
+    std::optional<Subprocess::Exit> exit;
+    while (!(exit = checking->Wait(kPoll)) && absl::Now() < deadline) {
+      if (stop.stop_requested()) return absl::CancelledError("told to stop");
+    }
+    if (exit && exit->code == 0) continue;
+    const std::string why = LastLine(program.log_path);
+    return absl::InvalidArgumentError(
+        exit && !why.empty()
+            ? PrintableLine(why, kLongestReason)
+            : absl::StrCat("--track ", name, ": ", program.argv[0],
+                           " ended with ",
+                           exit ? exit->ToString() : "nothing in 2 minutes",
+                           " when it was asked for its packages"));
+  }
+  return absl::OkStatus();
+}
+
+Trackers::Trackers(const TrackOptions& options, const RunFolder& folder,
+                   std::function<void(const std::string&)> notice)
+    : options_(options), folder_(folder), notice_(std::move(notice)) {
+  for (const std::string& name : options.trackers) {
+    cars_.push_back(std::make_unique<SideCar>());
+    cars_.back()->name = name;
+  }
+}
+
+Trackers::~Trackers() = default;
+
+std::string Trackers::LogOf(const SideCar& car) const {
+  return absl::StrCat(folder_.logs(), "/track_", car.name, ".log");
+}
+
+void Trackers::Start(SideCar* car) {
+  car->started = absl::Now();
+  car->start_at = absl::InfiniteFuture();
+  car->silent = false;
+  auto command = WatchCommand(
+      {"track", "--tracker=" + car->name, "--run-dir=" + folder_.path(),
+       "--project=" + options_.project, "--group=" + options_.group,
+       "--tags=" + options_.tags});
+  absl::Status failed = command.status();
+  if (failed.ok()) {
+    SubprocessOptions program;
+    program.argv = *std::move(command);
+    program.log_path = LogOf(*car);
+    program.guarded = true;
+    auto process = Subprocess::Start(program);
+    failed = process.status();
+    if (process.ok()) car->process = *std::move(process);
+  }
+  if (!failed.ok()) {
+    notice_(absl::StrCat("tracker ", car->name, ": ", failed.message(),
+                         "; training goes on without it"));
+  }
+}
+
+void Trackers::Check(absl::Time now) {
+  if (now < check_at_) return;
+  check_at_ = now + kInterval;
+  for (const auto& car : cars_) {
+    if (car->process == nullptr) {
+      if (now >= car->start_at) Start(car.get());
+      continue;
+    }
+    if (const auto exit = car->process->Poll()) {
+      car->process.reset();
+      const auto pause = car->budget.Charge(now);
+      car->start_at = pause ? now + *pause : absl::InfiniteFuture();
+      notice_(absl::StrCat(
+          "tracker ", car->name, " ended (", exit->ToString(),
+          "): ", PrintableLine(LastLine(LogOf(*car)), kLongestReason), "; ",
+          pause ? absl::StrCat("starting it again", AfterPause(*pause))
+                : absl::StrCat("it is left alone now; log: ", LogOf(*car)),
+          ", training goes on"));
+      continue;
+    }
+    const absl::Time sign = std::max(
+        car->started, WrittenAt(absl::StrCat(folder_.path(), "/trackers/",
+                                             car->name, ".json")));
+    const bool silent = now - sign > kSilent;
+    if (silent != car->silent) {
+      notice_(absl::StrCat("tracker ", car->name,
+                           silent ? absl::StrCat(" has sent nothing for ",
+                                                 absl::FormatDuration(kSilent),
+                                                 "; training goes on")
+                                  : std::string(" sends again")));
+    }
+    car->silent = silent;
+  }
+}
+
+void Trackers::Finish(std::stop_token stop) {
+  const absl::Time began = absl::Now();
+  for (const auto& car : cars_) {
+    if (car->process != nullptr) car->process->Signal(SIGTERM);
+  }
+  bool told = false;
+  for (const auto& car : cars_) {
+    if (car->process == nullptr) continue;
+    const absl::Time deadline =
+        began + (car->silent ? kSilentFinishTimeout : kFinishTimeout);
+    std::optional<Subprocess::Exit> exit;
+    while (!(exit = car->process->Wait(kPoll)) && absl::Now() < deadline &&
+           !stop.stop_requested()) {
+      if (told || absl::Now() - began < kSayItWaits) continue;
+      told = true;
+      notice_(
+          absl::StrCat("tracker ", car->name, " still sends; Ctrl-C ends it"));
+    }
+    if (!exit || exit->code != 0) {
+      notice_(absl::StrCat(
+          "tracker ", car->name, " has not sent everything (",
+          exit ? absl::StrCat(
+                     exit->ToString(), ": ",
+                     PrintableLine(LastLine(LogOf(*car)), kLongestReason))
+               : "it was ended",
+          "); log: ", LogOf(*car)));
+    }
+    car->process.reset();
+  }
+}
+
+}  // namespace flotilla

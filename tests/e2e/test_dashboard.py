@@ -1,0 +1,461 @@
+"""flotilla dashboard, looked at with a real browser, and asked what it should not say."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import socket
+import sys
+import urllib.parse
+
+import pytest
+
+import chromium
+from harness import SOURCE, poll
+
+sys.path.insert(0, str(SOURCE / "launcher" / "python"))
+from flotilla_watch import history  # noqa: E402
+
+LONG = ["cartpole_fast", "--nproc-per-node=2", "--steps=1000000000", "--set=evaluation.stop_return=1e9", "--set=evaluation.every_updates=200"]
+EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+
+
+class Dashboard:
+    def __init__(self, sandbox, *words):
+        self.log = sandbox.folder / "flotilla.log"
+        self.process = sandbox.serve("flotilla", "dashboard", *words)
+
+        def url():
+            assert self.process.poll() is None, self.log.read_text()
+            return re.search(r"https?://\S+/", self.log.read_text())
+
+        self.url = poll(url, "the dashboard's address")[0]
+        parts = urllib.parse.urlsplit(self.url)
+        self.host, self.port = parts.hostname, parts.port
+
+    def ask(self, path, method="GET", body=None, **headers):
+        """(status, headers, text)"""
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read().decode()
+
+    def stream(self, groups="charts,eval,perf", **headers):
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection.request("GET", f"/events?groups={groups}", None, headers)
+        return connection.getresponse()
+
+    def events(self, until, groups="charts,eval,perf"):
+        """What a page is told up to the first (event, data) that `until` likes."""
+        told = []
+        with contextlib.closing(self.stream(groups)) as stream:
+            event = None
+            while line := stream.readline().decode():
+                if line.startswith("event: "):
+                    event = line[7:].strip()
+                elif line.startswith("data: "):
+                    told.append((event, json.loads(line[6:])))
+                    if until(*told[-1]):
+                        return told
+        raise AssertionError("the stream has ended")
+
+
+@pytest.fixture
+def browser(sandbox):
+    opened = []
+
+    def make(**how):
+        opened.append(chromium.Browser(sandbox, **how))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.close()
+
+
+def write_run(folder, env="CartPole-v1", seed=1, epochs=4, lines=30, log="all is well\n"):
+    (folder / "logs").mkdir(parents=True)
+    (folder / "config.textproto").write_text(f"seed: {seed} env {{ id: {json.dumps(env)} }} ppo {{ epochs: {epochs} }}\n")
+    rows = [
+        {"global_step": 512 * i, "update": i, "wall_seconds": i / 10, "charts/episodic_return": seed + i, "perf/update_fraction": 0.5, "losses/entropy": None}
+        for i in range(1, lines + 1)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "logs" / "rank_0.log").write_text(log)
+    return folder
+
+
+def within(page, base, width):
+    """Asked nobody else, complained of nothing, and fits."""
+    assert all(url.startswith((base, "data:", "about:")) for url in page.requests), page.requests
+    assert page.errors == []
+    assert page.js("document.documentElement.scrollWidth") <= width
+
+
+def keep(page, name):
+    """A picture of all of it for people to look at, in FLOTILLA_SCREENSHOTS if that
+    is set."""
+    if folder := os.environ.get("FLOTILLA_SCREENSHOTS"):
+        os.makedirs(folder, exist_ok=True)
+        # As high as the page is: what is out of sight is not drawn.
+        width = page.js("innerWidth")
+        page.resize(width, page.js("document.documentElement.scrollHeight"))
+        page.await_true("[...document.querySelectorAll('figure:not([hidden])')].every(f => f.offsetParent === null || f.querySelector('svg').children.length > 0)")
+        page.screenshot(pathlib.Path(folder) / name)
+        page.resize(width)
+
+
+POINTS = "Math.max(0, ...[...document.querySelectorAll('figure[data-metric=\"charts/episodic_return\"] polyline')].map(p => p.getAttribute('points').split(' ').length))"
+
+
+def test_a_run_is_seen_while_it_trains_and_what_befalls_it(sandbox, browser):
+    (sandbox.folder / "runs").mkdir()
+    job = sandbox.train(*LONG, run_dir="runs/first")
+    job.await_update(3)
+    dashboard = Dashboard(sandbox, "runs")
+    page = browser()
+    page.open(dashboard.url)
+    page.await_true(f"{POINTS} > 3")
+    before = page.js("document.querySelector('#run-table tr:nth-child(2) td:nth-child(4)').textContent")
+    page.await_true(f"document.querySelector('#run-table tr:nth-child(2) td:nth-child(4)').textContent !== {json.dumps(before)}")
+    page.await_true("document.querySelectorAll('#timeline rect').length >= 2 && document.querySelectorAll('#learners tr').length === 3")
+    assert "CartPole-v1" in page.js("document.title")
+    # Generation 1, told by the coordinator's log of the time before we came.
+    assert "generation 1 has formed" in page.text()
+
+    worker = job.status().learner[1].env_worker[0]
+    os.kill(worker.pid, signal.SIGKILL)
+    page.await_true("[...document.querySelectorAll('#events li.fault')].some(e => e.textContent.includes('env worker') && e.textContent.includes('learner 1'))")
+    page.await_true("document.querySelector('figure[data-metric=\"charts/episodic_return\"] line.mark.fault') !== null")
+    page.await_true("document.querySelector('#timeline line.mark.fault') !== null")
+    learner = job.status().learner[1].pid
+    os.kill(learner, signal.SIGKILL)
+    page.await_true("[...document.querySelectorAll('#events li.generation')].some(e => e.textContent.includes('generation 2 has formed'))")
+    page.await_true("document.querySelector('#logs select#log-file').options.length >= 4 && document.querySelector('#log').textContent.includes('generation')")
+    keep(page, "dashboard-1280.png")
+    within(page, dashboard.url, 1280)
+    page.resize(400)
+    page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.await_true("document.documentElement.dataset.theme === 'dark'")
+    within(page, dashboard.url, 400)
+    keep(page, "dashboard-400-dark.png")
+
+    # Another run appears in the folder, and is overlaid.
+    write_run(sandbox.folder / "runs" / "second", seed=2)
+    page.await_true("document.querySelectorAll('#run-table input').length === 2")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.process.wait() == 75
+    page.await_true("document.querySelector('#run-table').textContent.includes('preempted')")
+    dashboard.process.send_signal(signal.SIGINT)
+    assert dashboard.process.wait(20) == 0
+    page.await_true("document.querySelector('#link').textContent === 'lost'")
+    page.close()
+    sandbox.await_no_process()
+
+
+def test_seeds_share_a_colour_and_differences_are_told(sandbox, browser):
+    for seed in (1, 2):
+        for epochs in (4, 8):
+            write_run(sandbox.folder / "study" / f"{epochs}-{seed}", seed=seed, epochs=epochs)
+    dashboard = Dashboard(sandbox, "study")
+    page = browser()
+    page.open(dashboard.url)
+    chart = "document.querySelector('figure[data-metric=\"charts/episodic_return\"]')"
+    page.await_true(f"{chart} && {chart}.querySelectorAll('polyline').length === 6")
+    colors = page.js(f"[...{chart}.querySelectorAll('polyline')].map(p => p.getAttribute('stroke'))")
+    assert len(set(colors)) == 2
+    means = page.js(f"[...{chart}.querySelectorAll('polyline:not(.seed) title')].map(t => t.textContent)")
+    assert sorted(means) == ["ppo ppo.epochs=4 (mean of 2)", "ppo ppo.epochs=8 (mean of 2)"]
+    differences = page.js("document.querySelector('#differences').innerText")
+    assert "ppo.epochs" in differences and "seed" not in differences
+    # By keyboard alone: the chart has the focus, the cursor goes to its end and back.
+    page.js(f"{chart}.querySelector('svg').focus()")
+    page.key("End")
+    page.await_true(f"{chart}.querySelector('.readout').textContent.startsWith('at 15.36k; ')")
+    assert "mean of 2): 31.5" in page.js(f"{chart}.querySelector('.readout').textContent")
+    page.key("ArrowLeft")
+    page.await_true(f"{chart}.querySelector('.readout').textContent.startsWith('at 15.21k; ')")
+    page.key("Tab")
+    assert page.js("document.activeElement.tagName") in ("svg", "SUMMARY")
+    # Hidden runs are drawn no more.
+    page.js("document.querySelector('#run-table input').click()")
+    page.await_true(f"{chart}.querySelectorAll('polyline').length < 6")
+    page.js("document.querySelector('#x').value = 'time'; document.querySelector('#x').dispatchEvent(new Event('input'))")
+    page.await_true(f"{chart}.querySelector('svg').textContent.includes(' s')")
+    keep(page, "dashboard-study.png")
+    within(page, dashboard.url, 1280)
+
+
+def test_what_strangers_write_stays_text(sandbox, browser):
+    run = write_run(sandbox.folder / "runs" / "a<b>&amp;", env=EVIL, log=f"{EVIL}\nW20261122 16:49:50.922875 21305 a.cc:1] {EVIL}\n")
+    (run / "logs" / "coordinator.log").write_text(f"W20261122 16:49:50.922875 21305 a.cc:1] {EVIL}\n")
+    (run / "logs" / "<img src=x onerror=hacked()>.log").write_text(EVIL)
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"global_step": 99999, "wall_seconds": 9, EVIL: 1, "__proto__": 3, "charts/<b>": 1}) + "\n")
+    dashboard = Dashboard(sandbox, "runs")
+    page = browser()
+    page.open(dashboard.url)
+    page.await_true("document.querySelector('#log').textContent.includes('<script>')")
+    page.await_true("document.querySelector('#events').textContent.includes('<script>')")
+    page.await_true("document.querySelector('#config').textContent.includes('<script>')")
+    page.await_true("document.title.includes('<script>')")
+    assert page.js("typeof window.hacked") == "undefined"
+    assert page.js("document.querySelectorAll('img, main script').length") == 0
+    within(page, dashboard.url, 1280)
+    status, headers, _ = dashboard.ask("/")
+    assert status == 200 and "default-src 'none'" in headers["Content-Security-Policy"] and "unsafe" not in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    # A log is a text to a browser that is sent there, too.
+    status, headers, text = dashboard.ask("/log?run=0&file=rank_0.log")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain") and EVIL in text
+
+
+def test_only_what_it_means_to_show_can_be_had(sandbox):
+    run = write_run(sandbox.folder / "runs" / "a")
+    (run / "token").write_text("secret")
+    (run / "logs" / "link.log").symlink_to(run / "token")
+    os.mkfifo(run / "logs" / "fifo.log")
+    dashboard = Dashboard(sandbox, "runs")
+    assert dashboard.ask("/log?run=0&file=rank_0.log")[2] == "all is well\n"
+    assert "epochs: 4" in dashboard.ask("/config?run=0")[2]
+    for path in (
+        "/log?run=0&file=../token", "/log?run=0&file=..%2Ftoken", "/log?run=0&file=%2Fetc%2Fpasswd", "/log?run=0&file=link.log",
+        "/log?run=0&file=fifo.log", "/log?run=0&file=", "/log?run=7&file=rank_0.log", "/log", "/config?run=../a",
+        "/../web.py", "/..%2Fweb.py", "//etc/passwd", "/page/../web.py", "/token", "/login.html/..", "/%00",
+    ):  # fmt: skip
+        status, _, text = dashboard.ask(path)
+        assert status == 404 and "secret" not in text, path
+    assert dashboard.ask("/", "DELETE")[0] == 501
+    assert dashboard.ask("/" + "a" * 70000)[0] == 414
+    assert dashboard.ask("/login", "POST", "token=" + "a" * 9999)[0] == 413
+
+    # Whose address is ours, by a name of their own.
+    for host in ("evil.example", f"evil.example:{dashboard.port}", "127.0.0.1.evil.example", "localhost.evil.example", "user@127.0.0.1", "", "[::1"):
+        assert dashboard.ask("/", Host=host)[0] == 421, host
+    for host in ("127.0.0.1", f"localhost:{dashboard.port}", "[::1]:80", socket.gethostname()):
+        assert dashboard.ask("/", Host=host)[0] == 200, host
+    assert dashboard.ask("/config?run=0", Sec_Fetch_Site="cross-site")[0] == 403
+
+
+def test_a_token_is_asked_for(sandbox, browser):
+    write_run(sandbox.folder / "runs" / "a")
+    (sandbox.folder / "token").write_text("open-sesame\n")
+    dashboard = Dashboard(sandbox, "runs", "--token-file=token", "--listen=0.0.0.0:0")
+    dashboard.host = "127.0.0.1"
+    for path in ("/events", "/config?run=0", "/log?run=0&file=rank_0.log", "/page.js", "/index.html", "/nothing"):
+        assert dashboard.ask(path)[0] == 401, path
+        assert dashboard.ask(path, Authorization="Bearer open-sesam")[0] == 401
+        assert dashboard.ask(path, Cookie=f"flotilla_dashboard_{dashboard.port}=guessed")[0] == 401
+    assert dashboard.ask("/config?run=0", Authorization="Bearer open-sesame")[0] == 200
+    assert dashboard.ask("/login", "POST", "token=open")[1]["Set-Cookie"] is None
+    page = browser()
+    page.open(f"http://127.0.0.1:{dashboard.port}/")
+    page.await_true("location.pathname === '/login'")
+    page.js("document.querySelector('#token').value = 'open-sesame'; document.querySelector('form').submit()")
+    page.await_true(f"location.pathname === '/' && {POINTS} > 3")
+    assert page.js("document.cookie") == ""  # no script can read it
+    assert "open-sesame" not in dashboard.log.read_text()
+
+
+def test_clients_are_bounded(sandbox):
+    write_run(sandbox.folder / "runs" / "a")
+    dashboard = Dashboard(sandbox, "runs")
+    streams = [dashboard.stream() for _ in range(16)]
+    assert all(stream.status == 200 for stream in streams)
+    assert dashboard.ask("/events")[0] == 503
+    # It goes on with everybody else, and takes others once there is room.
+    assert dashboard.ask("/")[0] == 200
+    for stream in streams:
+        stream.close()
+    poll(lambda: dashboard.ask("/events", "HEAD")[0] == 200, "room for a stream", 30)
+    silent = [socket.create_connection((dashboard.host, dashboard.port)) for _ in range(80)]
+    with contextlib.ExitStack() as stack:
+        for one in silent:
+            stack.enter_context(one)
+
+        def refused():
+            try:
+                return dashboard.ask("/")[0] == 503
+            except (http.client.HTTPException, OSError):
+                return True
+
+        poll(refused, "a refusal")
+        # Who says nothing is sent away.
+        def answered():
+            with contextlib.suppress(http.client.HTTPException, OSError):
+                return dashboard.ask("/")[0] == 200
+
+        poll(answered, "an answer", 40)
+
+
+def test_a_line_that_is_cut_off_is_left_out(sandbox):
+    run = write_run(sandbox.folder / "runs" / "a")
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('no JSON\n[1]\n{"global_step":"x"}\n{"global_step":1e400,"charts/episodic_return":1}\n{"global_step":20000,"charts/epis')
+    dashboard = Dashboard(sandbox, "runs")
+    assert "ends in the middle of a line" in dashboard.log.read_text()
+    told = dashboard.events(lambda event, data: event == "points" and data["series"])
+    (_, listed), (_, points) = told[0], told[-1]
+    assert any("ends in the middle of a line" in note for note in listed["notes"])
+    steps, _, values = points["series"]["charts/episodic_return"]["points"]
+    assert steps == [512 * i for i in range(1, 31)] and values == [1 + i for i in range(1, 31)]
+
+    # Its end comes, and then the file is set aside for a shorter one.
+    def ends_at(step):
+        def check(event, data):
+            return event == "points" and data["series"].get("charts/episodic_return", {"points": [[0]]})["points"][0][-1] == step
+
+        return check
+
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('odic_return":50}\n')
+    dashboard.events(ends_at(20000))
+    lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (run / "other").write_text("".join(lines[:10]))
+    (run / "other").rename(run / "metrics.jsonl")
+    dashboard.events(ends_at(5120))
+
+
+def test_a_coordinator_is_enough(sandbox):
+    job = sandbox.train(*LONG)
+    job.await_update(3)
+    dashboard = Dashboard(sandbox, job.address())
+    told = dashboard.events(lambda event, data: event == "status" and data["status"] and data["status"]["world_size"] == 2)
+    assert any(event == "points" and "charts/SPS" in data["series"] for event, data in told)
+    children = {pid for pid, line in sandbox.processes().items() if "status --watch" in line}
+    assert len(children) == 1
+    # However it ends, nobody is left who watches.
+    dashboard.process.send_signal(signal.SIGKILL)
+    dashboard.process.wait()
+    poll(lambda: not children & set(sandbox.processes()), "the end of its child")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == 75
+
+
+def test_many_pages_get_the_same(sandbox):
+    write_run(sandbox.folder / "runs" / "a", lines=5000)
+    dashboard = Dashboard(sandbox, "runs")
+
+    def curve(_):
+        told = dashboard.events(lambda event, data: event == "points" and data["series"])
+        return told[-1][1]["series"]["charts/episodic_return"]["points"]
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        curves = list(pool.map(curve, range(8)))
+    assert all(one == curves[0] for one in curves)
+    # Bounded: neighbours are averaged.
+    steps, _, values = curves[0]
+    assert 1000 < len(steps) <= 2000 and steps == sorted(steps)
+    assert values[0] == pytest.approx(3.5) and steps[0] == 512 * 4
+
+
+def test_the_readme_is_true(sandbox):
+    """Its commands, with a coordinator's address; the third is a run to look at."""
+    section = re.search(r"(?ms)^## See a run$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
+    of_folder, of_address, train = (re.sub(r"\s+#.*", "", line).split()[1:] for line in block.splitlines())
+    done = sandbox.run(*train)
+    assert done.returncode == 0, done.stderr
+    assert list((sandbox.folder / "tensorboard" / "study" / "ppo" / "tracked").glob("events.*"))
+    dashboard = Dashboard(sandbox, *of_folder[1:])
+    told = dashboard.events(lambda event, data: event == "points" and data["series"])
+    assert told[0][1]["runs"][0]["run"] == "runs/tracked"
+    dashboard.process.kill()
+    dashboard.process.wait()
+    dashboard.log.unlink()
+    job = sandbox.train(*LONG)
+    Dashboard(sandbox, of_address[1].replace("HOST:29400", job.address()))
+
+
+def test_a_status_makes_marks():
+    def learner(rank=0, restarts="0", state="alive", trouble="", worker_restarts="0"):
+        worker = {"id": "w", "restarts": worker_restarts}
+        return {"id": f"learner/0/{rank}", "rank": rank, "restarts": restarts, "state": state, "trouble": trouble, "env_worker": [worker]}
+
+    def status(*learners, generation="1", **more):
+        return {"state": "ACTIVE", "generation": generation, "learner": list(learners)} | more
+
+    marks = history.StatusMarks(generations=True)
+    assert marks.compare(None) == [] and marks.compare(status(learner(worker_restarts="3"))) == []
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker w of learner 0 was restarted", 0)]
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="5")) == [("fault", "1 env worker restarted", None)]
+    said = marks.compare(status(learner(state="dead", trouble="no disk", worker_restarts="4"), generation="2", fence_reason="lost", env_worker_restarts="5"))
+    assert [text for _, text, _ in said] == ["generation 2: lost", "learner 0 is dead", "learner 0: no disk"]
+    assert marks.compare(None) == [("fault", "the coordinator does not answer", None)] and marks.compare(None) == []
+    assert ("note", "the coordinator answers again", None) in marks.compare(status(learner(), generation="2"))
+    # Once a run is over, silence is no fault.
+    marks.compare(status(learner(), generation="2") | {"state": "CLOSED"})
+    assert marks.compare(None) == []
+
+
+def test_lanes_are_told_once_and_stay_bounded():
+    lanes, seen, held = history.Lanes(), {}, {}
+
+    def tell():
+        for rank, (first, segments) in lanes.since(seen).items():
+            held[rank] = held.get(rank, [])[:first] + segments
+
+    for second in range(3000):
+        lanes.add(float(second), [{"rank": 0, "state": "alive", "phase": ("LEARNING", "STEPPING")[second // 10 % 2]}, {"rank": -1}], "1")
+        if second % 7 == 0:
+            tell()
+    tell()
+    assert list(held) == ["0"] and len(held["0"]) == 300
+    assert all(left[1] == right[0] for left, right in zip(held["0"], held["0"][1:]))
+    assert held["0"][0] == [0.0, 10.0, "learning", "1"]
+    for second in range(4000, 4000 + 40 * history.MOST_SEGMENTS, 20):
+        lanes.add(float(second), [{"rank": 0, "state": "dead"}], "1")
+    first, segments = lanes.since({})["0"]
+    assert len(segments) == history.MOST_SEGMENTS and first > 300
+
+
+@pytest.mark.parametrize(
+    "words, says",
+    [
+        (["nowhere"], "there is no folder nowhere"),
+        (["file"], "file is a file; expected a run's folder or one that holds runs"),
+        (["empty"], "there is no run in empty"),
+        ([], "there is no folder runs"),
+        (["a", "b"], "a is of CartPole-v1 and b of Pendulum-v1"),
+        (["127.0.0.1:1"], "no coordinator answers at 127.0.0.1:1"),
+        (["a", "--listen=everywhere"], '--listen is "everywhere"; expected HOST:PORT'),
+        (["a", "--listen=0.0.0.0:0"], "--listen 0.0.0.0:0 can be reached from other hosts; give --token-file"),
+        (["a", "--listen=127.0.0.1:TAKEN"], "port TAKEN of 127.0.0.1 is taken; name another with --listen"),
+        (["a", "--listen=no.such.host.invalid:0", "--insecure"], "--listen no.such.host.invalid:0: "),
+        (["a", "--token-file=nowhere"], "cannot read --token-file"),
+        (["a", "--token-file=file"], "want one word"),
+        (["a", "--lisen=x"], "--listen"),
+    ],
+)
+def test_bad_input_is_one_line(sandbox, words, says):
+    (sandbox.folder / "file").write_text("")
+    (sandbox.folder / "empty").mkdir()
+    write_run(sandbox.folder / "a")
+    write_run(sandbox.folder / "b", env="Pendulum-v1")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = sandbox.run("dashboard", *[word.replace("TAKEN", port) for word in words])
+    assert refused.returncode in (1, 2) and says.replace("TAKEN", port) in refused.stderr, refused.stderr
+    assert len(refused.stderr.replace("`flotilla dashboard --help` lists the flags\n", "").splitlines()) == 1
+
+
+def test_python_is_needed_and_named(sandbox):
+    write_run(sandbox.folder / "a")
+    bare = sandbox.run("dashboard", "a", env={"PATH": "/nowhere", "FLOTILLA_PYTHON": ""})
+    assert bare.returncode == 1 and "PATH has no python3; install it, or set FLOTILLA_PYTHON" in bare.stderr
+    wrong = sandbox.run("dashboard", "a", env={"FLOTILLA_PYTHON": "/no/python"})
+    assert wrong.returncode == 1 and "FLOTILLA_PYTHON is /no/python" in wrong.stderr
+
+
+def test_where_the_port_is_taken_and_none_was_named_another_is_used(sandbox):
+    write_run(sandbox.folder / "runs" / "a")
+    first = Dashboard(sandbox)
+    first.log.rename(sandbox.folder / "first.log")
+    second = Dashboard(sandbox)
+    assert first.port != second.port
+    assert second.ask("/")[0] == 200
