@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace flotilla {
 RunMetrics::RunMetrics(std::vector<std::string> episode_metrics,
-                       EpisodeWindow* episodes)
-    : episode_metrics_(std::move(episode_metrics)), window_(episodes) {}
+                       EpisodeWindow* episodes, int agents)
+    : episode_metrics_(std::move(episode_metrics)),
+      window_(episodes),
+      agent_return_(agents > 1 ? agents : 0) {}
 
 void RunMetrics::Add(const Experience& experience,
                      const std::vector<Metric>& learnt, double update_seconds,
@@ -27,11 +31,24 @@ void RunMetrics::Add(const Experience& experience,
   preempted_ = agreement->AddSum("preempted", stats.preempted);
   dropped_now_ = agreement->AddSum("dropped", experience.dropped);
   lag_ = agreement->AddPerRank("lag", experience.policy_lag);
+  if (agent_return_.empty()) return;
+  std::vector<double> sums(2 * agent_return_.size(), 0.0);
+  for (const CollectStats::Episode& episode : stats.episodes) {
+    sums[2 * episode.agent] += episode.raw_return;
+    sums[2 * episode.agent + 1] += 1;
+  }
+  agent_returns_ = agreement->AddSums("agents", sums);
 }
 
 void RunMetrics::Take(const Agreement& agreement) {
   dropped_ += static_cast<int64_t>(agreement[dropped_now_]);
   window_->Take(agreement);
+  for (size_t i = 0; i < agent_return_.size(); ++i) {
+    const double count = agreement[agent_returns_][2 * i + 1];
+    if (count > 0) {
+      agent_return_[i] = agreement[agent_returns_][2 * i] / count;
+    }
+  }
 }
 
 RunMetrics::Window RunMetrics::window() const {
@@ -54,6 +71,17 @@ std::vector<Metric> RunMetrics::Line(const Agreement& agreement,
     for (size_t i = 0; i < episode_metrics_.size(); ++i) {
       line.push_back({"metrics/" + episode_metrics_[i], newest.mean_metric[i]});
     }
+  }
+  double sum = 0;
+  size_t slots = 0;
+  for (size_t i = 0; i < agent_return_.size(); ++i) {
+    if (!agent_return_[i].has_value()) continue;
+    line.push_back({absl::StrCat("agents/return_", i), *agent_return_[i]});
+    sum += *agent_return_[i];
+    ++slots;
+  }
+  if (slots > 0 && slots == agent_return_.size()) {
+    line.push_back({"agents/return_sum", sum});
   }
   line.push_back({"charts/SPS", StepsPerSecond(progress)});
   line.push_back({"charts/episodes", static_cast<double>(progress.episodes)});

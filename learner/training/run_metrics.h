@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_TRAINING_RUN_METRICS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ namespace flotilla {
 //   charts/episodic_*, metrics/*   means over the newest episodes of all ranks
 //   losses/*, perf/*, sync/*, ...  means over ranks
 //   env/*, rollout/*, *_ranks      sums
+//   agents/return_I                of several agents: the mean return of the
+//                                  episodes of slot I that ended last;
+//                                  agents/return_sum: of a whole environment
 //
 // product.md lists the names.
 //
@@ -27,8 +31,10 @@ namespace flotilla {
 class RunMetrics {
  public:
   // `episode_metrics`: the environment's own, in the order of its EnvSpec.
-  // `episodes` is borrowed, and taken in with the rest.
-  RunMetrics(std::vector<std::string> episode_metrics, EpisodeWindow* episodes);
+  // `episodes` is borrowed, and taken in with the rest. `agents`: slots of one
+  // environment.
+  RunMetrics(std::vector<std::string> episode_metrics, EpisodeWindow* episodes,
+             int agents = 1);
 
   // Adds this rank's part of one update: what came with its rollout, and what
   // the algorithm `learnt` from it in `update_seconds`.
@@ -59,6 +65,8 @@ class RunMetrics {
   const std::vector<std::string> episode_metrics_;
   EpisodeWindow* const window_;
   int64_t dropped_ = 0;
+  // By slot, where there are several; of those that have ended once.
+  std::vector<std::optional<double>> agent_return_;
 
   // What the last Add added.
   std::vector<std::string> learnt_names_;
@@ -67,6 +75,7 @@ class RunMetrics {
       update_seconds_;
   Agreement::Sum preempted_, dropped_now_;
   Agreement::PerRank lag_;
+  Agreement::Sums agent_returns_{};
 };
 
 // Environment steps of all ranks a second, over resumes; 0 before the clock

@@ -88,10 +88,10 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
 
   EnvWorkerOptions workers = TrainingWorkers(options, coordinator);
   std::unique_ptr<DialServer> dial;
-  if (!config.env().dial_listen().empty()) {
+  if (!options.config.env().dial_listen().empty()) {
     ASSIGN_OR_RETURN(
-        dial, DialServer::Start(config.env().dial_listen(), options.coordinator,
-                                options.credentials));
+        dial, DialServer::Start(options.config.env().dial_listen(),
+                                options.coordinator, options.credentials));
     workers.dial = dial.get();
   }
   // Above every incarnation before, so that no episode is played twice.

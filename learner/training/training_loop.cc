@@ -28,7 +28,7 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
                            std::function<void(const absl::Status&)> hangs)
     : parts_(parts),
       leader_options_(leader),
-      metrics_(parts.episode_metrics, parts.episodes),
+      metrics_(parts.episode_metrics, parts.episodes, parts.agents),
       verdicts_(parts),
       phases_(
           parts.config, parts.member_id, parts.coordinator,

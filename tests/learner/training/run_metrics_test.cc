@@ -168,5 +168,34 @@ TEST(RunMetricsTest, StepsPerSecondGoOnOverAResume) {
   EXPECT_EQ(StepsPerSecond(progress), 200);
 }
 
+TEST(RunMetricsTest, AgentsAreToldApart) {
+  EpisodeWindow episodes(100, 0);
+  RunMetrics metrics({}, &episodes, /*agents=*/2);
+  std::map<std::string, double> line;
+  const auto update = [&](std::vector<CollectStats::Episode> ended) {
+    SoloCollective alone;
+    Agreement agreement(0, 1);
+    metrics.Add(Ended(std::move(ended)), {}, 0, &agreement);
+    ASSERT_THAT(agreement.Reduce(&alone), IsOk());
+    metrics.Take(agreement);
+    line.clear();
+    for (const Metric& m : metrics.Line(agreement, Progress())) {
+      line[m.name] = m.value;
+    }
+  };
+  const auto of = [](int agent, double raw_return) {
+    return CollectStats::Episode{
+        .raw_return = raw_return, .length = 1, .agent = agent};
+  };
+  update({of(1, 3), of(1, 5)});
+  EXPECT_THAT(line, Contains(Pair("agents/return_1", 4)));
+  EXPECT_THAT(line, Not(Contains(Key("agents/return_0"))));
+  EXPECT_THAT(line, Not(Contains(Key("agents/return_sum"))));
+  update({of(0, -1)});
+  EXPECT_THAT(line, Contains(Pair("agents/return_0", -1)));
+  EXPECT_THAT(line, Contains(Pair("agents/return_1", 4)));
+  EXPECT_THAT(line, Contains(Pair("agents/return_sum", 3)));
+}
+
 }  // namespace
 }  // namespace flotilla
