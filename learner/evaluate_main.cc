@@ -87,7 +87,6 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   FindKeptFiles(checkpoint, &data.config);
   const v1::RunConfig& config = data.config;
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
-  SetThreads(config, /*local_world_size=*/1);
   ASSIGN_OR_RETURN(const RankDevice device,
                    choose_device({.device = config.runtime().device()},
                                  /*local_rank=*/0));
@@ -102,6 +101,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   const int rows = env.num_envs() / (env.num_workers() * env.groups());
   ASSIGN_OR_RETURN(const v1::EnvSpec spec, AskSpec(options, rows, stop));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
+  at::set_num_threads(TorchThreads(config, spaces, /*local_world_size=*/1));
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device.device));
   Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),

@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 
 #include "flotilla/v1/config.pb.h"
+#include "services/env/spaces.h"
 
 namespace flotilla {
 
@@ -14,8 +15,13 @@ namespace flotilla {
 // wanders. Call it before anything large is allocated.
 void KeepMemory();
 
-// Torch's threads: runtime.torch_threads, or cores / learners on this host.
-void SetThreads(const v1::RunConfig& config, int local_world_size);
+// Torch's threads: runtime.torch_threads, or else cores / learners on this host,
+// for a network that is worth sharing among them: one that sees images, has a layer
+// of 512 or more, or is a user's own. Others get 1: their steps are so short that
+// threads mostly wait for one another, and where a core is busy with something else
+// all of them do (38 steps/s instead of 1,245 of Taxi beside a compiler).
+int TorchThreads(const v1::RunConfig& config, const Spaces& spaces,
+                 int local_world_size);
 
 // Threads that step rows in each env worker: env.threads, or the worker's share
 // of the cores.

@@ -78,7 +78,6 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                                  CoordinatorClient* coordinator,
                                  const ShutdownSignals& signals) {
   const torch::Device device = options.device;
-  SetThreads(options.config, options.local_world_size);
   std::optional<CheckpointData> saved;
   Progress progress;
   if (!options.resume.empty()) {
@@ -111,6 +110,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                    LearnedConfig(options.config, pool->spec()));
   ASSIGN_OR_RETURN(const Spaces spaces,
                    DescribeSpaces(pool->spec(), config.model()));
+  at::set_num_threads(TorchThreads(config, spaces, options.local_world_size));
   for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
     LOG(WARNING) << warning;
   }

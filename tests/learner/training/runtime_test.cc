@@ -1,0 +1,39 @@
+#include "learner/training/runtime.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "google/protobuf/text_format.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+int Threads(const std::string& text, const Spaces& spaces, int learners = 1) {
+  v1::RunConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
+  return TorchThreads(config, spaces, learners);
+}
+
+TEST(TorchThreadsTest, SmallNetworksAreNotShared) {
+  const int cores = std::max(1u, std::thread::hardware_concurrency());
+  const Spaces numbers = VectorSpaces(4, 2);
+  Spaces images = numbers;
+  images.observation[0].kind = LeafKind::kImage;
+  const std::string small = "model { hidden: [64, 64] recurrent_size: 512 } ";
+  EXPECT_EQ(Threads(small, numbers), 1);
+  EXPECT_EQ(Threads(small, images), cores);
+  EXPECT_EQ(Threads(small, images, 2 * cores), 1);
+  EXPECT_EQ(Threads("model { hidden: [64, 512] }", numbers), cores);
+  EXPECT_EQ(Threads("model { leaf { path: \"a\" hidden: 512 } }", numbers),
+            cores);
+  EXPECT_EQ(Threads("model { recurrent: LSTM recurrent_size: 512 }", numbers),
+            cores);
+  EXPECT_EQ(Threads("model { torchscript: \"net.pt\" }", numbers), cores);
+  EXPECT_EQ(Threads(small + "runtime { torch_threads: 3 }", numbers), 3);
+}
+
+}  // namespace
+}  // namespace flotilla
