@@ -9,8 +9,11 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import urllib.parse
+import urllib.request
 
 import pytest
 
@@ -256,10 +259,36 @@ def test_a_token_is_asked_for(sandbox, browser):
     page = browser()
     page.open(f"http://127.0.0.1:{dashboard.port}/")
     page.await_true("location.pathname === '/login'")
+    assert "not the token" not in page.text()
+    page.js("document.querySelector('#token').value = 'guess'; document.querySelector('form').submit()")
+    page.await_true("location.hash === '#wrong' && document.body.innerText.includes('not the token')")
     page.js("document.querySelector('#token').value = 'open-sesame'; document.querySelector('form').submit()")
     page.await_true(f"location.pathname === '/' && {POINTS} > 3")
     assert page.js("document.cookie") == ""  # no script can read it
     assert "open-sesame" not in dashboard.log.read_text()
+
+
+def test_it_speaks_https(sandbox):
+    write_run(sandbox.folder / "runs" / "a")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        cwd=sandbox.folder, check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    dashboard = Dashboard(sandbox, "runs", "--tls-cert=cert.pem", "--tls-key=key.pem", "--tls-ca=cert.pem")
+    assert dashboard.url.startswith("https://")
+    trusted = ssl.create_default_context(cafile=sandbox.folder / "cert.pem")
+    with urllib.request.urlopen(dashboard.url, context=trusted, timeout=20) as answer:
+        assert "Flotilla" in answer.read().decode()
+    # Who does not speak it is no trouble to the others.
+    with socket.create_connection((dashboard.host, dashboard.port)) as plain:
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert b"200" not in plain.recv(100)
+    with urllib.request.urlopen(dashboard.url + "config?run=0", context=trusted, timeout=20) as answer:
+        assert "epochs: 4" in answer.read().decode()
+    wrong = sandbox.run("dashboard", "runs", "--tls-cert=key.pem", "--tls-key=key.pem", "--tls-ca=cert.pem", "--listen=127.0.0.1:0")
+    assert wrong.returncode == 2 and "key.pem" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
 
 
 def test_clients_are_bounded(sandbox):
