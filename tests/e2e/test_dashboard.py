@@ -403,7 +403,7 @@ def test_the_readme_is_true(sandbox):
 
 def test_a_status_makes_marks():
     def learner(rank=0, restarts="0", state="alive", trouble="", worker_restarts="0"):
-        worker = {"id": "w", "restarts": worker_restarts}
+        worker = {"id": "env worker 3", "restarts": worker_restarts}
         return {"id": f"learner/0/{rank}", "rank": rank, "restarts": restarts, "state": state, "trouble": trouble, "env_worker": [worker]}
 
     def status(*learners, generation="1", **more):
@@ -411,7 +411,7 @@ def test_a_status_makes_marks():
 
     marks = history.StatusMarks(generations=True)
     assert marks.compare(None) == [] and marks.compare(status(learner(worker_restarts="3"))) == []
-    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker w of learner 0 was restarted", 0)]
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker 3 of learner 0 was restarted", 0)]
     assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="5")) == [("fault", "1 env worker restarted", None)]
     said = marks.compare(status(learner(state="dead", trouble="no disk", worker_restarts="4"), generation="2", fence_reason="lost", env_worker_restarts="5"))
     assert [text for _, text, _ in said] == ["generation 2: lost", "learner 0 is dead", "learner 0: no disk"]

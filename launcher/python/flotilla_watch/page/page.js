@@ -2,7 +2,11 @@
 // comes from a run goes into the document as text, never as HTML.
 "use strict";
 
-const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#9467bd", "#e69f00", "#8c564b", "#7f7f7f"];
+// The same ten, dark enough for a light page and light enough for a dark one.
+const COLORS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b8548f", "#8a6d00", "#2f8fc4", "#7f52b5", "#b97a00", "#8c564b", "#6a6a6a"],
+  dark: ["#4da3ff", "#ff8a3d", "#2fc78f", "#e695c5", "#d6b84a", "#8fd3ff", "#bf9cf0", "#ffc04d", "#d19c88", "#b0b0b0"],
+};
 const GROUPS = ["charts", "eval", "losses", "perf", "policy", "rollout", "replay", "env", "sync", "system"];
 const OPEN = new Set(["charts", "eval", "losses", "perf"]);
 const FIRST = ["charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/mean_return"];
@@ -47,7 +51,8 @@ function configurationOf(run) {
 
 function colorOf(configuration) {
   const known = [...new Set(listed().map(configurationOf))];
-  return COLORS[Math.max(0, known.indexOf(configuration)) % COLORS.length];
+  const colors = COLORS[document.documentElement.dataset.theme];
+  return colors[Math.max(0, known.indexOf(configuration)) % colors.length];
 }
 
 function shortName(run) {
@@ -475,6 +480,7 @@ function drawDifferences() {
 function applyTheme() {
   const dark = $("theme").value === "dark" || ($("theme").value === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
   document.documentElement.dataset.theme = dark ? "dark" : "light";
+  draw();
 }
 
 $("theme").value = localStorage.getItem("flotilla-theme") || "auto";
