@@ -9,8 +9,11 @@ import pathlib
 import re
 import signal
 import socket
+import ssl
+import subprocess
 import sys
 import urllib.parse
+import urllib.request
 
 import pytest
 
@@ -256,10 +259,36 @@ def test_a_token_is_asked_for(sandbox, browser):
     page = browser()
     page.open(f"http://127.0.0.1:{dashboard.port}/")
     page.await_true("location.pathname === '/login'")
+    assert "not the token" not in page.text()
+    page.js("document.querySelector('#token').value = 'guess'; document.querySelector('form').submit()")
+    page.await_true("location.hash === '#wrong' && document.body.innerText.includes('not the token')")
     page.js("document.querySelector('#token').value = 'open-sesame'; document.querySelector('form').submit()")
     page.await_true(f"location.pathname === '/' && {POINTS} > 3")
     assert page.js("document.cookie") == ""  # no script can read it
     assert "open-sesame" not in dashboard.log.read_text()
+
+
+def test_it_speaks_https(sandbox):
+    write_run(sandbox.folder / "runs" / "a")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        cwd=sandbox.folder, check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    dashboard = Dashboard(sandbox, "runs", "--tls-cert=cert.pem", "--tls-key=key.pem", "--tls-ca=cert.pem")
+    assert dashboard.url.startswith("https://")
+    trusted = ssl.create_default_context(cafile=sandbox.folder / "cert.pem")
+    with urllib.request.urlopen(dashboard.url, context=trusted, timeout=20) as answer:
+        assert "Flotilla" in answer.read().decode()
+    # Who does not speak it is no trouble to the others.
+    with socket.create_connection((dashboard.host, dashboard.port)) as plain:
+        plain.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        with contextlib.suppress(ConnectionResetError):
+            assert b"200" not in plain.recv(100)
+    with urllib.request.urlopen(dashboard.url + "config?run=0", context=trusted, timeout=20) as answer:
+        assert "epochs: 4" in answer.read().decode()
+    wrong = sandbox.run("dashboard", "runs", "--tls-cert=key.pem", "--tls-key=key.pem", "--tls-ca=cert.pem", "--listen=127.0.0.1:0")
+    assert wrong.returncode == 2 and "key.pem" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
 
 
 def test_clients_are_bounded(sandbox):
@@ -374,7 +403,7 @@ def test_the_readme_is_true(sandbox):
 
 def test_a_status_makes_marks():
     def learner(rank=0, restarts="0", state="alive", trouble="", worker_restarts="0"):
-        worker = {"id": "w", "restarts": worker_restarts}
+        worker = {"id": "env worker 3", "restarts": worker_restarts}
         return {"id": f"learner/0/{rank}", "rank": rank, "restarts": restarts, "state": state, "trouble": trouble, "env_worker": [worker]}
 
     def status(*learners, generation="1", **more):
@@ -382,7 +411,7 @@ def test_a_status_makes_marks():
 
     marks = history.StatusMarks(generations=True)
     assert marks.compare(None) == [] and marks.compare(status(learner(worker_restarts="3"))) == []
-    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker w of learner 0 was restarted", 0)]
+    assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="4")) == [("fault", "env worker 3 of learner 0 was restarted", 0)]
     assert marks.compare(status(learner(worker_restarts="4"), env_worker_restarts="5")) == [("fault", "1 env worker restarted", None)]
     said = marks.compare(status(learner(state="dead", trouble="no disk", worker_restarts="4"), generation="2", fence_reason="lost", env_worker_restarts="5"))
     assert [text for _, text, _ in said] == ["generation 2: lost", "learner 0 is dead", "learner 0: no disk"]

@@ -99,9 +99,8 @@ class StatusMarks:
         old = {learner.get("id"): learner for learner in before.get("learner", [])}
         for learner in status.get("learner", []):
             marks += _learner_marks(old.get(learner.get("id"), {}), learner)
-        told = {text for _, text, _ in marks}
         rest = _count(status, "env_worker_restarts") - _count(before, "env_worker_restarts")
-        if rest > 0 and not any("env worker" in text for text in told):
+        if rest > 0 and not any("of learner" in text for _, text, _ in marks):
             marks.append(("fault", f"{rest} env worker{'s' if rest > 1 else ''} restarted", None))
         if status.get("started_over") and status.get("started_over") != before.get("started_over"):
             marks.append(("fault", str(status["started_over"]), None))
@@ -119,17 +118,19 @@ def _count(status, name):
 
 
 def _learner_marks(before, now):
-    rank = now.get("rank")
+    # Between generations it has no rank.
+    rank = next((learner.get("rank") for learner in (now, before) if learner.get("rank", -1) >= 0), None)
+    name = now.get("id") if rank is None else f"learner {rank}"
     marks = []
     if _count(now, "restarts") > _count(before, "restarts") and before:
-        marks.append(("fault", f"learner {rank} was replaced", rank))
+        marks.append(("fault", f"{name} was replaced", rank))
     if now.get("state") in ("suspect", "dead") and now.get("state") != before.get("state"):
-        marks.append(("fault", f"learner {rank} is {now['state']}", rank))
+        marks.append(("fault", f"{name} is {now['state']}", rank))
     if now.get("trouble") and now.get("trouble") != before.get("trouble"):
-        marks.append(("fault", f"learner {rank}: {now['trouble']}", rank))
+        marks.append(("fault", f"{name}: {now['trouble']}", rank))
     old = {worker.get("id"): worker for worker in before.get("env_worker", [])}
     for worker in now.get("env_worker", []):
         was = old.get(worker.get("id"))
         if was is not None and _count(worker, "restarts") > _count(was, "restarts"):
-            marks.append(("fault", f"env worker {worker.get('id')} of learner {rank} was restarted", rank))
+            marks.append(("fault", f"{worker.get('id')} of {name} was restarted", rank))
     return marks

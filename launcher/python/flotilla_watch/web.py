@@ -245,7 +245,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(303, "", "text/plain", {"Location": "/", "Set-Cookie": cookie})
         else:
             time.sleep(0.5)
-            self.answer(303, "", "text/plain", {"Location": "/login?wrong"})
+            self.answer(303, "", "text/plain", {"Location": "/login#wrong"})
 
     def text(self, text, otherwise):
         if text is None:

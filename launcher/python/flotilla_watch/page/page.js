@@ -2,7 +2,11 @@
 // comes from a run goes into the document as text, never as HTML.
 "use strict";
 
-const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#9467bd", "#e69f00", "#8c564b", "#7f7f7f"];
+// The same ten, dark enough for a light page and light enough for a dark one.
+const COLORS = {
+  light: ["#0072b2", "#d55e00", "#009e73", "#b8548f", "#8a6d00", "#2f8fc4", "#7f52b5", "#b97a00", "#8c564b", "#6a6a6a"],
+  dark: ["#4da3ff", "#ff8a3d", "#2fc78f", "#e695c5", "#d6b84a", "#8fd3ff", "#bf9cf0", "#ffc04d", "#d19c88", "#b0b0b0"],
+};
 const GROUPS = ["charts", "eval", "losses", "perf", "policy", "rollout", "replay", "env", "sync", "system"];
 const OPEN = new Set(["charts", "eval", "losses", "perf"]);
 const FIRST = ["charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/mean_return"];
@@ -35,14 +39,20 @@ function differences(run) {
   return Object.entries(run.info.differs || {}).map(([path, value]) => `${path}=${value}`).join(" ");
 }
 
+// The runs that are there: others may have been.
+function listed() {
+  return table.map((entry) => runOf(entry.id));
+}
+
 // Runs of one configuration share a colour, whatever their seeds.
 function configurationOf(run) {
   return `${run.info.algorithm || ""} ${differences(run)}`.trim() || run.info.run || "";
 }
 
 function colorOf(configuration) {
-  const known = [...new Set([...runs.values()].map(configurationOf))];
-  return COLORS[Math.max(0, known.indexOf(configuration)) % COLORS.length];
+  const known = [...new Set(listed().map(configurationOf))];
+  const colors = COLORS[document.documentElement.dataset.theme];
+  return colors[Math.max(0, known.indexOf(configuration)) % colors.length];
 }
 
 function shortName(run) {
@@ -63,14 +73,13 @@ function rate(value) {
 function connect() {
   if (events) events.close();
   const groups = [...document.querySelectorAll("details[open]")].map((d) => d.dataset.group);
-  for (const run of runs.values()) {
-    run.series.clear();
-    run.marks = [];
-    run.lanes = {};
-  }
   events = new EventSource("/events?groups=" + encodeURIComponent([...new Set([...OPEN, ...groups])].join(",")));
   events.onopen = () => setLink("live");
-  events.onerror = () => setLink("lost");
+  events.onerror = () => {
+    setLink("lost");
+    // It tries again by itself, but not where it was refused.
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 5000);
+  };
   const on = (name, take) => events.addEventListener(name, (event) => { take(JSON.parse(event.data)); draw(); });
   on("runs", (data) => {
     table = data.runs;
@@ -254,7 +263,7 @@ function comesBefore(a, b) {
 }
 
 function drawGroups() {
-  const shown = [...runs.values()].filter((run) => run.shown);
+  const shown = listed().filter((run) => run.shown);
   const find = $("find").value.trim().toLowerCase();
   for (const group of new Set(shown.flatMap((run) => run.groups))) groupElement(group);
   const metrics = [...new Set(shown.flatMap((run) => [...run.series.keys()]))].sort();
@@ -283,7 +292,7 @@ function drawChart(chart) {
   const weight = Number($("smooth").value);
   const byConfiguration = new Map();
   const marks = [];
-  for (const run of runs.values()) {
+  for (const run of listed()) {
     const series = run.series.get(chart.metric);
     if (!run.shown || !series || series.v.length === 0) continue;
     const configuration = configurationOf(run);
@@ -295,7 +304,7 @@ function drawChart(chart) {
     if (!$("show-marks").checked) continue;
     for (const mark of run.marks.slice(-MOST_CHART_MARKS)) {
       if (mark.kind === "note") continue;
-      marks.push({ x: overTime ? mark.time : mark.step, kind: mark.kind, text: runs.size > 1 ? `${shortName(run)}: ${mark.text}` : mark.text });
+      marks.push({ x: overTime ? mark.time : mark.step, kind: mark.kind, text: table.length > 1 ? `${shortName(run)}: ${mark.text}` : mark.text });
     }
   }
   const curves = [];
@@ -317,6 +326,7 @@ function fact(name, value) {
   return pair;
 }
 
+let eventsShown = "";
 function drawRanks() {
   const run = runs.get($("rank-run").value);
   if (!run) return;
@@ -340,6 +350,9 @@ function drawRanks() {
     return item;
   }));
   drawLearners(status);
+  const newest = `${run.id} ${run.marks.length} ${run.marks.length ? run.marks[run.marks.length - 1].clock : ""}`;
+  if (newest === eventsShown) return;  // who reads it is left in peace
+  eventsShown = newest;
   $("events").replaceChildren(...run.marks.slice(-100).reverse().map((mark) => {
     const item = make("li", undefined, mark.kind);
     item.append(make("time", new Date(mark.clock * 1000).toLocaleString([], { hour12: false })),
@@ -370,7 +383,7 @@ function drawLearners(status) {
 
 function drawEvaluations() {
   const found = [];
-  for (const run of runs.values()) {
+  for (const run of listed()) {
     const mean = run.series.get("eval/mean_return");
     if (!run.shown || !mean) continue;
     const at = (metric, i) => {
@@ -467,6 +480,7 @@ function drawDifferences() {
 function applyTheme() {
   const dark = $("theme").value === "dark" || ($("theme").value === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
   document.documentElement.dataset.theme = dark ? "dark" : "light";
+  draw();
 }
 
 $("theme").value = localStorage.getItem("flotilla-theme") || "auto";
