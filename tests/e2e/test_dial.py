@@ -1,6 +1,6 @@
-"""Environments that nobody can reach dial in; what is half dead, cut off or silent costs nobody more than a deadline.
+"""Environments that nobody can reach dial in; what is cut off, half dead or silent costs nobody more than a deadline.
 
-The last is where LeRobot's actors and learners wait for ever (lerobot#3979).
+The second is where a replacement for an actor of LeRobot waits for ever (lerobot#3979).
 """
 
 import os
