@@ -289,6 +289,8 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
       LOG(WARNING) << "env server " << server->id() << " ("
                    << PrintableLine(worker.address) << ") does not take us: "
                    << PrintableLine(stream.status().message());
+      // Another's turn, if there is one: whoever it is might refuse for ever.
+      dropped->Drop(server->id(), absl::Now() + 2 * delay);
       options.coordinator->ReleaseEnvServers({server->id()}).IgnoreError();
     }
     SleepUnless(stop, delay);

@@ -60,6 +60,7 @@ class Hosts:
         folder = pathlib.Path("/etc/netns") / self.name(host)  # ip netns exec puts it over /etc
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n{address} {name}\n")
+        (folder / "resolv.conf").write_text("nameserver 127.0.0.1\n")  # where none is, which is soon said
 
     def plug(self, host):
         ip("-n", self.switch, "link", "set", f"port{host}", "up")

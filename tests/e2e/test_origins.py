@@ -27,7 +27,7 @@ import corridor_server  # noqa: E402
 def modules(tmp_path_factory):
     """The protocol's, for Python."""
     folder = tmp_path_factory.mktemp("modules")
-    files = [f"proto/flotilla/v1/{name}.proto" for name in ("config", "env", "range")]
+    files = [f"proto/flotilla/v1/{name}.proto" for name in ("config", "coordinator", "env", "range")]
     command = [sys.executable, "-m", "grpc_tools.protoc", "-I", "proto", f"--python_out={folder}", f"--grpc_python_out={folder}"]
     subprocess.run([*command, *files], cwd=SOURCE, check=True, timeout=TIMEOUT)
     return folder
@@ -49,7 +49,7 @@ def script(sandbox, text, name="server.sh"):
 
 
 def readme_section(title):
-    return re.search(rf"(?ms)^## {title}$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    return re.search(rf"(?ms)^##+ {title}$(.*?)^##", (SOURCE / "README.md").read_text())[1]
 
 
 def blocks(section, wanted):

@@ -353,6 +353,7 @@ def flotilla_gym(monkeypatch):
     """The package itself."""
     monkeypatch.syspath_prepend(SOURCE / "envserver" / "python")
     import flotilla_gym.play
+    import flotilla_gym.rows
 
     return flotilla_gym
 
@@ -365,8 +366,9 @@ class FakeCall:
         self.flows = asyncio.Event()  # what is written gets away
         self.flows.set()
         server = types.SimpleNamespace(
-            max_num_envs=1, version="", retry_wait=3600, renew_failed=False, take_seat=lambda stream: None
-        )
+            max_num_envs=1, version="", hello_timeout=10, actions_timeout=None, take_seat=lambda stream: None,
+            rows=lambda hello: flotilla_gym.rows.Rows(hello, retry_wait=3600, renew_failed=False),
+        )  # fmt: skip
         self.stream = asyncio.ensure_future(flotilla_gym.play.PlayStream(server, self).run())
         self.send(hello=env_pb2.Hello(protocol_version=1, learner_id="l", env_id="gym:gym_envs:Faulty-v0", num_envs=1, num_groups=1))
         self.send(start=env_pb2.Start())

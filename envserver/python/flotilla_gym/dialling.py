@@ -81,8 +81,9 @@ class _Offer:
         self.most = 4096  # rows
         self._env = env
         if isinstance(env, str):
-            env_id = env_id or (env if env.startswith(PREFIX) else PREFIX + env)
-            self.make = make
+            name = env if env.startswith(PREFIX) else PREFIX + env
+            env_id = env_id or name
+            self.make = lambda _, options: make(name, options)
         elif isinstance(env, gymnasium.Env):
             env_id = env_id or (PREFIX + env.spec.id if env.spec is not None else "")
             self.most = 1
@@ -128,8 +129,8 @@ class _Dialler:
         self._dials = 0
         self._steps = 0  # of streams that are over
         self._stream = None
-        self._order = ("", "", 0)  # where to dial, whose that is, and which order it is
-        self._over = None  # False: told to go on; True: the run is; a Refused
+        self._order = ("", "")  # where to dial, and whose that is
+        self._over = None  # True: the run is; a Refused: for this one
         self._changed = None
         self._said = ""
 
@@ -169,9 +170,9 @@ class _Dialler:
         return self._steps + (stream.steps if stream is not None else 0)
 
     def _obey(self, command):
-        address, learner, number = self._order
-        if (command.dial, command.dial_learner) != (address, learner):
-            self._order = (command.dial, command.dial_learner, number + 1)
+        order = (command.dial, command.dial_learner)
+        if order != self._order:
+            self._order = order
             self._changed.set()
         if command.closed:
             self._end(True)
@@ -218,7 +219,7 @@ class _Dialler:
         return stream is not None and stream.steps > 0
 
     async def _play(self, order):
-        address, learner, _ = order
+        address, _ = order
         self._dials += 1
         async with self._credentials.channel(address, grpc.aio) as channel:
             try:

@@ -316,6 +316,30 @@ TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
   EXPECT_THAT(leases.released(), testing::ElementsAre("bad", "bad", "bad"));
 }
 
+TEST(LeaseEnvWorkerTest, AServerThatRefusesDoesNotKeepAnotherOut) {
+  TempDir folder;
+  Leases leases(folder.path(), /*again=*/true);
+  const std::string good = "unix:" + folder.path() + "/good";
+  const std::string busy = "unix:" + folder.path() + "/busy";
+  auto good_server = StartServer(good);
+  auto busy_server = StartServer(busy);
+  v1::Hello hello;
+  hello.set_learner_id("another");
+  hello.set_env_id("CartPole-v1");
+  hello.set_num_envs(1);
+  hello.set_num_groups(1);
+  const auto player = OpenEnvStream(busy, hello, {});
+  ASSERT_TRUE(player.ok()) << player.status();
+  leases.Offer("good", good);
+  leases.Offer("busy", busy);  // the newest is leased first, each time
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.coordinator = &leases;
+  DroppedServers dropped;
+  const auto worker = LeaseEnvWorker(options, &dropped, 0, 1, 4, 1, {});
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(worker->remote_id, "good");
+}
+
 TEST(RetryWaitMsTest, IsWholeMillisecondsThatTheFlagTakes) {
   EXPECT_EQ(RetryWaitMs(0), 0);
   EXPECT_EQ(RetryWaitMs(1e-9), 1);
