@@ -126,6 +126,7 @@ absl::Status GymVectorEnv::Run(const Operation& operation) {
   out->mutable_final_observation()->Swap(batch_.mutable_final_observation());
   out->mutable_episode_end()->Swap(batch_.mutable_episode_end());
   out->mutable_error()->Swap(batch_.mutable_error());
+  out->mutable_active()->swap(*batch_.mutable_active());
   return absl::OkStatus();
 }
 

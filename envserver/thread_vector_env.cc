@@ -240,6 +240,7 @@ void ThreadVectorEnv::Complete(int group) {
   out->mutable_final_observation()->clear_leaf();
   out->clear_episode_end();
   out->clear_error();
+  out->clear_active();
   absl::Duration delay = absl::ZeroDuration();
   bool nobody = true;
   const std::span<RowState> rows = RowsOf(group);

@@ -348,6 +348,9 @@ std::string WhereIs(const std::string& path, const TrainFlags& flags,
 
 // The field that `message` of a server says is wrong; "env.id" if it names none.
 std::string BlamedField(absl::string_view message) {
+  for (const char* field : {"env.num_envs", "selfplay"}) {
+    if (absl::StartsWith(message, field)) return field;
+  }
   const size_t begin = message.find("env.options.");
   if (begin == message.npos) return "env.id";
   const size_t end = message.find_first_of(" :,;\"", begin);

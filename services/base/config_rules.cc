@@ -24,12 +24,6 @@ constexpr char kGymPrefix[] = "gym:";
 using Problems = std::vector<ConfigProblem>;
 
 // The multiples of `unit` around `value`, as a remedy: "use 8 or 12".
-std::string NearbyMultiples(int64_t value, int64_t unit) {
-  const int64_t below = value / unit * unit;
-  if (below == 0) return absl::StrCat("use ", unit);
-  return absl::StrCat("use ", below, " or ", below + unit);
-}
-
 // JSON, or else a string: 8x8. But not what was meant to be JSON.
 void CheckArguments(
     const std::string& field,
@@ -190,6 +184,12 @@ void CheckRuntime(const v1::RuntimeConfig& runtime, Problems* problems) {
 }
 
 }  // namespace
+
+std::string NearbyMultiples(int64_t value, int64_t unit) {
+  const int64_t below = value / unit * unit;
+  if (below == 0) return absl::StrCat("use ", unit);
+  return absl::StrCat("use ", below, " or ", below + unit);
+}
 
 bool IsGym(const std::string& env_id) {
   return absl::StartsWith(env_id, kGymPrefix);

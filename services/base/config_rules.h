@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_SERVICES_BASE_CONFIG_RULES_H_
 #define FLOTILLA_SERVICES_BASE_CONFIG_RULES_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
 // max_episode_steps and kwargs: "atari", "sleep", "maze", "gym_kwargs", or "" for
 // none, as for whatever another's server (env.server) makes.
 std::string EnvOptionsPart(const v1::EnvConfig& env);
+
+// What fits next to `value`, of multiples of `unit`: "use 8 or 12".
+std::string NearbyMultiples(int64_t value, int64_t unit);
 
 // Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
 bool IsGym(const std::string& env_id);

@@ -241,6 +241,7 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
     }
     step->add_error()->set_row(static_cast<int>(row));
   }
+  FailOtherSlots(layout_, step);
   for (v1::RowError& error : *step->mutable_error()) {
     error.set_message(PrintableLine(error.message()));
     error.set_traceback(PrintableText(error.traceback()));

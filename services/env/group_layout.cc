@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "services/base/config_rules.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/channel.h"
 
@@ -21,6 +22,7 @@ constexpr size_t kMaxStepBytes = kMaxMessageBytes - (1 << 20);
 // Of all groups' observations together.
 constexpr size_t kMaxStreamBytes = size_t{1} << 30;
 constexpr int kMaxEpisodeMetrics = 64;
+constexpr int kMaxAgents = 1024;
 constexpr int64_t kMaxValues = int64_t{1} << 31;  // of a discrete element
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -158,11 +160,12 @@ int64_t IntegerAt(const std::string& bytes, size_t index) {
   return static_cast<int64_t>(ValueAt<T>(bytes, index));
 }
 
-absl::Status CheckDiscrete(const v1::Leaf& leaf, const std::string& field,
+absl::Status CheckDiscrete(const v1::Leaf& leaf, const v1::StepBatch& step,
                            size_t rows, const std::string& bytes) {
   const size_t elements = bytes.size() / ItemBytes(leaf.dtype()) / rows;
   const bool each = leaf.num_values_each_size() > 0;
   for (size_t row = 0; row < rows; ++row) {
+    if (!IsActive(step, static_cast<int>(row))) continue;
     for (size_t i = 0; i < elements; ++i) {
       const size_t index = row * elements + i;
       const int64_t value = leaf.dtype() == v1::INT64
@@ -172,7 +175,7 @@ absl::Status CheckDiscrete(const v1::Leaf& leaf, const std::string& field,
           each ? leaf.num_values_each(static_cast<int>(i)) : leaf.num_values();
       if (value < 0 || value >= limit) {
         return absl::InvalidArgumentError(
-            absl::StrCat(field, " is ", value, " in row ", row,
+            absl::StrCat(" is ", value, " in row ", row,
                          elements > 1 ? absl::StrCat(", element ", i) : "",
                          ", want 0 to ", limit - 1));
       }
@@ -181,17 +184,18 @@ absl::Status CheckDiscrete(const v1::Leaf& leaf, const std::string& field,
   return absl::OkStatus();
 }
 
-absl::Status CheckContinuous(const v1::Leaf& leaf, const std::string& field,
+absl::Status CheckContinuous(const v1::Leaf& leaf, const v1::StepBatch& step,
                              size_t rows, const std::string& bytes) {
   const size_t elements = bytes.size() / sizeof(float) / rows;
   for (size_t row = 0; row < rows; ++row) {
+    if (!IsActive(step, static_cast<int>(row))) continue;
     for (size_t i = 0; i < elements; ++i) {
       const float value = ValueAt<float>(bytes, row * elements + i);
       const float low = BoundAt(leaf.low(), i, -kInfinity);
       const float high = BoundAt(leaf.high(), i, kInfinity);
       if (!std::isfinite(value) || value < low || value > high) {
         return absl::InvalidArgumentError(
-            absl::StrCat(field, " is ", value, " in row ", row,
+            absl::StrCat(" is ", value, " in row ", row,
                          elements > 1 ? absl::StrCat(", element ", i) : "",
                          ", want a finite number from ", low, " to ", high));
       }
@@ -277,7 +281,7 @@ absl::Status CheckFinals(const GroupLayout& layout, const v1::StepBatch& step) {
                       layout.observation_bytes);
 }
 
-// Whoever counts errors counts rows.
+// Whoever counts errors counts rows, and an environment fails as a whole.
 absl::Status CheckErrors(const GroupLayout& layout, const v1::StepBatch& step) {
   if (step.error_size() == 0) return absl::OkStatus();
   std::vector<bool> named(layout.rows);
@@ -288,6 +292,14 @@ absl::Status CheckErrors(const GroupLayout& layout, const v1::StepBatch& step) {
           "step.error names row ", error.row(), " twice, want one a row"));
     }
     named[error.row()] = true;
+  }
+  for (int row = 0; layout.agents > 1 && row < layout.rows; ++row) {
+    const int first = row - row % layout.agents;
+    if (named[row] == named[first]) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("step.error names row ", named[row] ? row : first,
+                     " and not row ", named[row] ? first : row, ", want all ",
+                     layout.agents, " slots of the environment that failed"));
   }
   return absl::OkStatus();
 }
@@ -313,6 +325,13 @@ absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
   }
   for (const v1::EpisodeEnd& end : step.episode_end()) {
     RETURN_IF_ERROR(CheckRow("step.episode_end", end.row(), layout.rows));
+    if (!end.others_play_on() || layout.agents > 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("step.episode_end says that others play on after row ",
+                     end.row(), ", and spec.agents is 1: there are no others"));
+  }
+  if (!step.active().empty()) {
+    RETURN_IF_ERROR(CheckFlags("step.active", step.active(), layout.rows));
   }
   return CheckErrors(layout, step);
 }
@@ -325,11 +344,26 @@ absl::Status CheckName(const char* field, const std::string& value) {
 
 }  // namespace
 
+absl::StatusOr<int> AgentsOf(const v1::EnvSpec& spec) {
+  if (spec.agents() >= 0 && spec.agents() <= kMaxAgents) {
+    return std::max(spec.agents(), 1);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "spec.agents is ", spec.agents(), ", want 1 to ", kMaxAgents));
+}
+
 absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
                                             int num_envs, int num_groups) {
   GroupLayout layout;
   layout.groups = num_groups;
   layout.rows = num_envs / num_groups;
+  ASSIGN_OR_RETURN(layout.agents, AgentsOf(spec));
+  if (layout.rows % layout.agents != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "num_envs is ", num_envs, " in ", num_groups, " groups, and \"",
+        spec.env_id(), "\" has ", layout.agents, " agents: ",
+        NearbyMultiples(num_envs, int64_t{layout.agents} * num_groups)));
+  }
   ASSIGN_OR_RETURN(layout.observation_bytes,
                    CheckLeaves("observation", spec.observation()));
   ASSIGN_OR_RETURN(layout.action_bytes, CheckLeaves("action", spec.action()));
@@ -377,9 +411,9 @@ absl::Status CheckHello(const v1::Hello& hello, int max_num_envs) {
         "hello.num_envs is ", hello.num_envs(), ", want 1 to ", max_num_envs));
   }
   if (hello.num_groups() < 1 || hello.num_envs() % hello.num_groups() != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "hello.num_groups is ", hello.num_groups(), ", want a divisor of the ",
-        hello.num_envs(), " environments"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("hello.num_groups is ", hello.num_groups(),
+                     ", want a divisor of the ", hello.num_envs(), " rows"));
   }
   if (hello.options().max_episode_steps() < 0) {
     return absl::InvalidArgumentError(
@@ -391,6 +425,7 @@ absl::Status CheckHello(const v1::Hello& hello, int max_num_envs) {
 }
 
 absl::Status CheckActions(const v1::EnvSpec& spec, const GroupLayout& layout,
+                          const v1::StepBatch& step,
                           const v1::ActionBatch& actions) {
   if (actions.action_size() != spec.action_size()) {
     return absl::InvalidArgumentError(
@@ -410,9 +445,9 @@ absl::Status CheckActions(const v1::EnvSpec& spec, const GroupLayout& layout,
     }
     absl::Status status;
     if (leaf.dtype() == v1::FLOAT32) {
-      status = CheckContinuous(leaf, "", rows, bytes);
+      status = CheckContinuous(leaf, step, rows, bytes);
     } else if (leaf.num_values() > 0 || leaf.num_values_each_size() > 0) {
-      status = CheckDiscrete(leaf, "", rows, bytes);
+      status = CheckDiscrete(leaf, step, rows, bytes);
     }
     if (!status.ok()) {
       return absl::InvalidArgumentError(

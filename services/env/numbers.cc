@@ -249,6 +249,10 @@ int RefuseRows(const v1::EnvSpec& spec, const GroupLayout& layout,
         // What has failed already need not allow anything, nor what has ended.
         const bool may_forbid_all = final || failed[row_index];
         if (check.Row("", row, may_forbid_all).ok()) continue;
+        if (!final && !IsActive(*step, row_index)) {
+          if (!check.Row("", row, /*may_forbid_all=*/true).ok()) zero(row);
+          continue;
+        }
         refusal.Refuse(
             row_index,
             check.Row(LeafName(name, spec.observation(i)), row, may_forbid_all),
@@ -277,6 +281,21 @@ int RefuseRows(const v1::EnvSpec& spec, const GroupLayout& layout,
     ends->DeleteSubrange(e, 1);
   }
   return refusal.rows();
+}
+
+void FailOtherSlots(const GroupLayout& layout, v1::StepBatch* step) {
+  if (layout.agents == 1 || step->error_size() == 0) return;
+  std::vector<bool> failed(static_cast<size_t>(layout.rows));
+  for (const v1::RowError& error : step->error()) failed[error.row()] = true;
+  for (int e = 0; e < layout.environments(); ++e) {
+    const auto first = failed.begin() + e * layout.agents;
+    const auto end = first + layout.agents;
+    if (std::find(first, end, true) == end) continue;
+    for (auto slot = first; slot != end; ++slot) {
+      if (*slot) continue;
+      step->add_error()->set_row(static_cast<int>(slot - failed.begin()));
+    }
+  }
 }
 
 }  // namespace flotilla

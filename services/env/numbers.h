@@ -36,11 +36,16 @@ using ObservationArrays = std::span<const std::span<std::byte>>;
 // reward or end is not usable, whose discrete value is none of the leaf's, or
 // whose action mask forbids everything: each gets a RowError that names row, seq,
 // field and value, and what was wrong in it becomes 0. Returns how many there
-// were; UINT8 and INT64 leaves of plain numbers cost nothing. `blind` [R]: 1 for rows whose observation
-// was refused.
+// were; UINT8 and INT64 leaves of plain numbers cost nothing. Nobody decides by
+// what a row that is not active observes: what is wrong there becomes 0, and is no
+// error. `blind` [R]: 1 for rows whose observation was refused.
 int RefuseRows(const v1::EnvSpec& spec, const GroupLayout& layout,
                ObservationArrays observation, v1::StepBatch* step,
                std::vector<uint8_t>* blind);
+
+// Environments fail as a whole: names the other slots of each that has a
+// RowError, without a message.
+void FailOtherSlots(const GroupLayout& layout, v1::StepBatch* step);
 
 }  // namespace flotilla
 

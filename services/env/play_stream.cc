@@ -272,7 +272,8 @@ absl::Status PlayStream::TakeActions() {
         absl::StrCat("actions.seq is ", actions.seq(), ", want ", group.seq,
                      ", the last step of group ", actions.group()));
   }
-  RETURN_IF_ERROR(CheckActions(env_->spec(), layout_, actions));
+  RETURN_IF_ERROR(
+      CheckActions(env_->spec(), layout_, group.reply.step(), actions));
   group.stepping = true;
   ++group.seq;
   steps_ += layout_.rows;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "services/algorithms/algorithm_traits.h"
+#include "services/base/config_rules.h"
 #include "services/base/status_macros.h"
 #include "services/env/encoder_plan.h"
 #include "services/env/group_layout.h"
@@ -78,12 +79,41 @@ std::string NotNormalized(const v1::ModelConfig& model, const Spaces& spaces) {
                                   "together"));
 }
 
+// Whether the learner's slots make whole environments in every group.
+absl::Status CheckAgents(const v1::RunConfig& config, int agents) {
+  const int others =
+      config.has_selfplay() ? config.selfplay().opponent_slots() : 0;
+  if (config.has_selfplay() && agents == 1) {
+    return absl::InvalidArgumentError(
+        "selfplay is set, and the environment has one agent: there is no slot "
+        "for an earlier self; leave selfplay out");
+  }
+  if (others >= agents) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "selfplay.opponent_slots is ", others, ", and the environment has ",
+        agents, " agents, one of whom has to learn: use at most ", agents - 1));
+  }
+  const v1::EnvConfig& env = config.env();
+  const int64_t unit =
+      int64_t{agents - others} * env.num_workers() * env.groups();
+  if (agents == 1 || env.num_envs() % unit == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "env.num_envs is ", env.num_envs(), " with env.num_workers ",
+      env.num_workers(), " and env.groups ", env.groups(),
+      ", and the environment has ", agents, " agents",
+      others == 0 ? ""
+                  : absl::StrCat(", of whom ", agents - others, " learn here"),
+      ": ", NearbyMultiples(env.num_envs(), unit)));
+}
+
 }  // namespace
 
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec) {
+  ASSIGN_OR_RETURN(const int agents, AgentsOf(spec));
   RETURN_IF_ERROR(
-      MakeGroupLayout(spec, /*num_envs=*/1, /*num_groups=*/1).status());
+      MakeGroupLayout(spec, /*num_envs=*/agents, /*num_groups=*/1).status());
+  RETURN_IF_ERROR(CheckAgents(config, agents));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   RETURN_IF_ERROR(PlanEncoders(spaces, config.model()).status());
   const std::string problem =

@@ -12,9 +12,10 @@ namespace flotilla {
 
 // Whether a learner with `config` can play an environment at all, before
 // anything is started: what spaces.h, encoder_plan.h and the algorithm would
-// refuse.
+// refuse, and slots that make no whole environments.
 // Errors: kInvalidArgument for a specification that is none, or spaces that no
-// network here takes, naming the leaf, its shape and what would fit.
+// network here takes, naming the leaf, its shape and what would fit, or the field
+// of `config` that does not fit the environment's agents.
 absl::Status CheckPlayable(const v1::RunConfig& config,
                            const v1::EnvSpec& spec);
 

@@ -57,6 +57,7 @@ void Recycle(v1::PlayReply* reply) {
   }
   step->clear_episode_end();
   step->clear_error();
+  step->mutable_active()->clear();
 }
 
 template <typename Message>

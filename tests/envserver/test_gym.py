@@ -438,7 +438,7 @@ def test_actions_may_come_before_the_server_knows_that_its_step_is_sent(flotilla
         ({"protocol_version": 2}, CODE.FAILED_PRECONDITION, "hello.protocol_version is 2, this server speaks 1"),
         ({"learner_id": ""}, CODE.INVALID_ARGUMENT, "hello.learner_id has 0 bytes, want 1 to 256"),
         ({"num_envs": 5000}, CODE.INVALID_ARGUMENT, "hello.num_envs is 5000, want 1 to 4096"),
-        ({"num_groups": 3}, CODE.INVALID_ARGUMENT, "hello.num_groups is 3, want a divisor of the 4 environments"),
+        ({"num_groups": 3}, CODE.INVALID_ARGUMENT, "hello.num_groups is 3, want a divisor of the 4 rows"),
         ({"options": options(max_episode_steps=-1)}, CODE.INVALID_ARGUMENT, "max_episode_steps is -1, want 0"),
     ],
 )

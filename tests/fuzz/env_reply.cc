@@ -79,6 +79,7 @@ void ReadAll(const GroupLayout& layout, bool shared,
   CHECK_EQ(step.reward().size(), rows * 4);
   CHECK_EQ(step.terminated().size(), rows);
   CHECK_EQ(step.truncated().size(), rows);
+  for (int row = 0; row < layout.rows; ++row) IsActive(step, row);
   for (const int row : step.final_row()) {
     CHECK_GE(row, 0);
     CHECK_LT(row, layout.rows);
@@ -124,7 +125,8 @@ void Run(Input* in) {
         actions.add_action()->resize(bytes * layout->rows);
       }
       in->Fill(Names(), &actions);
-      const absl::Status fits = CheckActions(spec, *layout, actions);
+      const absl::Status fits =
+          CheckActions(spec, *layout, v1::StepBatch(), actions);
       CHECK(fits.ok() || absl::StrContains(fits.message(), "actions.action"))
           << fits;
       v1::PlayRequest request;

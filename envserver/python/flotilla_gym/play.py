@@ -38,7 +38,7 @@ def check_hello(hello, max_num_envs):
     if hello.num_groups < 1 or hello.num_envs % hello.num_groups:
         raise Refused(
             "INVALID_ARGUMENT",
-            f"hello.num_groups is {hello.num_groups}, want a divisor of the {hello.num_envs} environments",
+            f"hello.num_groups is {hello.num_groups}, want a divisor of the {hello.num_envs} rows",
         )
     if hello.options.max_episode_steps < 0:
         raise Refused(

@@ -141,6 +141,47 @@ TEST_P(EnvStreamTest, RowThatSeesNoNumberIsAnErrorAndTheOthersGoOn) {
   }
 }
 
+TEST_P(EnvStreamTest, EnvironmentsOfSeveralAgentsAreRefusedAsAWhole) {
+  factory_.set_agents(2);
+  factory_.set_spoil([](int step, float* seen, v1::StepBatch* batch) {
+    if (step == 1 && batch->group() == 1) seen[0] = kNan;
+    batch->set_active(std::string(step == 4 ? "\0\1" : "\1\1", 2));
+  });
+  ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+  EXPECT_EQ(stream->spec().agents(), 2);
+  v1::StepBatch batch;
+  for (int g = 0; g < 2; ++g) ASSERT_OK(stream->Receive(&batch));
+  for (uint64_t seq = 0; seq < 4; ++seq) {
+    ASSERT_OK(stream->Send(MakeActions(1, seq, {1, 1})));
+    ASSERT_OK(stream->Receive(&batch));
+    // The batch that could not be seen, and the one that was decided blindly.
+    ASSERT_EQ(batch.error_size(), seq < 2 ? 2 : 0) << seq;
+    for (int i = 0; i < batch.error_size(); ++i) {
+      EXPECT_EQ(batch.error(i).row(), i);
+      EXPECT_EQ(batch.error(i).message().empty(), seq == 1 || i == 1);
+    }
+  }
+  EXPECT_EQ(stream->refused_rows(), 1);
+  EXPECT_FALSE(IsActive(batch, 0));
+  EXPECT_TRUE(IsActive(batch, 1));
+  // A slot without a turn may be sent anything.
+  EXPECT_OK(stream->Send(MakeActions(1, 4, {-99, 1})));
+  EXPECT_OK(stream->Receive(&batch));
+  EXPECT_TRUE(IsActive(batch, 0));
+  EXPECT_OK(stream->Send(MakeActions(1, 5, {-99, 1})));
+  EXPECT_THAT(stream->Receive(&batch),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("is -99 in row 0")));
+}
+
+TEST_P(EnvStreamTest, SlotsThatMakeNoWholeEnvironmentsAreRefused) {
+  factory_.set_agents(3);
+  EXPECT_THAT(Open(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("num_envs is 4 in 2 groups, and \"Fake\" has "
+                                 "3 agents: use 6")));
+}
+
 TEST_P(EnvStreamTest, LargestNumbersThatCanBeLearnedFromAreTaken) {
   factory_.set_spoil([](int, float* seen, v1::StepBatch* batch) {
     seen[0] = 1e18f;
@@ -486,6 +527,12 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
          s->add_error()->set_row(1);
        },
        "step.error names row 1 twice, want one a row"},
+      {[](Step s) { s->set_active("\1\1\1"); },
+       "step.active has 3 bytes, want 2"},
+      {[](Step s) { s->set_active("\1\2"); },
+       "step.active is 2 in row 1, want 0 or 1"},
+      {[](Step s) { s->add_episode_end()->set_others_play_on(true); },
+       "step.episode_end says that others play on after row 0"},
   };
   for (const Case& c : cases) {
     service_.replies = {GoodReply()};
@@ -496,6 +543,19 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
   service_.replies = {v1::PlayReply()};
   EXPECT_THAT(ReceiveOne(), StatusIs(absl::StatusCode::kInternal,
                                      HasSubstr("the reply is not a step")));
+}
+
+TEST_F(ScriptedEnvStreamTest, EnvironmentsFailWithAllTheirSlots) {
+  service_.welcome.mutable_spec()->set_agents(2);
+  service_.replies = {GoodReply()};
+  v1::StepBatch* step = service_.replies[0].mutable_step();
+  step->add_error()->set_row(1);
+  EXPECT_THAT(ReceiveOne(),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("step.error names row 1 and not row 0, want "
+                                 "all 2 slots of the environment")));
+  step->add_error()->set_row(0);
+  EXPECT_OK(ReceiveOne());
 }
 
 TEST_F(ScriptedEnvStreamTest, ErrorsMayNameRowsInAnyOrder) {

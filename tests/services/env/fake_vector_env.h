@@ -45,6 +45,8 @@ class FakeFactory final : public VectorEnvFactory {
     leaf = spec.add_action();
     leaf->set_dtype(v1::INT64);
     leaf->set_num_values(3);
+    MutexLock lock(&mu_);
+    spec.set_agents(agents_);
     return spec;
   }
 
@@ -74,6 +76,12 @@ class FakeFactory final : public VectorEnvFactory {
   void AwaitHeld(int group) {
     MutexLock lock(&mu_);
     while (!begun_.contains(group)) lock.Wait(&changed_);
+  }
+
+  // Slots of an environment; each is on its own.
+  void set_agents(int agents) {
+    MutexLock lock(&mu_);
+    agents_ = agents;
   }
 
   void set_delay(absl::Duration delay) {
@@ -109,6 +117,7 @@ class FakeFactory final : public VectorEnvFactory {
   std::set<int> held_ ABSL_GUARDED_BY(mu_);
   mutable std::map<int, std::function<void()>> begun_ ABSL_GUARDED_BY(mu_);
   absl::Duration delay_ ABSL_GUARDED_BY(mu_);
+  int agents_ ABSL_GUARDED_BY(mu_) = 0;
   Spoil spoil_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -7,8 +7,10 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/status_matchers.h"
 
 namespace flotilla {
@@ -111,6 +113,32 @@ TEST(GroupLayoutTest, BadSpecificationsAreRefusedByField) {
   }
 }
 
+TEST(GroupLayoutTest, GroupsHaveWholeEnvironments) {
+  v1::EnvSpec spec = NestedSpec();
+  EXPECT_EQ(MakeGroupLayout(spec, 9, 1)->agents, 1);
+  spec.set_agents(3);
+  ASSERT_OK_AND_ASSIGN(const GroupLayout layout, MakeGroupLayout(spec, 18, 2));
+  EXPECT_EQ(layout.agents, 3);
+  EXPECT_EQ(layout.rows, 9);
+  EXPECT_EQ(layout.environments(), 3);
+  for (const auto& [rows, groups, message] :
+       {std::tuple(20, 2,
+                   "num_envs is 20 in 2 groups, and \"Nested\" has 3 "
+                   "agents: use 18 or 24"),
+        std::tuple(2, 1, "use 3"), std::tuple(4, 4, "use 12")}) {
+    EXPECT_THAT(
+        MakeGroupLayout(spec, rows, groups),
+        StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(message)));
+  }
+  for (const int agents : {-1, 1025}) {
+    spec.set_agents(agents);
+    EXPECT_THAT(MakeGroupLayout(spec, 1025, 1),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr(absl::StrCat("spec.agents is ", agents,
+                                                ", want 1 to 1024"))));
+  }
+}
+
 TEST(GroupLayoutTest, GroupThatDoesNotFitIntoAMessageSaysHowManyRowsWould) {
   v1::EnvSpec spec = NestedSpec();
   spec.mutable_observation(0)->set_shape(0, 1 << 20);
@@ -138,10 +166,12 @@ v1::ActionBatch Actions(const std::vector<T>& values) {
 }
 
 absl::Status Check(const v1::EnvSpec& spec, const v1::ActionBatch& actions,
-                   int rows = 2) {
-  const auto layout = MakeGroupLayout(spec, rows, 1);
+                   const std::string& active = "") {
+  const auto layout = MakeGroupLayout(spec, 2, 1);
   if (!layout.ok()) return layout.status();
-  return CheckActions(spec, *layout, actions);
+  v1::StepBatch step;
+  step.set_active(active);
+  return CheckActions(spec, *layout, step, actions);
 }
 
 TEST(CheckActionsTest, ContinuousActionsAreFiniteAndInBounds) {
@@ -181,6 +211,28 @@ TEST(CheckActionsTest, MultiDiscreteActionsHaveARangeEach) {
   EXPECT_THAT(Check(spec, Actions<int64_t>({0, 0, 2, 0})),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("is 2 in row 1, element 0, want 0 to 1")));
+}
+
+TEST(CheckActionsTest, WhatRowsThatAreNotActiveAreSentDoesNotMatter) {
+  v1::EnvSpec spec = NestedSpec();
+  const std::string second("\0\1", 2), both("\1\1");
+  EXPECT_OK(Check(spec, Actions<int64_t>({-7, 3}), second));
+  EXPECT_THAT(Check(spec, Actions<int64_t>({-7, 3}), both),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("is -7 in row 0, want 0 to 3")));
+  EXPECT_THAT(Check(spec, Actions<int64_t>({0, 4}), second),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("is 4 in row 1, want 0 to 3")));
+  // They are sent all the same.
+  EXPECT_THAT(Check(spec, Actions<int64_t>({0}), second),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("has 8 bytes, want 16")));
+  spec.mutable_action(0)->set_dtype(v1::FLOAT32);
+  spec.mutable_action(0)->clear_num_values();
+  constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_OK(Check(spec, Actions<float>({kNan, 0}), second));
+  EXPECT_THAT(Check(spec, Actions<float>({0, kNan}), second),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 TEST(CheckActionsTest, BytesAreDiscreteToo) {

@@ -263,6 +263,58 @@ TEST_F(RefuseRowsTest, EndsAndFailedRowsNeedNotAllowAnything) {
   EXPECT_THAT(blind_, ElementsAre(0, 0, 0));
 }
 
+// It observes whatever its server likes; nobody may stumble over it.
+TEST_F(RefuseRowsTest, WhatRowsThatAreNotActiveObserveBecomesHarmless) {
+  Play(
+      "action { dtype: INT64 num_values: 3 mask_path: 'm' }"
+      "observation { path: 'a' dtype: FLOAT32 }"
+      "observation { path: 'b' dtype: INT64 num_values: 2 }"
+      "observation { path: 'm' dtype: UINT8 shape: 3 }");
+  const auto spoil = [&] {
+    Put<float>(0, 0, kNan);
+    Put<float>(0, 1, 5);
+    Put<int64_t>(1, 0, 9);
+    memory_[2] = std::string("\0\0\0\0\0\0\1\1\1", 9);
+  };
+  spoil();
+  step_.set_active(std::string("\0\0\1", 3));
+  EXPECT_THAT(Refuse(), IsEmpty());
+  EXPECT_THAT(blind_, ElementsAre(0, 0, 0));
+  EXPECT_EQ(memory_[0].substr(0, 4), std::string(4, '\0'));
+  EXPECT_NE(memory_[0].substr(4, 4), std::string(4, '\0'));  // fine as it is
+  EXPECT_EQ(memory_[1], std::string(24, '\0'));
+
+  spoil();
+  step_.set_active(std::string("\1\1\1", 3));
+  EXPECT_EQ(Refuse().size(), 2u);
+
+  // What they get belongs to what they did before.
+  Play(absl::StrCat(kChoice, "observation { dtype: FLOAT32 }"));
+  step_.set_active(std::string(3, '\0'));
+  Put<float>(step_.mutable_reward(), 1, kNan);
+  EXPECT_THAT(Refuse(), ElementsAre("1: the reward is nan, want a finite "
+                                    "number up to 1e+18"));
+}
+
+TEST(FailOtherSlotsTest, EnvironmentsFailAsAWhole) {
+  v1::StepBatch step;
+  step.add_error()->set_row(3);
+  step.mutable_error(0)->set_message("it broke");
+  step.add_error()->set_row(8);
+  v1::StepBatch alone = step;
+  GroupLayout layout;
+  layout.rows = 9;
+  FailOtherSlots(layout, &alone);
+  EXPECT_EQ(alone.error_size(), 2);
+  layout.agents = 3;
+  FailOtherSlots(layout, &step);
+  std::vector<std::string> errors;
+  for (const v1::RowError& error : step.error()) {
+    errors.push_back(absl::StrCat(error.row(), error.message()));
+  }
+  EXPECT_THAT(errors, ElementsAre("3it broke", "8", "4", "5", "6", "7"));
+}
+
 TEST_F(RefuseRowsTest, FinalObservationsAreValuesToo) {
   Play(
       "action { dtype: INT64 num_values: 3 mask_path: 'm' }"

@@ -233,5 +233,32 @@ TEST(PlayableTest, SacNeedsBoundsBeforeAnythingIsStarted) {
   EXPECT_OK(CheckPlayable(Config("ppo {}"), spec));
 }
 
+TEST(PlayableTest, SlotsMakeWholeEnvironmentsInEveryGroup) {
+  v1::EnvSpec spec = Spec(v1::FLOAT32, {3});
+  const std::string env =
+      "ppo {} env { num_workers: 2 groups: 2 num_envs: 12 } ";
+  EXPECT_OK(CheckPlayable(Config(env), spec));
+  EXPECT_THAT(CheckPlayable(Config(env + "selfplay {}"), spec),
+              Refused("selfplay is set, and the environment has one agent"));
+  spec.set_agents(2);
+  EXPECT_THAT(CheckPlayable(Config(env), spec),
+              Refused("env.num_envs is 12 with env.num_workers 2 and "
+                      "env.groups 2, and the environment has 2 agents: use 8 "
+                      "or 16"));
+  // Half of the slots are others', and are not counted.
+  EXPECT_OK(CheckPlayable(Config(env + "selfplay {}"), spec));
+  EXPECT_THAT(
+      CheckPlayable(Config(env + "selfplay { opponent_slots: 2 }"), spec),
+      Refused("selfplay.opponent_slots is 2, and the environment has 2 agents, "
+              "one of whom has to learn: use at most 1"));
+  spec.set_agents(5);
+  EXPECT_THAT(
+      CheckPlayable(Config(env + "selfplay { opponent_slots: 3 }"), spec),
+      Refused("has 5 agents, of whom 2 learn here: use 8 or 16"));
+  spec.set_agents(-2);
+  EXPECT_THAT(CheckPlayable(Config(env), spec),
+              Refused("spec.agents is -2, want 1 to 1024"));
+}
+
 }  // namespace
 }  // namespace flotilla

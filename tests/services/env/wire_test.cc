@@ -37,6 +37,7 @@ v1::PlayReply FullReply() {
   step->mutable_final_observation()->add_leaf("f");
   (*step->add_episode_end()->mutable_metric())["success"] = 1;
   step->add_error()->set_message("m");
+  step->set_active("a");
   return reply;
 }
 
