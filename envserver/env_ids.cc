@@ -54,7 +54,8 @@ absl::Status CheckEnvId(const std::string& env_id) {
     if (!whole || parts.size() > 3) {
       return absl::InvalidArgumentError(
           "a Gymnasium environment is written gym:ID or gym:package:ID, as in "
-          "gym:Acrobot-v1");
+          "gym:Acrobot-v1, one of PettingZoo pettingzoo:MODULE or "
+          "pettingzoo:MODULE:NAME, as in pettingzoo:classic/connect_four_v3");
     }
   }
   return absl::OkStatus();

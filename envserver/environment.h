@@ -1,35 +1,20 @@
 #ifndef FLOTILLA_ENVSERVER_ENVIRONMENT_H_
 #define FLOTILLA_ENVSERVER_ENVIRONMENT_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
+#include "envserver/multi_agent_environment.h"
 #include "flotilla/v1/env.pb.h"
 
 namespace flotilla {
 
-// One row of a message: a span for each leaf, unaligned.
-using Row = std::span<const std::span<std::byte>>;
-using ConstRow = std::span<const std::span<const std::byte>>;
-
-// What one step did, besides the observation.
-struct Outcome {
-  float reward = 0;         // what the learner sees
-  bool terminated = false;  // the task ended; a time limit is not a termination
-  bool truncated = false;   // a time limit of the environment's own
-  // The step takes this long without using the CPU; the learner waits for it.
-  absl::Duration delay = absl::ZeroDuration();
-};
-
 // One environment: the interface you implement to add a task. See
 // envs/cartpole.h for a complete one, what `flotilla new environment` writes for
-// one in a program of its own, and registry.h for how it is named and what options
-// it declares.
+// one in a program of its own, registry.h for how it is named and what options
+// it declares, and multi_agent_environment.h if it has several agents.
 //
 // An implementation is deterministic given its seeds and actions, writes every
 // byte of `observation`, and does not count steps: ThreadVectorEnv applies
@@ -38,13 +23,8 @@ struct Outcome {
 // An error or an exception costs the learner one transition: the environment is
 // made anew. Not thread-safe; calls on one object never overlap, but may come
 // from different threads.
-class Environment {
+class Environment : public MultiAgentEnvironment {
  public:
-  virtual ~Environment() = default;
-
-  // Constant for the object's life.
-  virtual const v1::EnvSpec& spec() const = 0;
-
   // Starts an episode and writes its first observation. `observation` has one
   // span per leaf: this environment's row of the outgoing message.
   virtual absl::Status Reset(uint64_t seed, Row observation) = 0;
@@ -61,20 +41,22 @@ class Environment {
     static_cast<void>(end);
     return true;
   }
+
+ private:
+  absl::Status ResetSlots(uint64_t seed, std::span<Slot> slots) final {
+    return Reset(seed, slots[0].observation);
+  }
+
+  absl::Status StepSlots(std::span<Slot> slots) final {
+    absl::StatusOr<Outcome> outcome =
+        Step(slots[0].action, slots[0].observation);
+    if (!outcome.ok()) return outcome.status();
+    slots[0].outcome = *outcome;
+    return absl::OkStatus();
+  }
+
+  bool SlotGameOver(size_t, v1::EpisodeEnd* end) final { return GameOver(end); }
 };
-
-// Element `index` of a leaf.
-template <typename T>
-T ReadValue(std::span<const std::byte> leaf, size_t index = 0) {
-  T value;
-  std::memcpy(&value, leaf.data() + index * sizeof(T), sizeof(T));
-  return value;
-}
-
-template <typename T>
-void WriteValue(std::span<std::byte> leaf, size_t index, T value) {
-  std::memcpy(leaf.data() + index * sizeof(T), &value, sizeof(T));
-}
 
 }  // namespace flotilla
 

@@ -9,6 +9,7 @@
 #include "envserver/envs/atari.h"
 #include "envserver/envs/atari_emulator.h"
 #include "envserver/envs/cartpole.h"
+#include "envserver/envs/connect4.h"
 #include "envserver/envs/diagnostic.h"
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
@@ -23,7 +24,7 @@
 namespace flotilla {
 namespace {
 
-using EnvironmentOr = absl::StatusOr<std::unique_ptr<Environment>>;
+using EnvironmentOr = absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>>;
 
 EnvironmentOr MakeAtari(const EnvironmentArguments& arguments) {
   const v1::AtariOptions& options = arguments.options().atari();
@@ -81,11 +82,19 @@ EnvironmentRegistry::EnvironmentRegistry()
       [](auto& a) { return Sleep::Make(a.options().sleep(), a.worker_id()); },
       "sleep");
   Add("Bandit", [](auto&) { return MakeBandit(); });
+  Add("Connect4", [](auto& a) { return Connect4::Make(a.Text("opponent")); },
+      {{"opponent", "",
+        "who plays the other side: random, one_ply or two_ply; else an "
+        "agent"}});
   Add("Continuous", [](auto&) { return MakeContinuous(); });
   Add("Mask", [](auto& a) { return MakeMask(a.Switch("hide_mask")); },
       {{"hide_mask", false, "show a mask that forbids nothing"}});
   Add("Memory", [](auto&) { return MakeMemory(); });
+  Add("Multiagent", [](auto&) { return MakeMultiagent(); });
   Add("Password", [](auto&) { return MakePassword(); });
+  Add("Selfplay", [](auto& a) { return MakeSelfplay(a.Text("opponent")); },
+      {{"opponent", "",
+        "who plays the other side: best, without a mistake; else an agent"}});
   Add("Spaces", [](auto& a) { return MakeSpaces(a.Text("hide")); },
       {{"hide", "", "the leaf to leave blank: flags or image"}});
   Add("Squared", [](auto&) { return MakeSquared(); });

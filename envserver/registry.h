@@ -16,11 +16,11 @@
 
 namespace flotilla {
 
-// Makes one environment. Errors: kInvalidArgument naming the option whose value
+// Makes one environment, be it an Environment or one of several agents. Errors: kInvalidArgument naming the option whose value
 // does not fit; kFailedPrecondition, with the remedy, if this build or machine
 // lacks what it needs.
 using EnvironmentMaker =
-    std::function<absl::StatusOr<std::unique_ptr<Environment>>(
+    std::function<absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>>(
         const EnvironmentArguments&)>;
 
 // Whether rows are worth threads: a step takes much longer than waking one.
@@ -53,7 +53,7 @@ class EnvironmentRegistry {
   // neither the options nor another step limit.
   // Errors: kNotFound, naming the nearest id, if there is no such environment;
   // kInvalidArgument naming the option that does not fit; those of its maker.
-  absl::StatusOr<std::unique_ptr<Environment>> Make(
+  absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> Make(
       const std::string& env_id, const v1::EnvOptions& options,
       uint64_t worker_id) const;
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,7 +12,6 @@
 #include "services/base/printable.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
-#include "services/env/group_layout.h"
 #include "services/env/numbers.h"
 
 namespace flotilla {
@@ -34,31 +34,44 @@ auto Guard(Call call) -> decltype(call()) {
   }
 }
 
+void Blank(Row observation) {
+  for (std::span<std::byte> leaf : observation) {
+    std::memset(leaf.data(), 0, leaf.size());
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
     const Options& options, MakeEnv make, Listener* listener) {
-  std::vector<std::unique_ptr<Environment>> environments;
-  for (int i = 0; i < options.num_envs; ++i) {
+  std::vector<std::unique_ptr<MultiAgentEnvironment>> environments(1);
+  ASSIGN_OR_RETURN(environments[0], Guard(make));
+  v1::EnvSpec spec = environments[0]->spec();
+  spec.MergeFrom(options.stated);
+  ASSIGN_OR_RETURN(GroupLayout layout,
+                   MakeGroupLayout(spec, options.num_envs, options.num_groups));
+  const int agents = layout.agents;
+  while (std::ssize(environments) < options.num_envs / agents) {
     ASSIGN_OR_RETURN(auto environment, Guard(make));
     environments.push_back(std::move(environment));
   }
-  v1::EnvSpec spec = environments[0]->spec();
-  spec.MergeFrom(options.stated);
-  ASSIGN_OR_RETURN(const GroupLayout layout,
-                   MakeGroupLayout(spec, options.num_envs, options.num_groups));
-  std::unique_ptr<ThreadVectorEnv> result(
-      new ThreadVectorEnv(options, std::move(make), listener, std::move(spec)));
-  result->observation_bytes_ = layout.observation_bytes;
-  result->action_bytes_ = layout.action_bytes;
-  for (int i = 0; i < options.num_envs; ++i) {
-    RowState& row = result->states_[i];
-    row.index = i;
-    row.env = std::move(environments[i]);
-    row.observation.resize(layout.observation_bytes.size());
-    row.action.resize(layout.action_bytes.size());
-    for (size_t bytes : layout.observation_bytes) {
-      row.final_observation.emplace_back(bytes, '\0');
+  std::unique_ptr<ThreadVectorEnv> result(new ThreadVectorEnv(
+      options, std::move(make), listener, std::move(spec), std::move(layout)));
+  for (size_t e = 0; e < environments.size(); ++e) {
+    EnvState& env = result->states_[e];
+    env.row = static_cast<int>(e) * agents;
+    env.env = std::move(environments[e]);
+    env.slots.resize(static_cast<size_t>(agents));
+    env.state.resize(static_cast<size_t>(agents));
+    for (size_t s = 0; s < env.slots.size(); ++s) {
+      SlotState& state = env.state[s];
+      state.observation.resize(result->layout_.observation_bytes.size());
+      state.action.resize(result->layout_.action_bytes.size());
+      for (size_t bytes : result->layout_.observation_bytes) {
+        state.final_observation.emplace_back(bytes, '\0');
+      }
+      env.slots[s].observation = state.observation;
+      env.slots[s].action = state.action;
     }
   }
   RETURN_IF_ERROR(result->StartThreads());
@@ -66,17 +79,19 @@ absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
 }
 
 ThreadVectorEnv::ThreadVectorEnv(const Options& options, MakeEnv make,
-                                 Listener* listener, v1::EnvSpec spec)
+                                 Listener* listener, v1::EnvSpec spec,
+                                 GroupLayout layout)
     : options_(options),
       make_(std::move(make)),
       listener_(listener),
-      rows_(options.num_envs / options.num_groups),
       spec_(std::move(spec)),
-      states_(options.num_envs),
-      groups_(options.num_groups) {}
+      layout_(std::move(layout)),
+      states_(static_cast<size_t>(layout_.environments() * layout_.groups)),
+      groups_(static_cast<size_t>(layout_.groups)) {}
 
 absl::Status ThreadVectorEnv::StartThreads() {
-  const int threads = std::min(options_.threads, options_.num_envs);
+  const int threads =
+      std::min(options_.threads, static_cast<int>(states_.size()));
   if (threads == 1) return absl::OkStatus();
   return Guard([&] {
     for (int i = 0; i < threads; ++i) {
@@ -110,150 +125,209 @@ void ThreadVectorEnv::Begin(int group, const v1::ActionBatch* actions,
                             v1::StepBatch* out) {
   groups_[group].reset = actions == nullptr;
   groups_[group].out = out;
-  const std::span<RowState> rows = RowsOf(group);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    for (size_t i = 0; i < observation.size(); ++i) {
-      const size_t bytes = observation_bytes_[i];
-      rows[r].observation[i] = observation[i].subspan(r * bytes, bytes);
-    }
-    for (size_t i = 0; actions != nullptr && i < action_bytes_.size(); ++i) {
-      const size_t bytes = action_bytes_[i];
-      rows[r].action[i] =
-          std::as_bytes(std::span(actions->action(static_cast<int>(i))))
-              .subspan(r * bytes, bytes);
+  const std::span<EnvState> envs = EnvsOf(group);
+  size_t r = 0;
+  for (EnvState& env : envs) {
+    for (SlotState& state : env.state) {
+      for (size_t i = 0; i < observation.size(); ++i) {
+        const size_t bytes = layout_.observation_bytes[i];
+        state.observation[i] = observation[i].subspan(r * bytes, bytes);
+      }
+      for (size_t i = 0; actions != nullptr && i < state.action.size(); ++i) {
+        const size_t bytes = layout_.action_bytes[i];
+        state.action[i] =
+            std::as_bytes(std::span(actions->action(static_cast<int>(i))))
+                .subspan(r * bytes, bytes);
+      }
+      ++r;
     }
   }
   if (threads_.empty()) {
-    for (RowState& row : rows) RunRow(groups_[group].reset, &row);
+    for (EnvState& env : envs) RunEnv(groups_[group].reset, &env);
     Complete(group);
     return;
   }
   MutexLock lock(&mu_);
-  groups_[group].next_row = 0;
-  groups_[group].remaining = rows_;
+  groups_[group].next_env = 0;
+  groups_[group].remaining = layout_.environments();
   queue_.push_back(group);
   work_.notify_all();
 }
 
-void ThreadVectorEnv::RunRow(bool reset, RowState* row) {
-  row->outcome = Outcome();
-  row->finished.reset();
-  row->lost = row->pending;
-  if (row->pending) {
-    row->error = absl::OkStatus();
-    if (absl::Now() >= row->retry_at) row->error = Retry(row);
+void ThreadVectorEnv::RunEnv(bool reset, EnvState* env) {
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    env->slots[s].outcome = Outcome();
+    env->state[s].finished.reset();
+  }
+  env->lost = env->pending;
+  if (env->pending) {
+    env->error = absl::OkStatus();
+    if (absl::Now() >= env->retry_at) env->error = Retry(env);
   } else {
-    row->error = reset ? StartEpisode(row) : StepRow(row);
+    env->error = reset ? StartEpisode(env) : StepEnv(env);
   }
-  if (!row->error.ok()) SetAside(row);
-  if (!row->pending) return;
-  for (std::span<std::byte> leaf : row->observation) {
-    std::memset(leaf.data(), 0, leaf.size());
+  if (!env->error.ok()) SetAside(env);
+  if (env->pending) {
+    for (const SlotState& state : env->state) Blank(state.observation);
   }
 }
 
-absl::Status ThreadVectorEnv::StartEpisode(RowState* row) {
-  row->steps = 0;
-  const uint64_t seed =
-      EpisodeSeed(options_.seed, options_.worker_id, row->index,
-                  options_.incarnation, row->episode++);
+absl::Status ThreadVectorEnv::StartEpisode(EnvState* env) {
+  env->steps = 0;
+  const uint64_t seed = EpisodeSeed(options_.seed, options_.worker_id, env->row,
+                                    options_.incarnation, env->episode++);
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    env->slots[s].active = true;
+    env->state[s].gone = false;
+    if (layout_.agents > 1) Blank(env->state[s].observation);
+  }
   RETURN_IF_ERROR(
-      Guard([&] { return row->env->Reset(seed, row->observation); }));
-  return CheckObservation(*row);
+      Guard([&] { return env->env->ResetSlots(seed, env->slots); }));
+  for (const SlotState& state : env->state) {
+    RETURN_IF_ERROR(CheckObservation(state));
+  }
+  return absl::OkStatus();
 }
 
-absl::Status ThreadVectorEnv::CheckObservation(const RowState& row) const {
-  for (size_t i = 0; i < row.observation.size(); ++i) {
+absl::Status ThreadVectorEnv::CheckObservation(const SlotState& state) const {
+  for (size_t i = 0; i < state.observation.size(); ++i) {
     const v1::Leaf& leaf = spec_.observation(static_cast<int>(i));
-    if (leaf.dtype() != v1::FLOAT32 || AllUsable(row.observation[i])) continue;
+    if (leaf.dtype() != v1::FLOAT32 || AllUsable(state.observation[i])) {
+      continue;
+    }
     return CheckNumbers(
         absl::StrCat("the observation",
                      leaf.path().empty() ? "" : " \"" + leaf.path() + "\""),
-        row.observation[i]);
+        state.observation[i]);
   }
   return absl::OkStatus();
 }
 
-absl::Status ThreadVectorEnv::StepRow(RowState* row) {
-  ASSIGN_OR_RETURN(row->outcome, Guard([&] {
-                     return row->env->Step(row->action, row->observation);
-                   }));
-  Outcome& outcome = row->outcome;
-  RETURN_IF_ERROR(
-      CheckNumbers("the reward", std::as_bytes(std::span(&outcome.reward, 1))));
-  RETURN_IF_ERROR(CheckObservation(*row));
-  ++row->steps;
-  row->game.set_length(row->game.length() + 1);
-  row->game.set_raw_return(row->game.raw_return() + outcome.reward);
+absl::Status ThreadVectorEnv::StepEnv(EnvState* env) {
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    Slot& slot = env->slots[s];
+    slot.acted = slot.active;
+    if (layout_.agents > 1) {
+      slot.active = true;
+      Blank(slot.observation);
+    }
+  }
+  RETURN_IF_ERROR(Guard([&] { return env->env->StepSlots(env->slots); }));
+  ++env->steps;
+  bool over = true;  // for all
+  size_t ended = 0;
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    SlotState& state = env->state[s];
+    Slot& slot = env->slots[s];
+    if (state.gone) {
+      slot.outcome = Outcome();
+      slot.active = false;
+      Blank(slot.observation);
+      continue;
+    }
+    RETURN_IF_ERROR(CheckNumbers(
+        "the reward", std::as_bytes(std::span(&slot.outcome.reward, 1))));
+    RETURN_IF_ERROR(CheckObservation(state));
+    if (EndSlot(env, s)) {
+      ++ended;
+    } else {
+      over = false;
+    }
+  }
+  if (ended == 0) return absl::OkStatus();
+  if (over) RETURN_IF_ERROR(StartEpisode(env));
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    SlotState& state = env->state[s];
+    const Outcome& outcome = env->slots[s].outcome;
+    if (!outcome.terminated && !outcome.truncated) continue;
+    if (!env->env->SlotGameOver(s, &state.game)) continue;
+    state.game.set_others_play_on(!over);
+    state.finished = std::exchange(state.game, v1::EpisodeEnd());
+  }
+  return absl::OkStatus();
+}
+
+bool ThreadVectorEnv::EndSlot(EnvState* env, size_t slot) {
+  SlotState& state = env->state[slot];
+  Outcome& outcome = env->slots[slot].outcome;
+  if (env->slots[slot].acted) state.game.set_length(state.game.length() + 1);
+  state.game.set_raw_return(state.game.raw_return() + outcome.reward);
   const int64_t limit = spec_.max_episode_steps();
   outcome.truncated = !outcome.terminated &&
-                      (outcome.truncated || (limit > 0 && row->steps >= limit));
-  if (!outcome.terminated && !outcome.truncated) return absl::OkStatus();
-  for (size_t i = 0; i < row->observation.size(); ++i) {
-    std::memcpy(row->final_observation[i].data(), row->observation[i].data(),
-                row->observation[i].size());
+                      (outcome.truncated || (limit > 0 && env->steps >= limit));
+  if (!outcome.terminated && !outcome.truncated) return false;
+  for (size_t i = 0; i < state.observation.size(); ++i) {
+    std::memcpy(state.final_observation[i].data(), state.observation[i].data(),
+                state.observation[i].size());
   }
-  RETURN_IF_ERROR(StartEpisode(row));
-  if (row->env->GameOver(&row->game)) {
-    row->finished = std::exchange(row->game, v1::EpisodeEnd());
-  }
-  return absl::OkStatus();
+  state.gone = true;
+  env->slots[slot].active = false;
+  Blank(state.observation);
+  return true;
 }
 
-void ThreadVectorEnv::SetAside(RowState* row) {
-  row->outcome = Outcome();
-  row->finished.reset();
-  row->game.Clear();
+void ThreadVectorEnv::SetAside(EnvState* env) {
+  for (size_t s = 0; s < env->slots.size(); ++s) {
+    env->slots[s].outcome = Outcome();
+    env->slots[s].active = true;
+    env->state[s].finished.reset();
+    env->state[s].game.Clear();
+  }
   // A reset that failed too: only another environment may help.
-  const bool again = std::exchange(row->pending, true);
-  if (options_.renew_failed || again) row->env.reset();
-  row->retry_at = absl::Now() + options_.retry_wait;
+  const bool again = std::exchange(env->pending, true);
+  if (options_.renew_failed || again) env->env.reset();
+  env->retry_at = absl::Now() + options_.retry_wait;
   if (options_.retry_wait > absl::ZeroDuration() || again) return;
   const auto retry = [&] {
-    const absl::Status status = Retry(row);
+    const absl::Status status = Retry(env);
     if (status.ok()) return true;
-    row->error = absl::InternalError(absl::StrCat(
-        PrintableLine(row->error.message(), kMaxReasonBytes),
+    env->error = absl::InternalError(absl::StrCat(
+        PrintableLine(env->error.message(), kMaxReasonBytes),
         "; then: ", PrintableLine(status.message(), kMaxReasonBytes)));
-    row->env.reset();
+    env->env.reset();
     return false;
   };
   // The reset may fail where a new environment does not.
   if (!retry() && !options_.renew_failed) retry();
 }
 
-absl::Status ThreadVectorEnv::Retry(RowState* row) {
-  if (row->env == nullptr) {
-    ASSIGN_OR_RETURN(row->env, Guard(make_));
+absl::Status ThreadVectorEnv::Retry(EnvState* env) {
+  if (env->env == nullptr) {
+    ASSIGN_OR_RETURN(env->env, Guard(make_));
   }
-  RETURN_IF_ERROR(StartEpisode(row));
-  row->pending = false;
+  RETURN_IF_ERROR(StartEpisode(env));
+  env->pending = false;
   return absl::OkStatus();
 }
 
 void ThreadVectorEnv::Complete(int group) {
   v1::StepBatch* out = groups_[group].out;
-  out->mutable_reward()->resize(rows_ * sizeof(float));
-  out->mutable_terminated()->resize(rows_);
-  out->mutable_truncated()->resize(rows_);
+  const int rows = layout_.rows;
+  out->mutable_reward()->resize(rows * sizeof(float));
+  out->mutable_terminated()->resize(rows);
+  out->mutable_truncated()->resize(rows);
   out->clear_final_row();
   out->mutable_final_observation()->clear_leaf();
   out->clear_episode_end();
   out->clear_error();
-  out->clear_active();
+  out->mutable_active()->clear();
   absl::Duration delay = absl::ZeroDuration();
   bool nobody = true;
-  const std::span<RowState> rows = RowsOf(group);
-  for (int r = 0; r < rows_; ++r) {
-    FillRow(rows[r], r, out);
-    delay = std::max(delay, rows[r].outcome.delay);
-    nobody = nobody && rows[r].pending;
+  int r = 0;
+  for (const EnvState& env : EnvsOf(group)) {
+    for (size_t s = 0; s < env.slots.size(); ++s, ++r) {
+      FillRow(env, s, r, out);
+      delay = std::max(delay, env.slots[s].outcome.delay);
+    }
+    nobody = nobody && env.pending;
   }
   listener_->OnGroupDone(group, nobody ? kHold : delay);
 }
 
-void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
-  const Outcome& outcome = row.outcome;
+void ThreadVectorEnv::FillRow(const EnvState& env, size_t slot, int r,
+                              v1::StepBatch* out) {
+  const SlotState& state = env.state[slot];
+  const Outcome& outcome = env.slots[slot].outcome;
   std::memcpy(out->mutable_reward()->data() + r * sizeof(float),
               &outcome.reward, sizeof(float));
   (*out->mutable_terminated())[r] = outcome.terminated;
@@ -261,51 +335,61 @@ void ThreadVectorEnv::FillRow(const RowState& row, int r, v1::StepBatch* out) {
   if (outcome.terminated || outcome.truncated) {
     v1::Columns* finals = out->mutable_final_observation();
     out->add_final_row(r);
-    for (size_t i = 0; i < row.final_observation.size(); ++i) {
+    for (size_t i = 0; i < state.final_observation.size(); ++i) {
       if (out->final_row_size() == 1) finals->add_leaf();
       finals->mutable_leaf(static_cast<int>(i))
-          ->append(row.final_observation[i]);
+          ->append(state.final_observation[i]);
     }
   }
-  if (row.finished) {
+  if (state.finished) {
     v1::EpisodeEnd* end = out->add_episode_end();
-    *end = *row.finished;
+    *end = *state.finished;
     end->set_row(r);
   }
-  if (row.lost || !row.error.ok()) {
-    v1::RowError* error = out->add_error();
-    error->set_row(r);
-    if (row.error.ok()) return;  // nothing new
-    error->set_message(PrintableLine(
-        absl::StrCat("env \"", spec_.env_id(), "\", row ", row.index, ": ",
-                     std::string(row.error.message())),
-        kMaxErrorBytes));
+  if (!env.slots[slot].active) {
+    // Said only where somebody has no turn.
+    if (out->active().empty()) out->mutable_active()->assign(layout_.rows, 1);
+    (*out->mutable_active())[r] = 0;
   }
+  if (env.lost || !env.error.ok()) FillError(env, slot, r, out);
 }
 
-std::span<ThreadVectorEnv::RowState> ThreadVectorEnv::RowsOf(int group) {
-  return std::span(states_).subspan(static_cast<size_t>(group) * rows_, rows_);
+void ThreadVectorEnv::FillError(const EnvState& env, size_t slot, int r,
+                                v1::StepBatch* out) {
+  v1::RowError* error = out->add_error();
+  error->set_row(r);
+  // Nothing new, or said of the first slot.
+  if (env.error.ok() || slot > 0) return;
+  error->set_message(
+      PrintableLine(absl::StrCat("env \"", spec_.env_id(), "\", row ", env.row,
+                                 ": ", std::string(env.error.message())),
+                    kMaxErrorBytes));
+}
+
+std::span<ThreadVectorEnv::EnvState> ThreadVectorEnv::EnvsOf(int group) {
+  const auto envs = static_cast<size_t>(layout_.environments());
+  return std::span(states_).subspan(static_cast<size_t>(group) * envs, envs);
 }
 
 void ThreadVectorEnv::WorkerMain() {
-  while (const auto claimed = ClaimRow()) {
-    const auto [group, row] = *claimed;
-    RunRow(groups_[group].reset, &RowsOf(group)[row]);
-    if (FinishRow(group)) Complete(group);
+  while (const auto claimed = ClaimEnv()) {
+    const auto [group, env] = *claimed;
+    RunEnv(groups_[group].reset, &EnvsOf(group)[env]);
+    if (FinishEnv(group)) Complete(group);
   }
 }
 
-std::optional<std::pair<int, int>> ThreadVectorEnv::ClaimRow() {
+std::optional<std::pair<int, int>> ThreadVectorEnv::ClaimEnv() {
   MutexLock lock(&mu_);
   while (!stop_ && queue_.empty()) lock.Wait(&work_);
   if (stop_) return std::nullopt;
   const int group = queue_.front();
-  const int row = groups_[group].next_row++;
-  if (groups_[group].next_row == rows_) queue_.pop_front();
-  return std::pair(group, row);
+  const int env = groups_[group].next_env++;
+  if (groups_[group].next_env == layout_.environments()) queue_.pop_front();
+  return std::pair(group, env);
 }
 
-bool ThreadVectorEnv::FinishRow(int group) {
+bool ThreadVectorEnv::FinishEnv(int group) {
   MutexLock lock(&mu_);
   return --groups_[group].remaining == 0;
 }

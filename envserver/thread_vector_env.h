@@ -16,8 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "envserver/environment.h"
+#include "envserver/multi_agent_environment.h"
 #include "services/base/mutex.h"
+#include "services/env/group_layout.h"
 #include "services/env/vector_env.h"
 
 namespace flotilla {
@@ -25,9 +26,13 @@ namespace flotilla {
 // Rows of one environment: step limit, same-step reset, statistics of finished
 // games, and errors that cost one transition instead of the server.
 //
-// With one thread, rows step inside Reset and Step, in order. With more, those
-// return at once, and a pool takes rows of all groups, first come first served.
-// The same seed and actions give the same batches either way.
+// With one thread, environments step inside Reset and Step, in order. With more,
+// those return at once, and a pool takes environments of all groups, first come
+// first served. The same seed and actions give the same batches either way.
+//
+// An environment of several agents has as many rows, is seeded as its first, and
+// fails with all of them; a row is not active once its episode has ended, until
+// its environment's has.
 //
 // A row never ends an episode in both ways: at the step limit, `terminated`
 // wins. A row in `error` has reward 0 and neither flag. An observation or reward
@@ -40,13 +45,14 @@ namespace flotilla {
 // all its other environments wait too.
 class ThreadVectorEnv final : public VectorEnv {
  public:
-  using MakeEnv = std::function<absl::StatusOr<std::unique_ptr<Environment>>()>;
+  using MakeEnv =
+      std::function<absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>>()>;
 
   // Of a step of nobody: enough that nothing spins.
   static constexpr absl::Duration kHold = absl::Milliseconds(2);
 
   struct Options {
-    int num_envs = 1;
+    int num_envs = 1;  // rows
     int num_groups = 1;
     // Of EpisodeSeed, in services/base/random.h.
     uint64_t seed = 0;
@@ -62,7 +68,7 @@ class ThreadVectorEnv final : public VectorEnv {
     bool renew_failed = false;
   };
 
-  // Makes every row's environment. `make` may be called again later, from any
+  // Makes every environment. `make` may be called again later, from any
   // of the threads; `listener` must outlive the result.
   // Errors: those of `make`.
   static absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> Make(
@@ -77,73 +83,82 @@ class ThreadVectorEnv final : public VectorEnv {
             ObservationBuffers observation, v1::StepBatch* out) override;
 
  private:
-  // On cache lines of its own: neighbours belong to different threads.
-  struct alignas(64) RowState {
-    int index = 0;                     // over all rows
-    std::unique_ptr<Environment> env;  // null: to be made anew
-    bool pending = false;              // failed, and not back yet
-    absl::Time retry_at;               // pending: not before
-    bool lost = false;                 // it was pending before this operation
-    uint64_t episode = 0;              // of the next reset
-    int64_t steps = 0;                 // in this episode
-    v1::EpisodeEnd game;               // since the last game's end
-
-    // The operation in flight, and what it led to.
+  // What is kept of a slot besides.
+  struct SlotState {
     std::vector<std::span<std::byte>> observation;
     std::vector<std::span<const std::byte>> action;
-    Outcome outcome;
     std::vector<std::string> final_observation;
     std::optional<v1::EpisodeEnd> finished;
+    v1::EpisodeEnd game;  // since the last game's end
+    bool gone = false;    // its episode ended, and its environment's did not
+  };
+
+  // On cache lines of its own: neighbours belong to different threads.
+  struct alignas(64) EnvState {
+    int row = 0;                                 // its first, over all rows
+    std::unique_ptr<MultiAgentEnvironment> env;  // null: to be made anew
+    bool pending = false;                        // failed, and not back yet
+    absl::Time retry_at;                         // pending: not before
+    uint64_t episode = 0;                        // of the next reset
+    int64_t steps = 0;                           // in this episode
+    std::vector<SlotState> state;
+
+    // The operation in flight, and what it led to.
+    std::vector<Slot> slots;
+    bool lost = false;  // it was pending before this operation
     absl::Status error;
   };
 
   struct Group {
     bool reset = false;
     v1::StepBatch* out = nullptr;
-    int next_row = 0;   // to be claimed; guarded by mu_ where there are threads
+    int next_env = 0;   // to be claimed; guarded by mu_ where there are threads
     int remaining = 0;  // likewise
   };
 
   ThreadVectorEnv(const Options& options, MakeEnv make, Listener* listener,
-                  v1::EnvSpec spec);
+                  v1::EnvSpec spec, GroupLayout layout);
 
   absl::Status StartThreads();
 
   // Null `actions`: a reset.
   void Begin(int group, const v1::ActionBatch* actions,
              ObservationBuffers observation, v1::StepBatch* out);
-  void RunRow(bool reset, RowState* row);
-  absl::Status StartEpisode(RowState* row);
-  absl::Status StepRow(RowState* row);
-  // The row failed: it is pending, or, without a wait, tried again at once.
-  void SetAside(RowState* row);
-  // Begins a pending row's next episode. Errors: what fails now.
-  absl::Status Retry(RowState* row);
-  absl::Status CheckObservation(const RowState& row) const;
+  void RunEnv(bool reset, EnvState* env);
+  absl::Status StartEpisode(EnvState* env);
+  absl::Status StepEnv(EnvState* env);
+  // Notes what the step means for a slot that had not ended. Returns whether its
+  // episode ended with it.
+  bool EndSlot(EnvState* env, size_t slot);
+  // The environment failed: it is pending, or, without a wait, tried again at
+  // once.
+  void SetAside(EnvState* env);
+  // Begins a pending environment's next episode. Errors: what fails now.
+  absl::Status Retry(EnvState* env);
+  absl::Status CheckObservation(const SlotState& state) const;
   void Complete(int group);
-  void FillRow(const RowState& row, int r, v1::StepBatch* out);
-  std::span<RowState> RowsOf(int group);
+  void FillRow(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
+  void FillError(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
+  std::span<EnvState> EnvsOf(int group);
 
   void WorkerMain();
-  // Blocks for a row to run; nullopt: stop.
-  std::optional<std::pair<int, int>> ClaimRow();
+  // Blocks for an environment to run; nullopt: stop.
+  std::optional<std::pair<int, int>> ClaimEnv();
   // Returns whether it was the group's last.
-  bool FinishRow(int group);
+  bool FinishEnv(int group);
 
   const Options options_;
   const MakeEnv make_;
   Listener* const listener_;
-  const int rows_;  // R
-  v1::EnvSpec spec_;
-  std::vector<size_t> observation_bytes_;
-  std::vector<size_t> action_bytes_;
-  std::vector<RowState> states_;
+  const v1::EnvSpec spec_;
+  const GroupLayout layout_;
+  std::vector<EnvState> states_;
   std::vector<Group> groups_;
 
   Mutex mu_;
   std::condition_variable work_;
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<int> queue_ ABSL_GUARDED_BY(mu_);  // groups with rows to claim
+  std::deque<int> queue_ ABSL_GUARDED_BY(mu_);  // groups with some to claim
   std::vector<std::thread> threads_;
 };
 

@@ -11,7 +11,7 @@
 
 namespace flotilla {
 
-// Eight small tasks, each failed by one kind of bug and learned in seconds by a
+// Ten small tasks, each failed by one kind of bug and learned in seconds by a
 // learner that has none; after PufferLib's sanity environments. All have the
 // metric "score" in [0, 1], which is the return too unless said otherwise, and
 // draw all that is random from the episode's seed.
@@ -113,6 +113,28 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeSpaces(
 //
 // `hide_mask` shows a mask that forbids nothing, to see the score fail.
 std::unique_ptr<Environment> MakeMask(bool hide_mask);
+
+// Are agents told apart? Each of two has to do what is wrong for the other.
+//
+//   observation  float32 [1]  the agent's number, 0 or 1
+//   action       int64 []     a number
+//   reward       1 for the agent's own, else 0; one step an episode
+std::unique_ptr<MultiAgentEnvironment> MakeMultiagent();
+
+// Does who plays against itself get better? Two take turns to take one to three of
+// some stones, and who takes the last one wins: by leaving a multiple of four,
+// which whoever begins always can. The loser learns it while it is not active.
+//
+//   observation  float32 [22]  1 at how many are left, of 5 to 21 at first
+//   action       int64 []      one less than how many are taken
+//   reward       1 for a win, -1 for a defeat
+//   score        1 or 0; not the return
+//
+// `opponent` "best" is one that makes no mistake, and lets the one agent begin: to
+// see how good it is. "": two agents.
+// Errors: kInvalidArgument for another.
+absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> MakeSelfplay(
+    const std::string& opponent);
 
 }  // namespace flotilla
 

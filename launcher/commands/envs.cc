@@ -28,7 +28,10 @@ int RunEnvs(const Arguments& arguments) {
   if (!env.server().empty()) return kExitDone;
   std::printf(
       "gym:ID, gym:package:ID   any Gymnasium environment (flotilla doctor "
-      "says whether Python has what it takes)\n");
+      "says whether Python has what it takes)\n"
+      "pettingzoo:MODULE        any of PettingZoo's, or like them, with "
+      "several "
+      "agents: pettingzoo:classic/connect_four_v3\n");
   return kExitDone;
 }
 

@@ -20,6 +20,7 @@ namespace {
 
 constexpr char kAtariPrefix[] = "ALE/";
 constexpr char kGymPrefix[] = "gym:";
+constexpr char kZooPrefix[] = "pettingzoo:";
 
 using Problems = std::vector<ConfigProblem>;
 
@@ -197,13 +198,14 @@ std::string NearbyMultiples(int64_t value, int64_t unit) {
 }
 
 bool IsGym(const std::string& env_id) {
-  return absl::StartsWith(env_id, kGymPrefix);
+  return absl::StartsWith(env_id, kGymPrefix) ||
+         absl::StartsWith(env_id, kZooPrefix);
 }
 
 std::string EnvOptionsPart(const v1::EnvConfig& env) {
   if (!env.server().empty()) return "";
   if (absl::StartsWith(env.id(), kAtariPrefix)) return "atari";
-  if (IsGym(env.id())) return "gym_kwargs";
+  if (absl::StartsWith(env.id(), kGymPrefix)) return "gym_kwargs";
   if (env.id() == "Sleep") return "sleep";
   if (env.id() == "Maze") return "maze";
   return "";

@@ -26,7 +26,8 @@ std::string EnvOptionsPart(const v1::EnvConfig& env);
 // What fits next to `value`, of multiples of `unit`: "use 8 or 12".
 std::string NearbyMultiples(int64_t value, int64_t unit);
 
-// Whether `env_id` is gym:ID or gym:package:ID, which Python serves.
+// Whether `env_id` is gym:ID, gym:package:ID or pettingzoo:MODULE, which Python
+// serves.
 bool IsGym(const std::string& env_id);
 
 }  // namespace flotilla

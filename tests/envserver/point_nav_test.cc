@@ -31,7 +31,10 @@ absl::StatusOr<std::unique_ptr<Environment>> MakeEnvironment(
   static const EnvironmentRegistry registry;
   v1::EnvOptions options;
   options.mutable_kwargs()->insert(kwargs.begin(), kwargs.end());
-  return registry.Make("PointNav", options, 0);
+  auto made = registry.Make("PointNav", options, 0);
+  if (!made.ok()) return made.status();
+  return std::unique_ptr<Environment>(
+      dynamic_cast<Environment*>(made->release()));
 }
 
 // Called as ThreadVectorEnv calls it, with memory that is not aligned.

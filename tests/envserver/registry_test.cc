@@ -68,7 +68,7 @@ TEST(RegistryTest, AnIdThatCannotBeOneSaysHowItIsWritten) {
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("ALE/<Game>-v5")));
   }
-  for (const char* id : {"gym:", "gym:a::b", "gym:a:b:c"}) {
+  for (const char* id : {"gym:", "gym:a::b", "gym:a:b:c", "pettingzoo:"}) {
     EXPECT_THAT(factory.Describe(id, {}),
                 StatusIs(absl::StatusCode::kInvalidArgument,
                          HasSubstr("gym:package:ID")));

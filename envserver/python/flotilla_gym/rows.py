@@ -1,5 +1,5 @@
-"""K rows of one Gymnasium environment: seeds, same-step reset, statistics, and
-errors that cost one transition instead of the server."""
+"""K rows of one environment: seeds, same-step reset, statistics, and errors that
+cost one transition instead of the server."""
 
 import itertools
 import json
@@ -12,6 +12,7 @@ import numpy as np
 
 from flotilla.v1 import env_pb2
 from flotilla_gym import masks
+from flotilla_gym.games import ZOO, make_gym, make_zoo
 from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.seeds import episode_seed
 from flotilla_gym.spaces import MAX_MAGNITUDE, Said, actions, in_order, leaves
@@ -24,16 +25,20 @@ _MAX_STEP_TRACEBACK_BYTES = 8 << 20  # of all rows of a step, which has to fit i
 
 
 def make(env_id, options):
-    """A new environment. Refuses, saying what would help, what Gymnasium cannot make."""
-    if not env_id.startswith(PREFIX):
-        raise Refused("NOT_FOUND", f'there is no environment "{env_id}" here; this server makes gym:ID and gym:package:ID')
+    """A new game. Refuses, saying what would help, what neither Gymnasium nor PettingZoo can make."""
+    if not env_id.startswith((PREFIX, ZOO)):
+        raise Refused(
+            "NOT_FOUND",
+            f'there is no environment "{env_id}" here; this server makes gym:ID, gym:package:ID and pettingzoo:MODULE',
+        )
     kwargs = arguments(options)
     for part in ("atari", "sleep", "maze"):
         if options.HasField(part):
             raise Refused("INVALID_ARGUMENT", f"env.options.{part} is set, but {env_id} does not read it; remove it")
-    name = env_id[len(PREFIX) :]
     try:
-        return gymnasium.make(name, max_episode_steps=options.max_episode_steps or None, **kwargs)
+        if env_id.startswith(ZOO):
+            return make_zoo(env_id, options.max_episode_steps, kwargs)
+        return make_gym(env_id[len(PREFIX) :], options.max_episode_steps, kwargs)
     except (gymnasium.error.UnregisteredEnv, gymnasium.error.DeprecatedEnv) as error:
         raise Refused("NOT_FOUND", f"Gymnasium has no {env_id}: {one_line(error)}") from None
     except ModuleNotFoundError as error:
@@ -67,14 +72,14 @@ def _value(text):
         return text
 
 
-def describe(env_id, env, first_info):
+def describe(env_id, game, first_info):
     """Its EnvSpec, and the leaves of both spaces. `first_info()` is the info of a reset, which may have masks; it is
     asked for only where they would matter.
     """
     try:
-        observation = leaves(env.observation_space, "observation space")
-        action = leaves(env.action_space, "action space")
-        mask = masks.in_observation(env.observation_space, action)
+        observation = leaves(game.observation_space, "observation space")
+        action = leaves(game.action_space, "action space")
+        mask = masks.in_observation(game.observation_space, action)
         if mask:
             observation = [leaf for leaf in observation if leaf.keys[0] != masks.KEY]
         elif masks.can_be_masked(action):
@@ -83,7 +88,7 @@ def describe(env_id, env, first_info):
                 print(f"flotilla_gym: {env_id}: {one_line(wrong)}", file=sys.stderr, flush=True)
             if mask and observation[0].keys == ():
                 observation[0].proto.path = "observation"  # it is not the only one
-        observation = in_order(observation + mask, f"observation space {env.observation_space}")
+        observation = in_order(observation + mask, f"observation space {game.observation_space}")
     except Refused as refused:
         refused.args = (f"{env_id}: {refused}",)
         raise
@@ -91,44 +96,93 @@ def describe(env_id, env, first_info):
         env_id=env_id,
         observation=[leaf.proto for leaf in observation],
         action=[leaf.proto for leaf in action],
-        max_episode_steps=getattr(env.spec, "max_episode_steps", None) or 0,
+        max_episode_steps=game.max_episode_steps,
         action_mask_path=action[0].proto.mask_path if len(action) == 1 else "",
-        reward_threshold=getattr(env.spec, "reward_threshold", None) or 0,
+        reward_threshold=game.reward_threshold,
+        agents=game.agents if game.agents > 1 else 0,
     )
     return spec, observation, action
 
 
 def spec_of(env_id, options):
     """The EnvSpec of an environment that nobody plays."""
-    env = make(env_id, options)
+    game = make(env_id, options)
 
     def first_info():
         try:
-            return env.reset(seed=0)[1]
+            return _info(game.reset(seed=0))
         except _ERRORS:  # a row that plays says so
             return {}
 
     try:
-        return describe(env_id, env, first_info)[0]
+        return describe(env_id, game, first_info)[0]
     finally:
-        env.close()
+        game.close()
 
 
-class _Row:
+def _info(turns):
+    """Of the first slot that was told any."""
+    return next((turn.info for turn in turns if turn is not None), {})
+
+
+class _Slot:
+    """An agent's part of the episode so far."""
+
+    def __init__(self):
+        self.raw_return = 0.0
+        self.length = 0
+        self.active = True
+        self.gone = False  # its episode ended, and its environment's did not
+
+
+class _Env:
     """One environment and its episode so far."""
 
-    def __init__(self, index, env):
-        self.index = index
-        self.env = env  # None: to be made anew
+    def __init__(self, row, game):
+        self.row = row  # its first, over all
+        self.game = game  # None: to be made anew
         self.episode = 0  # of the next reset
         self.begun = None  # what the first reset came to, if it is done already: its result, or an error
         self.pending = False  # failed, and not back yet
         self.retry_at = 0.0  # pending: not before, by time.monotonic()
-        self.forget_episode()
+        self.steps = 0
+        self.slots = []
 
-    def forget_episode(self):
-        self.raw_return = 0.0
-        self.length = 0
+
+class _Batch:
+    """A step of a group, as it is filled: of `size` rows, whose observations go into `arrays`."""
+
+    def __init__(self, size, arrays):
+        self.arrays = arrays
+        self.step = env_pb2.StepBatch()
+        self.reward = np.zeros(size, "<f4")
+        self.terminated = bytearray(size)
+        self.truncated = bytearray(size)
+        self.active = bytearray(b"\1" * size)
+        self.finals = {}  # of rows that ended: observation, per leaf, and EpisodeEnd
+
+    def forget(self, rows):
+        """Whatever was filled in for `rows`: it is lost."""
+        for r in rows:
+            self.reward[r] = self.terminated[r] = self.truncated[r] = 0
+            self.active[r] = 1
+            self.finals.pop(r, None)
+
+    def finish(self):
+        step = self.step
+        step.reward = self.reward.tobytes()
+        step.terminated = bytes(self.terminated)
+        step.truncated = bytes(self.truncated)
+        if not all(self.active):  # said only where somebody has no turn
+            step.active = bytes(self.active)
+        finals = []
+        for r, (final, end) in sorted(self.finals.items()):
+            finals.append(final)
+            step.final_row.append(r)
+            step.episode_end.append(end)
+        step.final_observation.SetInParent()
+        step.final_observation.leaf.extend(b"".join(column) for column in zip(*finals))
+        return step
 
 
 class Rows:
@@ -141,12 +195,22 @@ class Rows:
         self._renew_failed = renew_failed
         self._size = hello.num_envs // hello.num_groups  # R
         self._traceback_bytes = min(_MAX_TRACEBACK_BYTES, _MAX_STEP_TRACEBACK_BYTES // self._size)
-        self._rows = []
-        for index in range(hello.num_envs):
-            self._rows.append(_Row(index, self._make()))
-        env = self._rows[0].env
-        self.spec, self.observation, self._action = describe(hello.env_id, env, self._first_info)
-        self._action_space = env.action_space
+        game = self._make()
+        self._agents = game.agents
+        if self._size % self._agents:
+            game.close()
+            unit = self._agents * hello.num_groups
+            below = hello.num_envs // unit * unit
+            raise Refused(
+                "INVALID_ARGUMENT",
+                f'num_envs is {hello.num_envs} in {hello.num_groups} groups, and "{hello.env_id}" has {self._agents} agents: '
+                f"use {f'{below} or {below + unit}' if below else unit}",
+            )
+        self._envs = [_Env(0, game)]
+        for row in range(self._agents, hello.num_envs, self._agents):
+            self._envs.append(_Env(row, self._make()))
+        self.spec, self.observation, self._action = describe(hello.env_id, game, self._first_info)
+        self._action_space = game.action_space
         self._masks = [i for i, leaf in enumerate(self.observation) if isinstance(leaf, masks.MaskLeaf)]
         self._arrays = []  # per group, per observation leaf: [R, ...]
 
@@ -155,136 +219,163 @@ class Rows:
         self._arrays = arrays
 
     def close(self):
-        for row in self._rows:
-            _close(row)
+        for env in self._envs:
+            _close(env)
 
     def reset(self, group):
-        """Starts an episode in every row of `group`."""
+        """Starts an episode in every environment of `group`."""
         return self._run(group, itertools.repeat(None), self._start)
 
     def step(self, group, columns):
-        """Steps every row of `group`. Refuses an action that its space does not hold."""
-        row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size)
+        """Steps every environment of `group`. Refuses an action that its space does not hold."""
+        idle = None
+        if self._agents > 1:
+            idle = np.array([not slot.active for env in self._of(group) for slot in env.slots])
+        row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size, idle)
         return self._run(group, row_actions, self._step)
 
     def nobody_plays(self, group):
-        """Whether all rows of `group` are pending."""
-        return all(row.pending for row in self._rows[group * self._size : (group + 1) * self._size])
+        """Whether all environments of `group` are pending."""
+        return all(env.pending for env in self._of(group))
+
+    def _of(self, group):
+        envs = self._size // self._agents
+        return self._envs[group * envs : (group + 1) * envs]
 
     def _first_info(self):
-        """Of the first row that can be reset. What its reset said, or why there was none, is kept for its start."""
-        for row in self._rows:
+        """Of the first environment that can be reset. What its reset said, or why there was none, is kept for its start."""
+        for env in self._envs:
             try:
-                row.begun = self._reset(row)
-                return row.begun[1]
+                env.begun = self._reset(env)
+                return _info(env.begun)
             except _ERRORS as error:
-                row.begun = error
+                env.begun = error
         return {}
 
     def _run(self, group, row_actions, run):
-        first = group * self._size
-        step = env_pb2.StepBatch()
-        rewards = np.zeros(self._size, "<f4")
-        terminated = bytearray(self._size)
-        truncated = bytearray(self._size)
-        finals = []
-        for r, row, action in zip(range(self._size), self._rows[first : first + self._size], row_actions):
-            arrays = self._arrays[group]
+        batch = _Batch(self._size, self._arrays[group])
+        row_actions = iter(row_actions)
+        for e, env in enumerate(self._of(group)):
+            first = e * self._agents
+            mine = range(first, first + self._agents)
+            chosen = list(itertools.islice(row_actions, self._agents))
             # Without a message until something new fails, and at the step that brings it back.
-            lost = step.error.add(row=r) if row.pending else None
+            lost = [batch.step.error.add(row=r) for r in mine] if env.pending else None
             try:
-                if row.pending:
-                    if time.monotonic() >= row.retry_at:
-                        self._retry(row, arrays, r)
-                    continue
-                rewards[r], terminated[r], truncated[r], end = run(row, action, arrays, r)
-                if end is not None:
-                    final, raw_return, length = end
-                    finals.append(final)
-                    step.final_row.append(r)
-                    step.episode_end.add(row=r, raw_return=raw_return, length=length)
+                if not env.pending:
+                    run(env, chosen, batch, first)
+                elif time.monotonic() >= env.retry_at:
+                    self._retry(env, batch, first)
             except _ERRORS as error:
-                rewards[r] = terminated[r] = truncated[r] = 0
-                self._set_aside(row, r, arrays, error, lost or step.error.add(row=r))
-        step.reward = rewards.tobytes()
-        step.terminated = bytes(terminated)
-        step.truncated = bytes(truncated)
-        step.final_observation.SetInParent()
-        step.final_observation.leaf.extend(b"".join(column) for column in zip(*finals))
-        return step
+                batch.forget(mine)
+                lost = lost or [batch.step.error.add(row=r) for r in mine]
+                self._set_aside(env, first, batch, error, lost[0])
+        return batch.finish()
 
-    def _start(self, row, _, arrays, r):
-        row.forget_episode()
-        observation, info = self._reset(row)
-        self._write(arrays, r, Said(observation, info, ended=False))
-        return 0, False, False, None
+    def _start(self, env, _, batch, first):
+        env.steps = 0
+        env.slots = [_Slot() for _ in range(self._agents)]
+        for s, (slot, turn) in enumerate(zip(env.slots, self._reset(env))):
+            self._tell(slot, turn, batch, first + s)
 
-    def _reset(self, row):
-        """Begins the row's next episode: its first observation and info."""
-        begun, row.begun = row.begun, None
+    def _reset(self, env):
+        """Begins the environment's next episode: each slot's turn."""
+        begun, env.begun = env.begun, None
         if isinstance(begun, BaseException):
             raise begun
         if begun is not None:
             return begun
-        seed = episode_seed(self._hello, row.index, row.episode)
-        row.episode += 1
-        observation, info = row.env.reset(seed=seed)
-        return observation, info
+        seed = episode_seed(self._hello, env.row, env.episode)
+        env.episode += 1
+        return env.game.reset(seed=seed)
 
-    def _step(self, row, action, arrays, r):
-        observation, reward, terminated, truncated, info = row.env.step(action)
-        reward = float(reward)
-        if not abs(reward) <= MAX_MAGNITUDE:
-            raise ValueError(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
-        row.length += 1
-        row.raw_return += reward
-        ended = bool(terminated or truncated)
-        self._write(arrays, r, Said(observation, info, ended))
+    def _step(self, env, chosen, batch, first):
+        turns = env.game.step([action if slot.active else None for slot, action in zip(env.slots, chosen)])
+        env.steps += 1
+        limit = env.game.step_limit
+        if limit and env.steps >= limit:
+            turns = [(turn or env.game.interrupted(s))._replace(truncated=True) for s, turn in enumerate(turns)]
+        ended = []
+        for s, (slot, turn) in enumerate(zip(env.slots, turns)):
+            slot.length += slot.active
+            if slot.gone:
+                turn = None
+            self._tell(slot, turn, batch, first + s)
+            if turn is None:
+                continue
+            reward = float(turn.reward)
+            if not abs(reward) <= MAX_MAGNITUDE:
+                raise ValueError(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
+            slot.raw_return += reward
+            batch.reward[first + s] = reward
+            if turn.terminated or turn.truncated:
+                # At the step limit, the task's own end wins.
+                batch.terminated[first + s] = bool(turn.terminated)
+                batch.truncated[first + s] = not turn.terminated
+                slot.gone = True
+                ended.append((first + s, slot))
         if not ended:
-            return reward, False, False, None
-        end = [array[r].tobytes() for array in arrays], row.raw_return, row.length
-        self._start(row, action, arrays, r)
-        # At the step limit, the task's own end wins.
-        return reward, bool(terminated), not terminated, end
+            return
+        over = all(slot.gone for slot in env.slots)
+        for r, slot in ended:
+            final = tuple(array[r].tobytes() for array in batch.arrays)
+            end = env_pb2.EpisodeEnd(row=r, raw_return=slot.raw_return, length=slot.length, others_play_on=not over)
+            batch.finals[r] = final, end
+            if not over:
+                for array in batch.arrays:
+                    array[r] = 0
+        if over:
+            self._start(env, None, batch, first)
 
-    def _write(self, arrays, r, said):
-        for leaf, array in zip(self.observation, arrays):
+    def _tell(self, slot, turn, batch, r):
+        """Puts what a slot was told into the batch; nothing: zeros."""
+        ended = turn is not None and bool(turn.terminated or turn.truncated)
+        slot.active = turn is not None and turn.active and not ended
+        batch.active[r] = slot.active
+        if turn is None or (ended and turn.observation is None):
+            for array in batch.arrays:
+                array[r] = 0
+            return
+        said = Said(turn.observation, turn.info, ended)
+        for leaf, array in zip(self.observation, batch.arrays):
             leaf.write(array, r, said)
 
-    def _set_aside(self, row, r, arrays, error, out):
-        """The row failed: it is pending, or, without a wait, tried again at once."""
+    def _set_aside(self, env, first, batch, error, out):
+        """The environment failed: it is pending, or, without a wait, tried again at once."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         out.traceback = cut(text, self._traceback_bytes)
         reasons = [_reason(error)]
-        again, row.pending = row.pending, True
+        again, env.pending = env.pending, True
         # A reset that failed too: only another environment may help.
         if self._renew_failed or again:
-            _close(row)
-        row.retry_at = time.monotonic() + self._retry_wait
+            _close(env)
+        env.retry_at = time.monotonic() + self._retry_wait
         # The reset may fail where a new environment does not.
         tries = 0 if self._retry_wait or again else 1 if self._renew_failed else 2
-        while row.pending and tries:
+        while env.pending and tries:
             tries -= 1
             try:
-                self._retry(row, arrays, r)
+                self._retry(env, batch, first)
             except _ERRORS as failed:
-                _close(row)
+                _close(env)
                 reasons.append(_reason(failed))
-        if row.pending:
-            for array in arrays:
-                array[r] = 0
+        if env.pending:
+            batch.forget(range(first, first + self._agents))
+            env.slots = [_Slot() for _ in range(self._agents)]
+            for array in batch.arrays:
+                array[first : first + self._agents] = 0
             for i in self._masks:  # its actions are ignored, but chosen
-                arrays[i][r] = 1
-        begin = one_line(f'env "{self._hello.env_id}", row {row.index}:') + " "
+                batch.arrays[i][first : first + self._agents] = 1
+        begin = one_line(f'env "{self._hello.env_id}", row {env.row}:') + " "
         each = (_MAX_MESSAGE_BYTES - len(begin.encode())) // len(reasons) - len("; then: ")
         out.message = cut(begin + "; then: ".join(cut(reason, each) for reason in reasons), _MAX_MESSAGE_BYTES)
 
-    def _retry(self, row, arrays, r):
-        """Begins a pending row's next episode."""
-        if row.env is None:
-            row.env = self._make()
-        self._start(row, None, arrays, r)
-        row.pending = False
+    def _retry(self, env, batch, first):
+        """Begins a pending environment's next episode."""
+        if env.game is None:
+            env.game = self._make()
+        self._start(env, None, batch, first)
+        env.pending = False
 
     def _make(self):
         return self._make_env(self._hello.env_id, self._hello.options)
@@ -298,10 +389,10 @@ def _reason(error):
     return f"{type(error).__name__}: {words}"
 
 
-def _close(row):
-    env, row.env = row.env, None
+def _close(env):
+    game, env.game = env.game, None
     try:
-        if env is not None:
-            env.close()
+        if game is not None:
+            game.close()
     except _ERRORS:
         traceback.print_exc()

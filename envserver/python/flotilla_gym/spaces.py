@@ -112,26 +112,28 @@ class Leaf:
     def _at(self):
         return f' at "{self.proto.path}"' if self.proto.path else ""
 
-    def values(self, data, rows, field):
-        """The environment's actions in `field`, [R, ...] bytes: one for each row. Refuses what the space does not hold."""
+    def values(self, data, rows, field, idle):
+        """The environment's actions in `field`, [R, ...] bytes: one for each row. Refuses what the space does not hold,
+        but of rows that are `idle` [R]; None: none is.
+        """
         if len(data) != rows * self.row_bytes:
             want = f"{rows * self.row_bytes} ({rows} rows of {self.row_bytes})"
             raise Refused("INVALID_ARGUMENT", f"{field} has {len(data)} bytes, want {want}")
         array = np.frombuffer(data, self.dtype).reshape(rows, *self.shape)
         if self.dtype.kind == "f":
-            own = self._continuous(array, field)
+            own = self._continuous(array, field, idle)
         else:
             good = (array >= 0) & (array < self.num_values)
-            _check(array, good, field, lambda at: f"0 to {self.num_values[at] - 1}")
+            _check(array, good, field, idle, lambda at: f"0 to {self.num_values[at] - 1}")
             own = array + self._start
             if isinstance(self._space, spaces.Discrete):
                 return own.tolist()
             own = own.astype(self._space.dtype)
         return [own[row, ...] for row in range(rows)]  # of a scalar, too, an array
 
-    def _continuous(self, array, field):
+    def _continuous(self, array, field, idle):
         good = np.isfinite(array) & (array >= self._low) & (array <= self._high)
-        _check(array, good, field, lambda at: f"a finite number from {self._low[at]:g} to {self._high[at]:g}")
+        _check(array, good, field, idle, lambda at: f"a finite number from {self._low[at]:g} to {self._high[at]:g}")
         if self._space.dtype == self.dtype:
             return array.copy()  # the environment's own, to write to
         # A float32 bound may lie a little outside of the space's own, and a float16 ends sooner.
@@ -141,7 +143,9 @@ class Leaf:
         return np.clip(own, self._space.low, self._space.high)
 
 
-def _check(array, good, field, want):
+def _check(array, good, field, idle, want):
+    if idle is not None:
+        good = good | idle.reshape(-1, *[1] * (good.ndim - 1))
     if good.all():
         return
     row, *at = map(int, np.argwhere(~good)[0])
@@ -165,14 +169,14 @@ def in_order(found, name):
     return found
 
 
-def actions(env_id, space, found, columns, rows):
-    """One action for each row from a batch's columns, [R, ...] bytes a leaf."""
+def actions(env_id, space, found, columns, rows, idle=None):
+    """One action for each row from a batch's columns, [R, ...] bytes a leaf; of `idle` rows anything."""
     if len(columns) != len(found):
         raise Refused("INVALID_ARGUMENT", f"actions.action has {len(columns)} leaves, want {len(found)}")
     by_leaf = {}
     for i, (leaf, data) in enumerate(zip(found, columns)):
         field = f'env "{env_id}": actions.action[{i}] (leaf "{leaf.proto.path}")'
-        by_leaf[leaf.keys] = leaf.values(data, rows, field)
+        by_leaf[leaf.keys] = leaf.values(data, rows, field, idle)
     if found[0].keys == ():
         return by_leaf[()]
     return [_assemble(space, (), by_leaf, row) for row in range(rows)]

@@ -539,6 +539,7 @@ TEST(ConfigRulesTest, OptionsPartFollowsTheEnvironment) {
   EXPECT_EQ(part("Sleep"), "sleep");
   EXPECT_EQ(part("Maze"), "maze");
   EXPECT_EQ(part("gym:Acrobot-v1"), "gym_kwargs");
+  EXPECT_EQ(part("pettingzoo:classic/connect_four_v3"), "");
   EXPECT_EQ(part("CartPole-v1"), "");
 }
 
