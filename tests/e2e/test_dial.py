@@ -103,7 +103,7 @@ def test_where_no_connection_is_accepted_as_the_readme_says(sandbox, cluster):
     assert robot.wait(20) == 0, said(sandbox, "robot")
     result = summary(sandbox.folder / "runs" / "dialled")
     assert result["status"] == "completed" and result["env_id"] == "gym:CartPole-v1"
-    assert result["mean_return"] > 60, result  # chance is 22
+    assert result["mean_return"] > 50, result  # chance is 22
     assert result["restarts"]["env_worker"] == 0
 
 
@@ -155,7 +155,7 @@ def test_a_replacement_takes_over_from_a_half_dead_one_at_once(sandbox):
     second = dials(sandbox, "second", dialling(job.address(), **how))
     job.await_status(replaced, "the second to play")
     job.await_more_updates(3)
-    assert time.monotonic() - stopped < 15
+    assert time.monotonic() - stopped < 25  # pings would say so after 30
     assert ids(job.status()) == before  # the same, to everybody
     # It wakes up, and is told.
     first.send_signal(signal.SIGCONT)
@@ -180,7 +180,7 @@ def test_a_half_dead_one_costs_its_deadline_where_a_stranger_waits(sandbox):
     stopped = time.monotonic()
     job.await_status(replaced, "the second to play")
     job.await_more_updates(3)
-    assert time.monotonic() - stopped < 15
+    assert time.monotonic() - stopped < 25  # pings would say so after 30
     assert ids(job.status()) and not ids(job.status()) & before
     first.kill()
     first.wait()
