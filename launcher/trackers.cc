@@ -1,15 +1,16 @@
 #include "launcher/trackers.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "launcher/python_program.h"
+#include "services/base/atomic_file.h"
 #include "services/base/nearest_name.h"
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
@@ -74,20 +75,25 @@ absl::StatusOr<std::vector<std::string>> ParseTrackers(
 absl::Status CheckTrackers(const TrackOptions& options, std::stop_token stop) {
   const ScratchFolder scratch;
   RETURN_IF_ERROR(scratch.status());
+  SubprocessOptions program;
+  program.guarded = true;
+  std::vector<std::unique_ptr<Subprocess>> checks;
   for (const std::string& name : options.trackers) {
-    SubprocessOptions program;
     ASSIGN_OR_RETURN(program.argv,
                      WatchCommand({"track", "--tracker=" + name, "--check"}));
     program.log_path = absl::StrCat(scratch.path(), "/", name);
-    program.guarded = true;
-    ASSIGN_OR_RETURN(const auto checking, Subprocess::Start(program));
-    const absl::Time deadline = absl::Now() + kImportTimeout;
+    ASSIGN_OR_RETURN(checks.emplace_back(), Subprocess::Start(program));
+  }
+  const absl::Time deadline = absl::Now() + kImportTimeout;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    const std::string& name = options.trackers[i];
+    const auto& checking = checks[i];
     std::optional<Subprocess::Exit> exit;
     while (!(exit = checking->Wait(kPoll)) && absl::Now() < deadline) {
       if (stop.stop_requested()) return absl::CancelledError("told to stop");
     }
     if (exit && exit->code == 0) continue;
-    const std::string why = LastLine(program.log_path);
+    const std::string why = LastLine(absl::StrCat(scratch.path(), "/", name));
     return absl::InvalidArgumentError(
         exit && !why.empty()
             ? PrintableLine(why, kLongestReason)
@@ -106,9 +112,13 @@ Trackers::Trackers(const TrackOptions& options, const RunFolder& folder,
     cars_.push_back(std::make_unique<SideCar>());
     cars_.back()->name = name;
   }
+  std::error_code error;
+  std::filesystem::remove(Over(), error);  // of the run that this one resumes
 }
 
 Trackers::~Trackers() = default;
+
+std::string Trackers::Over() const { return folder_.path() + "/trackers/over"; }
 
 std::string Trackers::LogOf(const SideCar& car) const {
   return absl::StrCat(folder_.logs(), "/track_", car.name, ".log");
@@ -175,9 +185,11 @@ void Trackers::Check(absl::Time now) {
 
 void Trackers::Finish(std::stop_token stop) {
   const absl::Time began = absl::Now();
-  for (const auto& car : cars_) {
-    if (car->process != nullptr) car->process->Signal(SIGTERM);
-  }
+  if (cars_.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directory(folder_.path() + "/trackers", error);
+  const absl::Status said = WriteFileAtomically(Over(), "");
+  if (!said.ok()) notice_(absl::StrCat("trackers: ", said.message()));
   bool told = false;
   for (const auto& car : cars_) {
     if (car->process == nullptr) continue;

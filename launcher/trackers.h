@@ -64,6 +64,8 @@ class Trackers {
 
   void Start(SideCar* car);
   std::string LogOf(const SideCar& car) const;
+  // The file that tells them that the run is over.
+  std::string Over() const;
 
   const TrackOptions options_;
   const RunFolder folder_;

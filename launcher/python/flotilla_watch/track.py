@@ -1,8 +1,10 @@
 """A side-car of `flotilla train --track`: sends a run's metrics to a tracker.
 
 It reads what the run has written and is no part of it: it may be slow, hang or die
-and be started again. How far it came is in RUN/trackers/NAME.json, which it touches
-every few seconds while it lives. SIGTERM has it send the rest and end.
+and be started again. How far it came is in RUN/trackers/NAME.json, which it writes
+every few seconds while it lives. Once there is a file RUN/trackers/over it sends the
+rest and ends. Signals do not end it: batch systems send those to every process of a
+job, and its run may still have to save.
 """
 
 import argparse
@@ -12,7 +14,6 @@ import pathlib
 import re
 import signal
 import sys
-import threading
 import time
 
 from flotilla_watch.config_text import flatten
@@ -149,26 +150,27 @@ def parse(arguments):
 
 def main(arguments):
     options = parse(arguments)
+    if not options.check:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+            signal.signal(number, signal.SIG_IGN)
     if lacks := missing(options.tracker, sys.executable):
         say(lacks)
         return 2
     if options.check:
         return 0
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher's, which tells us
     os.nice(5)
     run = Run(options)
-    position = Position(pathlib.Path(run.folder) / "trackers" / f"{options.tracker}.json")
+    folder = pathlib.Path(run.folder) / "trackers"
+    position = Position(folder / f"{options.tracker}.json")
     tracker = TRACKERS[options.tracker]()
     try:
         position.id = tracker.open(run, position.id)
         say(f"{options.tracker} knows the run as {position.id}")
         position.sign()
         car = SideCar(run, tracker, position)
-        while not ended.is_set():
+        while not (folder / "over").exists():
             if not car.step():
-                ended.wait(POLL)
+                time.sleep(POLL)
         car.finish()
     except Exception as error:  # noqa: BLE001: whatever a tracker raises is its own affair
         say(f"{type(error).__name__}: {' '.join(str(error).split())[:600] or 'no reason given'}")

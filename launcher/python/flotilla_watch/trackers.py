@@ -114,7 +114,8 @@ class Mlflow(Tracker):
     def send(self, rows):
         now = int(time.time() * 1000)
         metrics = [
-            self._metric(name, value, now, int(row["global_step"]))
+            # Its files are called as metrics are: one cannot be a folder of others.
+            self._metric(name.replace("/", "\n", 1).replace("/", ".").replace("\n", "/"), value, now, int(row["global_step"]))
             for row in rows
             for name, value in row.items()
             if name != "global_step"
