@@ -19,6 +19,7 @@ import gymnasium
 
 from flotilla.v1 import coordinator_pb2, env_pb2
 from flotilla_gym.channels import Credentials
+from flotilla_gym.games import ZOO, GymGame
 from flotilla_gym.member import Member
 from flotilla_gym.play import PlayStream
 from flotilla_gym.refused import Refused, one_line
@@ -36,7 +37,7 @@ def dial(
 ):  # fmt: skip
     """Offers `env` to the run whose coordinator is at `address`, "HOST:PORT". Blocks until that run is over.
 
-    `env` is what gymnasium.make takes; or a function that makes one, with env.options.kwargs as its arguments; or one
+    `env` is what gymnasium.make takes, or pettingzoo:MODULE; or a function that makes one, with env.options.kwargs as its arguments; or one
     environment, which can be one row only and is not closed. `env_id` is what the run has as env.id: gym:ID by default.
 
     `identity` is a file that this makes, and that another process, started in this one's place with the same file, takes
@@ -81,7 +82,7 @@ class _Offer:
         self.most = 4096  # rows
         self._env = env
         if isinstance(env, str):
-            name = env if env.startswith(PREFIX) else PREFIX + env
+            name = env if env.startswith((PREFIX, ZOO)) else PREFIX + env
             env_id = env_id or name
             self.make = lambda _, options: make(name, options)
         elif isinstance(env, gymnasium.Env):
@@ -112,7 +113,7 @@ class _Lent(gymnasium.Wrapper):
 
 def _limited(env, options):
     steps = options.max_episode_steps
-    return gymnasium.wrappers.TimeLimit(env, steps) if steps else env
+    return GymGame(gymnasium.wrappers.TimeLimit(env, steps) if steps else env)
 
 
 class _Dialler:
