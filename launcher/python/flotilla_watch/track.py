@@ -23,7 +23,7 @@ from flotilla_watch.trackers import TRACKERS, missing
 POLL = 1.0
 SIGN_OF_LIFE = 5.0
 MOST_ROWS = 500  # in one send
-SET_ASIDE = re.compile(r"metrics\.jsonl\.(?:after_update_(\d+)|before_starting_over)")
+SET_ASIDE = re.compile(r"metrics\.jsonl\.(?:after_update_(\d+)|before_starting_over)(?:\.\d+)?")
 
 
 class Run:
@@ -45,59 +45,65 @@ class Run:
 class Position:
     """How far the tracker came, kept in a file."""
 
+    # Of metrics.jsonl; the update of the last row that was sent; when lines were
+    # last set aside, as far as that is known.
+    FIELDS = {"offset": 0, "inode": 0, "update": -1, "aside": 0}
+
     def __init__(self, path):
         self.path = path
         self.id = ""
-        self.offset = self.inode = 0
-        self.update = -1  # of the last row that was sent
+        self.at = dict(self.FIELDS)
         try:
             kept = json.loads(path.read_text())
-            self.id, self.offset, self.inode, self.update = str(kept["id"]), int(kept["offset"]), int(kept["inode"]), int(kept["update"])
+            self.at = {name: int(kept[name]) for name in self.FIELDS}
+            self.id = str(kept["id"])
         except (OSError, ValueError, KeyError, TypeError):
             pass
-        try:
-            self.written = path.stat().st_mtime
-        except OSError:
-            self.written = 0.0
 
-    def save(self, offset, inode, update):
-        self.offset, self.inode, self.update = offset, inode, update
+    def save(self, at):
+        self.at = at
         self.path.parent.mkdir(exist_ok=True)
-        aside = self.path.with_suffix(".json.new")
-        aside.write_text(json.dumps({"id": self.id, "offset": offset, "inode": inode, "update": update}) + "\n")
-        os.replace(aside, self.path)
-        self.written = time.time()
+        new = self.path.with_suffix(".json.new")
+        new.write_text(json.dumps({"id": self.id} | at) + "\n")
+        os.replace(new, self.path)
 
     def sign(self):
         """That its writer lives."""
-        self.save(self.offset, self.inode, self.update)
+        self.save(self.at)
 
 
-def kept_until(folder, update, since):
-    """The last update whose rows still count, where the metrics are a new file: a
-    resumed run has set the lines after a checkpoint's aside since then."""
+def set_aside(folder, since):
+    """(the last update whose rows still count, when lines were last set aside), by
+    the files that a resumed run has made since then."""
+    update, newest = None, since
     for entry in os.scandir(folder):
-        found = SET_ASIDE.match(entry.name)
-        if found and entry.stat().st_mtime >= since - 1:
-            update = min(update, int(found[1]) if found[1] else -1)
-    return update
+        found = SET_ASIDE.fullmatch(entry.name)
+        if found and (when := entry.stat().st_mtime_ns) > since:
+            kept = int(found[1]) if found[1] else -1
+            update = kept if update is None else min(update, kept)
+            newest = max(newest, when)
+    return update, newest
 
 
 class SideCar:
     def __init__(self, run, tracker, position):
         self.run, self.tracker, self.position = run, tracker, position
-        self.tail = MetricsTail(pathlib.Path(run.folder) / "metrics.jsonl", position.offset, position.inode)
-        self.update = position.update
+        at = position.at
+        self.tail = MetricsTail(pathlib.Path(run.folder) / "metrics.jsonl", at["offset"], at["inode"])
+        self.update, self.aside = at["update"], at["aside"]
+        if not at["inode"]:  # what was set aside before the first row was read
+            _, self.aside = set_aside(run.folder, 0)
         self.skip_to = -1
-        self.waiting = []  # (when it has settled, offset, inode, update)
+        self.waiting = []  # (when it has settled, what is kept then)
         self.signed = 0.0
 
     def step(self):
         """Whether there may be more to send at once."""
-        offset, inode = self.tail.offset, self.tail.inode
+        before = self.tail.offset, self.tail.inode
         rows, anew = self.tail.poll()
         if anew:
-            self.skip_to = self.update = kept_until(self.run.folder, self.update, self.position.written)
+            kept, self.aside = set_aside(self.run.folder, self.aside)
+            self.skip_to = self.update = self.update if kept is None else min(kept, self.update)
             self.waiting.clear()
         rows = [row for row in rows if row.get("update", 0) > self.skip_to]
         for i in range(0, len(rows), MOST_ROWS):
@@ -105,17 +111,20 @@ class SideCar:
             self.save()
         if rows:
             self.update = int(max(self.update, *(row.get("update", 0) for row in rows)))
-        if (self.tail.offset, self.tail.inode) != (offset, inode):
-            self.waiting.append((time.monotonic() + self.tracker.settles, self.tail.offset, self.tail.inode, self.update))
+        if (self.tail.offset, self.tail.inode) != before:
+            self.waiting.append((time.monotonic() + self.tracker.settles, self.at()))
         self.save()
         return self.tail.behind
+
+    def at(self):
+        return {"offset": self.tail.offset, "inode": self.tail.inode, "update": self.update, "aside": self.aside}
 
     def save(self):
         settled = None
         while self.waiting and self.waiting[0][0] <= time.monotonic():
-            settled = self.waiting.pop(0)[1:]
+            settled = self.waiting.pop(0)[1]
         if settled:
-            self.position.save(*settled)
+            self.position.save(settled)
         elif time.monotonic() - self.signed > SIGN_OF_LIFE:
             self.position.sign()
         else:
@@ -130,7 +139,7 @@ class SideCar:
         except (OSError, ValueError, AttributeError):
             status = ""
         self.tracker.close(status)
-        self.position.save(self.tail.offset, self.tail.inode, self.update)
+        self.position.save(self.at())
 
 
 def say(message):
