@@ -120,6 +120,7 @@ absl::Status Connect4::ResetSlots(uint64_t seed, std::span<Slot> slots) {
 }
 
 absl::Status Connect4::StepSlots(std::span<Slot> slots) {
+  score_[0] = score_[1] = 0.5;  // as a step limit leaves it
   Play(static_cast<int>(ReadValue<int64_t>(slots[turn_].action[0])));
   if (scripted_ && !over_) LetOpponentPlay();
   Observe(slots);

@@ -80,6 +80,7 @@ class Selfplay final : public MultiAgentEnvironment {
   }
 
   absl::Status StepSlots(std::span<Slot> slots) override {
+    won_ = kNobody;
     left_ -= std::min(left_, 1 + ReadValue<int64_t>(slots[turn_].action[0]));
     if (slots.size() == 1) {
       if (left_ == 0) {
@@ -106,6 +107,7 @@ class Selfplay final : public MultiAgentEnvironment {
   static constexpr int64_t kLeast = 5;
   static constexpr int64_t kMost = 21;
   static constexpr int64_t kTake = 3;  // stones at most
+  static constexpr size_t kNobody = 2;
 
   void End(std::span<Slot> slots, size_t won) {
     won_ = won;
@@ -128,7 +130,8 @@ class Selfplay final : public MultiAgentEnvironment {
   const v1::EnvSpec spec_;
   int64_t left_ = 0;
   size_t turn_ = 0;
-  size_t won_ = 0;  // the last game; with one slot, 1 is the scripted player
+  // The last game; with one slot, 1 is the scripted player.
+  size_t won_ = kNobody;
 };
 
 }  // namespace

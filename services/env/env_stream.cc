@@ -13,6 +13,7 @@
 #include "flotilla/v1/env.grpc.pb.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
+#include "services/env/agent_ends.h"
 #include "services/env/group_layout.h"
 #include "services/env/numbers.h"
 #include "services/env/play_call.h"
@@ -58,6 +59,7 @@ class GrpcEnvStream final : public EnvStream {
     bool awaiting_step = true;
     Clock::time_point since;     // when it began to wait
     std::vector<uint8_t> blind;  // [R]  rows whose last observation was refused
+    AgentEnds ends;
   };
 
   // Calls `operation` with a deadline until it is not late, or `deadline` has
@@ -148,7 +150,9 @@ absl::Status GrpcEnvStream::ReceiveWelcome(const v1::Hello& hello,
       MakeGroupLayout(welcome_.spec(), hello.num_envs(), hello.num_groups());
   if (!layout.ok()) return Fail(layout.status());
   layout_ = *std::move(layout);
-  groups_.resize(layout_.groups);
+  for (int g = 0; g < layout_.groups; ++g) {
+    groups_.emplace_back().ends = AgentEnds(layout_);
+  }
   if (hello.offer_shared_memory()) ShareMemory();
   return absl::OkStatus();
 }
@@ -180,6 +184,8 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
   if (status.ok()) {
     status = CheckStep(spec(), layout_, shares_memory(), *step);
   }
+  // Before anything becomes an error that the server knows nothing of.
+  if (status.ok()) status = groups_[step->group()].ends.Take(*step);
   if (!status.ok()) return Fail(std::move(status));
   groups_[step->group()].awaiting_step = false;
   Group& group = groups_[step->group()];

@@ -33,7 +33,8 @@ class EnvStream {
   // Blocks for the next batch, of whichever group; the first ones are the reset
   // batches. `batch` has been checked against the specification: every column
   // has the right size, rows are in range and in `error` once, `active` is empty
-  // or [R] (IsActive in services/env/group_layout.h). A row with a number that
+  // or [R] (IsActive in services/env/group_layout.h), agents end once in their
+  // environment's episode. A row with a number that
   // nobody can learn from (services/env/numbers.h) has become a RowError, with all
   // other slots of its environment, and what errors say is printable and short.
   // Reuse one `batch` per group: no allocation follows the first.

@@ -276,7 +276,11 @@ TEST(Connect4Test, AgainstAnOpponentThereIsOneAgentWhoseTurnItAlwaysIs) {
       } while (mask[column] == 0);
       play.Move(column);
     }
-    ends.insert(play.slot(0).outcome.reward);
+    const float reward = play.slot(0).outcome.reward;
+    ends.insert(reward);
+    // Asked for once the next game has begun, with the opponent's move or not.
+    play.Reset(seed + 1);
+    EXPECT_EQ(play.Metric(0, "score"), (reward + 1) / 2);
   }
   EXPECT_EQ(begun, (std::set<float>{0, 1}));
   EXPECT_TRUE(ends.contains(-1));

@@ -82,6 +82,19 @@ void CheckShutdown(Exam* exam, const ConformanceOptions& options) {
                 absl::StatusCode::kUnavailable);
 }
 
+// Whole environments in both groups, if the server says how many slots they have.
+void FitAgents(Exam* exam) {
+  v1::GetSpecRequest request;
+  request.set_env_id(exam->hello.env_id());
+  *request.mutable_options() = exam->hello.options();
+  const auto response = GetSpec(*exam, request);
+  if (!response.ok()) return;  // who plays is told, too
+  const auto agents = AgentsOf(response->spec());
+  if (!agents.ok()) return;
+  const int unit = *agents * exam->hello.num_groups();
+  exam->hello.set_num_envs((exam->hello.num_envs() + unit - 1) / unit * unit);
+}
+
 void SkipWhatWasNotSeen(const Exam& exam, const v1::EnvSpec& spec) {
   Findings& findings = *exam.findings;
   findings.Skip(Sentence::kHelloLimit,
@@ -94,6 +107,10 @@ void SkipWhatWasNotSeen(const Exam& exam, const v1::EnvSpec& spec) {
   }
   findings.Skip(Sentence::kMaskPath, "no action has a mask");
   findings.Skip(Sentence::kMask, "no action has a mask");
+  findings.Skip(Sentence::kActive, "every row always decides");
+  if (spec.agents() <= 1) {
+    findings.Skip(Sentence::kAgentEnds, "an environment has one agent");
+  }
   findings.Skip(Sentence::kLeafBounds, "no leaf has bounds");
   findings.Skip(Sentence::kLeafValues, "no leaf is discrete");
   if (exam.tally.errors == 0) {
@@ -116,6 +133,7 @@ Findings CheckConformance(const ConformanceOptions& options) {
                .hello = MakeHello(options),
                .steps = options.steps,
                .findings = &findings};
+  FitAgents(&exam);
   const auto spec = CheckFirstStream(&exam);
   if (!spec) {
     findings.SkipTheRest("no stream could be opened and read");

@@ -75,6 +75,14 @@ bool Player::CheckWelcome(Probe::Event event) {
                      "\", want \"same_step\""));
   }
   if (!CheckSpec(spec(), &findings_)) return false;
+  const int rows = hello_.num_envs() / hello_.num_groups();
+  if (const int agents = std::max(spec().agents(), 1); rows % agents != 0) {
+    findings_.Fail(
+        Sentence::kAgents,
+        absl::StrCat("spec.agents is ", agents, ", and a hello of groups of ",
+                     rows, " rows was welcomed, want INVALID_ARGUMENT"));
+    return false;
+  }
   auto layout = MakeGroupLayout(spec(), hello_.num_envs(), hello_.num_groups());
   if (!layout.ok()) {
     // Of leaves in no order it was told already; the rest is their size.
@@ -149,6 +157,7 @@ bool Player::ReceiveStep() {
   if (!CheckTurn(step)) return false;
   Group& group = groups_[static_cast<size_t>(step.group())];
   group.awaits_step = false;
+  group.active = step.active();
   return TakeObservations(step, &group) &&
          check_->Check(step, group.observation);
 }
@@ -249,6 +258,11 @@ bool Player::SizesFit(const v1::StepBatch& step) {
   return true;
 }
 
+bool Player::IsActive(int group, int row) const {
+  const std::string& active = groups_[static_cast<size_t>(group)].active;
+  return active.empty() || active[static_cast<size_t>(row)] != 0;
+}
+
 v1::ActionBatch Player::Draw(int group) {
   v1::ActionBatch actions;
   const Group& from = groups_[static_cast<size_t>(group)];
@@ -264,6 +278,13 @@ v1::ActionBatch Player::Draw(int group) {
               .substr(static_cast<size_t>(r) * bytes, bytes);
         },
         &actions);
+  }
+  const auto noise = noise_ ? OutOfRange(spec()) : std::nullopt;
+  for (int r = 0; noise && r < layout_.rows; ++r) {
+    if (IsActive(group, r)) continue;
+    actions.mutable_action(noise->leaf)
+        ->replace(static_cast<size_t>(r) * noise->bytes.size(),
+                  noise->bytes.size(), noise->bytes);
   }
   return actions;
 }

@@ -57,6 +57,11 @@ class Player {
   // All groups, `steps` times.
   bool Play(int steps);
 
+  // From now on, slots that are not active are sent what nobody could obey.
+  void SendNoise() { noise_ = true; }
+  // Whether the row of a group decides now.
+  bool IsActive(int group, int row) const;
+
   // Nothing more comes for a while.
   bool IsQuiet();
 
@@ -81,6 +86,7 @@ class Player {
     uint64_t seq = 0;  // of the step expected, or last received
     bool awaits_step = true;
     std::vector<std::string> observation;  // per leaf, [R, ...]
+    std::string active;                    // [R], or all are
   };
 
   bool CheckWelcome(Probe::Event event);
@@ -101,6 +107,7 @@ class Player {
   std::optional<ActionDraw> draw_;
   std::optional<StepCheck> check_;
   std::optional<SharedRegion> region_;
+  bool noise_ = false;
 };
 
 }  // namespace flotilla

@@ -145,7 +145,14 @@ void CheckActionRange(Exam* exam) {
                          "every action that fits is in range");
   }
   v1::ActionBatch actions = player.Draw(0);
-  actions.mutable_action(bad->leaf)->replace(0, bad->bytes.size(), bad->bytes);
+  int row = 0;
+  while (row < player.layout().rows && !player.IsActive(0, row)) ++row;
+  if (row == player.layout().rows) {
+    return findings.Skip(Sentence::kActionRange, "nobody was to act at first");
+  }
+  actions.mutable_action(bad->leaf)->replace(
+      static_cast<size_t>(row) * bad->bytes.size(), bad->bytes.size(),
+      bad->bytes);
   player.probe().Send(Request(actions), exam->timeout);
   const Probe::Event event = player.probe().Receive(exam->timeout);
   if (event == Probe::Event::kEnded &&
@@ -154,11 +161,11 @@ void CheckActionRange(Exam* exam) {
   }
   if (event == Probe::Event::kReply) {
     for (const v1::RowError& error : player.probe().reply().step().error()) {
-      if (error.row() == 0) return findings.Ok(Sentence::kActionRange);
+      if (error.row() == row) return findings.Ok(Sentence::kActionRange);
     }
   }
   findings.Fail(Sentence::kActionRange,
-                absl::StrCat("after ", bad->words, " in row 0 ",
+                absl::StrCat("after ", bad->words, " in row ", row, " ",
                              player.probe().Describe(event),
                              ", want INVALID_ARGUMENT or an error of the row"));
 }
@@ -213,6 +220,16 @@ void CheckHelloRefusals(Exam* exam, const v1::EnvSpec& spec) {
                              exam->hello.num_envs(), " environments"),
                 StatusCode::kInvalidArgument, "num_groups",
                 [&](v1::Hello* h) { h->set_num_groups(num_groups); });
+  }
+  if (spec.agents() > 1) {
+    const int num_envs = spec.agents() + 1;
+    RefuseHello(exam, Sentence::kAgents,
+                absl::StrCat("hello.num_envs ", num_envs, " in one group, of ",
+                             spec.agents(), " agents an environment,"),
+                StatusCode::kInvalidArgument, "agents", [&](v1::Hello* h) {
+                  h->set_num_envs(num_envs);
+                  h->set_num_groups(1);
+                });
   }
   if (spec.option().empty()) {
     exam->findings->Skip(Sentence::kOptionUnknown,

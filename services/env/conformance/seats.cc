@@ -19,18 +19,6 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-absl::StatusOr<v1::GetSpecResponse> GetSpec(const Exam& exam,
-                                            const v1::GetSpecRequest& request) {
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoMilliseconds(exam.timeout));
-  v1::GetSpecResponse response;
-  const grpc::Status status = v1::EnvService::NewStub(exam.channel)
-                                  ->GetSpec(&context, request, &response);
-  if (!status.ok()) return FromGrpc(status);
-  return response;
-}
-
 std::string Words(const absl::Status& status) {
   return absl::StrCat("GetSpec ended with ",
                       absl::StatusCodeToString(status.code()), ": ",
@@ -132,6 +120,18 @@ void CheckCancel(Exam* exam) {
 }
 
 }  // namespace
+
+absl::StatusOr<v1::GetSpecResponse> GetSpec(const Exam& exam,
+                                            const v1::GetSpecRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() +
+                       absl::ToChronoMilliseconds(exam.timeout));
+  v1::GetSpecResponse response;
+  const grpc::Status status = v1::EnvService::NewStub(exam.channel)
+                                  ->GetSpec(&context, request, &response);
+  if (!status.ok()) return FromGrpc(status);
+  return response;
+}
 
 void CheckGetSpec(Exam* exam, const v1::EnvSpec& spec) {
   Findings& findings = *exam->findings;

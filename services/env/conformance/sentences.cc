@@ -47,6 +47,9 @@ constexpr Entry kEntries[] = {
     {"episode-metric", "episode_metric is sorted, each once"},
     {"options-sorted", "options are sorted by name, their defaults JSON"},
     {"spec-limits", "max_episode_steps and frame_stack are 0 or more"},
+    {"agents",
+     "agents is 0 or more and divides a group's rows; other num_envs are "
+     "refused with INVALID_ARGUMENT"},
     {"reset",
      "each group's reset batch comes unasked, with seq 0, and ends "
      "nothing"},
@@ -64,6 +67,8 @@ constexpr Entry kEntries[] = {
     {"reward", "reward is float32 [R], finite"},
     {"flags", "terminated and truncated are uint8 [R], 0 or 1"},
     {"mask", "masks are 0 or 1 and allow at least one value of every element"},
+    {"active",
+     "active is empty or uint8 [R], 0 or 1, and 0 for an agent that is gone"},
     {"final-row", "final_row lists the rows that ended, ascending"},
     {"final-sizes", "final_observation has [F, ...] values for each leaf"},
     {"final-observation",
@@ -72,16 +77,21 @@ constexpr Entry kEntries[] = {
      "after an end, observation starts the next episode: by its seed alone, "
      "whatever was played before"},
     {"episode-end", "one EpisodeEnd comes for each game that ends"},
-    {"episode-length", "EpisodeEnd.length is the game's steps"},
+    {"episode-length",
+     "EpisodeEnd.length is the game's steps, in which the agent was active"},
     {"episode-return",
      "EpisodeEnd.raw_return is the game's rewards, unclipped"},
     {"episode-metrics", "every EpisodeEnd has all of episode_metric"},
+    {"agent-ends",
+     "an agent's episode ends once at most in its environment's, which ends "
+     "when all have; others_play_on says whether it did"},
     {"step-limit",
      "an episode of max_episode_steps steps ends, and is truncated only then"},
     {"limit-option",
      "options.max_episode_steps is the limit, and the welcome says so"},
     {"row-errors",
-     "errors name a row once, in a line, and end no episode of it"},
+     "errors name a row once, in a line, with all slots of its environment, "
+     "and end no episode of it"},
     {"deterministic", "the same hello and actions give the same steps"},
     {"seeds", "seed, worker_id and incarnation are part of every seed"},
     {"action-size",
@@ -95,6 +105,7 @@ constexpr Entry kEntries[] = {
     {"action-range",
      "actions out of range are refused with INVALID_ARGUMENT, or the row is in "
      "error"},
+    {"action-idle", "what a slot that is not active is sent is ignored"},
     {"shared-memory",
      "through the region come the same observations as inline, the rest beside "
      "in the message"},

@@ -222,6 +222,10 @@ void CheckLimits(const v1::EnvSpec& spec, Findings* findings) {
                    absl::StrCat("spec.max_episode_steps is ",
                                 spec.max_episode_steps(), ", want 0 or more"));
   }
+  findings->Ok(Sentence::kAgents);
+  if (!AgentsOf(spec).ok()) {
+    findings->Fail(Sentence::kAgents, AgentsOf(spec).status().message());
+  }
   for (const v1::Leaf& leaf : spec.observation()) {
     if (leaf.frame_stack() >= 0 && leaf.frame_stack() <= 1024) continue;
     findings->Fail(Sentence::kSpecLimits,
@@ -258,7 +262,7 @@ bool CheckSpec(const v1::EnvSpec& spec, Findings* findings) {
   CheckOptions(spec, findings);
   CheckLimits(spec, findings);
   if (readable) CheckMasks(spec, findings);
-  return readable;
+  return readable && AgentsOf(spec).ok();
 }
 
 }  // namespace flotilla

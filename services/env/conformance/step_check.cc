@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/env/conformance/action_draw.h"
@@ -64,8 +65,9 @@ bool StepCheck::Check(const v1::StepBatch& step,
   if (!CheckSizes(step) || !CheckFinals(step)) return false;
   CheckErrors(step);
   CheckEnds(step);
+  CheckAgents(step);
   for (int r = 0; r < layout_.rows; ++r) {
-    if (!failed_[r]) {
+    if (!failed_[r] && IsActive(step, r)) {
       for (int leaf = 0; leaf < spec_.observation_size(); ++leaf) {
         CheckValues(
             Where(step, r), leaf,
@@ -93,17 +95,24 @@ bool StepCheck::CheckSizes(const v1::StepBatch& step) {
   size(Sentence::kReward, "reward", step.reward(), rows * sizeof(float));
   size(Sentence::kFlags, "terminated", step.terminated(), rows);
   size(Sentence::kFlags, "truncated", step.truncated(), rows);
+  if (!step.active().empty()) {
+    size(Sentence::kActive, "active", step.active(), rows);
+  }
   if (!fits) return false;
   for (size_t r = 0; r < rows; ++r) {
-    for (const auto& [field, flags] :
-         {std::pair("terminated", &step.terminated()),
-          std::pair("truncated", &step.truncated())}) {
-      const auto flag = static_cast<uint8_t>((*flags)[r]);
-      if (flag <= 1) continue;
+    const auto flag = [&](Sentence sentence, const char* field,
+                          const std::string& flags) {
+      const auto value = static_cast<uint8_t>(flags[r]);
+      if (value <= 1) return;
       findings_.Fail(
-          Sentence::kFlags,
-          absl::StrCat("step.", field, " is ", flag, " in ",
+          sentence,
+          absl::StrCat("step.", field, " is ", value, " in ",
                        Where(step, static_cast<int>(r)), ", want 0 or 1"));
+    };
+    flag(Sentence::kFlags, "terminated", step.terminated());
+    flag(Sentence::kFlags, "truncated", step.truncated());
+    if (!step.active().empty()) {
+      flag(Sentence::kActive, "active", step.active());
     }
     const float reward = At<float>(step.reward(), r);
     if (IsUsable(reward)) continue;
@@ -230,6 +239,68 @@ void StepCheck::CheckEnds(const v1::StepBatch& step) {
   }
 }
 
+void StepCheck::CheckAgents(const v1::StepBatch& step) {
+  over_.assign(static_cast<size_t>(layout_.rows), false);
+  for (int e = 0; e < layout_.environments(); ++e) {
+    CheckEnvironment(step, e * layout_.agents);
+  }
+}
+
+void StepCheck::CheckEnvironment(const v1::StepBatch& step, int first) {
+  const int end = first + layout_.agents;
+  Row* const rows = &rows_[static_cast<size_t>(step.group()) * layout_.rows];
+  const auto ended = [&](int r) {
+    return step.terminated()[r] != 0 || step.truncated()[r] != 0;
+  };
+  int failed = 0, gone = 0;
+  for (int r = first; r < end; ++r) {
+    failed += failed_[r] ? 1 : 0;
+    gone += rows[r].gone || ended(r) ? 1 : 0;
+  }
+  if (failed > 0) {
+    if (failed < layout_.agents) {
+      findings_.Fail(
+          Sentence::kRowErrors,
+          absl::StrCat("step.error of group ", step.group(), ", seq ",
+                       step.seq(), " names ", failed, " of rows ", first,
+                       " to ", end - 1, ", want all slots of the environment"));
+    }
+    return;  // Follow forgets what was
+  }
+  const bool over = gone == layout_.agents;
+  for (int r = first; r < end; ++r) {
+    Row& row = rows[r];
+    const auto fail = [&](Sentence sentence, const char* words) {
+      findings_.Fail(sentence, absl::StrCat(Where(step, r), words));
+    };
+    over_[r] = over;
+    const bool ends = ended(r);
+    if (layout_.agents > 1 && ends) findings_.Ok(Sentence::kAgentEnds);
+    if (row.gone && ends) {
+      fail(Sentence::kAgentEnds,
+           " ends again, and its environment's episode goes on: want one end "
+           "at most in each");
+    } else if (row.gone && At<float>(step.reward(), r) != 0) {
+      fail(Sentence::kAgentEnds,
+           " is rewarded, and its episode has ended: want 0 until its "
+           "environment's has");
+    }
+    if (ends && end_[r] != nullptr && end_[r]->others_play_on() == over) {
+      fail(Sentence::kAgentEnds,
+           over ? " ends with others_play_on, and with it the last of its "
+                  "environment does: want false"
+                : " ends without others_play_on, and others of its environment "
+                  "have not: want true");
+    }
+    if (!step.active().empty()) findings_.Ok(Sentence::kActive);
+    if (!over && (row.gone || ends) && IsActive(step, r)) {
+      fail(Sentence::kActive,
+           " is active, and its episode has ended before its environment's: "
+           "want 0");
+    }
+  }
+}
+
 void StepCheck::CheckValues(const std::string& where, int leaf,
                             absl::string_view row, bool final) {
   const v1::Leaf& spec = spec_.observation(leaf);
@@ -306,7 +377,8 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
   const size_t index = static_cast<size_t>(step.group()) * layout_.rows + r;
   Row& row = rows_[index];
   RowStep& seen = trace_[index].emplace_back();
-  for (size_t i = 0; i < observation.size(); ++i) {
+  seen.active = IsActive(step, r);
+  for (size_t i = 0; seen.active && i < observation.size(); ++i) {
     seen.observation.push_back(
         Hash(RowOf(observation[i], r, layout_.observation_bytes[i])));
   }
@@ -325,6 +397,7 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
     row = Row();
     return;
   }
+  const bool acted = std::exchange(row.active, seen.active);
   if (step.seq() == 0) {
     findings_.Ok(Sentence::kReset);
     if (seen.ended() || end_[r] != nullptr) {
@@ -335,15 +408,23 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
     return;
   }
   ++row.steps;
-  ++row.game_steps;
+  row.game_steps += acted ? 1 : 0;
   row.game_return += reward;
+  seen.begins = over_[r];
   const int64_t limit = spec_.max_episode_steps();
-  if (limit > 0 && row.steps >= limit && !seen.ended()) {
+  if (limit > 0 && row.steps >= limit && !seen.ended() && !over_[r]) {
     findings_.Fail(Sentence::kStepLimit,
                    absl::StrCat(Where(step, r), ": the episode goes on after ",
                                 row.steps, " steps, want an end at ", limit));
   }
-  if (seen.ended()) FollowEnd(step, r, &seen, &row);
+  if (seen.ended()) {
+    FollowEnd(step, r, &seen, &row);
+    row.gone = true;
+  }
+  if (over_[r]) {
+    row.gone = false;
+    row.steps = 0;
+  }
 }
 
 void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
@@ -365,13 +446,18 @@ void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
     seen->final_observation.push_back(Hash(RowOf(
         step.final_observation().leaf(i), f, layout_.observation_bytes[i])));
   }
-  ++tally_.ends;
-  if (seen->final_observation == seen->observation) ++tally_.finals_like_start;
-  std::string start;
-  for (const size_t hash : seen->observation)
-    absl::StrAppend(&start, hash, " ");
-  if (!tally_.start) tally_.start = Hash(start);
-  if (*tally_.start != Hash(start)) tally_.starts_differ = true;
+  if (over_[r] && seen->active) {
+    ++tally_.ends;
+    if (seen->final_observation == seen->observation) {
+      ++tally_.finals_like_start;
+    }
+    std::string start;
+    for (const size_t hash : seen->observation) {
+      absl::StrAppend(&start, hash, " ");
+    }
+    if (!tally_.start) tally_.start = Hash(start);
+    if (*tally_.start != Hash(start)) tally_.starts_differ = true;
+  }
 
   if (seen->terminated) ++tally_.terminated;
   const v1::EpisodeEnd* end = end_[r];
@@ -381,7 +467,9 @@ void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
     seen->raw_return = end->raw_return();
     seen->length = end->length();
     CompareEnd(*end, where, row);
-    *row = Row();
+    row->game_steps = 0;
+    row->game_return = 0;
+    row->unreported = 0;
     return;
   }
   if (row->unreported++ == 0) row->first_unreported = row->steps;
@@ -394,7 +482,6 @@ void StepCheck::FollowEnd(const v1::StepBatch& step, int r, RowStep* seen,
                    absl::StrCat(where, ": ", row->unreported,
                                 " episodes ended since the last EpisodeEnd"));
   }
-  row->steps = 0;
 }
 
 void StepCheck::CompareEnd(const v1::EpisodeEnd& end, const std::string& where,

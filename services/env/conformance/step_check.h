@@ -45,8 +45,10 @@ class StepCheck {
 
  private:
   struct Row {
-    int64_t steps = 0;             // in this episode
-    int64_t game_steps = 0;        // since the last game's end
+    bool active = true;            // by the last step
+    bool gone = false;             // its environment's episode goes on
+    int64_t steps = 0;             // in its environment's episode
+    int64_t game_steps = 0;        // its own, since the last game's end
     double game_return = 0;        // likewise
     int unreported = 0;            // ends since the last EpisodeEnd
     int64_t first_unreported = 0;  // steps of the first of them
@@ -56,6 +58,9 @@ class StepCheck {
   bool CheckFinals(const v1::StepBatch& step);
   void CheckErrors(const v1::StepBatch& step);
   void CheckEnds(const v1::StepBatch& step);
+  // Who ended, who plays on; fills over_.
+  void CheckAgents(const v1::StepBatch& step);
+  void CheckEnvironment(const v1::StepBatch& step, int first);
   // `final`: of an observation that ended an episode; a mask in it may forbid
   // everything.
   void CheckValues(const std::string& where, int leaf, absl::string_view row,
@@ -74,6 +79,7 @@ class StepCheck {
   Tally& tally_;
   std::vector<Row> rows_;                   // over all groups
   std::vector<bool> failed_;                // [R], of this step
+  std::vector<bool> over_;                  // [R], its environment's episode
   std::vector<const v1::EpisodeEnd*> end_;  // [R], of this step
   Trace trace_;
 };

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "services/env/conformance/action_draw.h"
 #include "services/env/conformance/refusals.h"
 #include "services/env/conformance/trace.h"
 
@@ -56,6 +57,32 @@ void Compare(Exam* exam, const v1::EnvSpec& spec, Sentence sentence,
   const std::string difference = FirstDifference(spec, reference, *other);
   if (difference.empty()) return exam->findings->Ok(sentence);
   exam->findings->Fail(sentence, absl::StrCat(what, ": ", difference));
+}
+
+// What nobody is to obey changes nothing.
+void CheckIdle(Exam* exam, const v1::EnvSpec& spec, const v1::Hello& hello,
+               const Trace& reference) {
+  Findings& findings = *exam->findings;
+  const bool idle = std::any_of(
+      reference.begin(), reference.end(), [](const std::vector<RowStep>& row) {
+        return std::any_of(row.begin(), row.end(),
+                           [](const RowStep& step) { return !step.active; });
+      });
+  if (!idle || !OutOfRange(spec)) {
+    return findings.Skip(Sentence::kActionIdle, "no slot was ever idle");
+  }
+  Player player(exam, hello);
+  if (exam->gone || !player.Open() || !player.Start()) return;
+  player.SendNoise();
+  if (!player.Play(exam->steps)) {
+    return findings.Fail(Sentence::kActionIdle,
+                         "after actions out of range for slots that are not "
+                         "active, the stream could not be played to its end");
+  }
+  player.Finish();
+  Compare(exam, spec, Sentence::kActionIdle,
+          "with other actions for slots that are not active", reference,
+          player.trace());
 }
 
 // The hello of short episodes, if the server makes them.
@@ -232,6 +259,7 @@ void CheckStreams(Exam* exam, const v1::EnvSpec& spec) {
     return CheckSharedMemory(exam, spec, hello, nullptr);
   }
   CheckStarts(exam, spec, hello, *reference);
+  CheckIdle(exam, spec, hello, *reference);
   Compare(exam, spec, Sentence::kGroups,
           "each group alone, and all groups together", *reference,
           PlayOneByOne(exam, hello));

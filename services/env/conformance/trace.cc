@@ -28,6 +28,7 @@ std::string Difference(const v1::EnvSpec& spec, const RowStep& a,
   if (const int leaf = OtherLeaf(a.observation, b.observation); leaf >= 0) {
     return LeafWords(spec, "observation", leaf);
   }
+  if (a.active != b.active) return "active differs";
   if (a.reward != b.reward) return "the reward differs";
   if (a.terminated != b.terminated) return "terminated differs";
   if (a.truncated != b.truncated) return "truncated differs";
@@ -51,9 +52,12 @@ struct Start {
 // Where a row's episodes begin, up to its first error.
 std::vector<Start> Starts(const std::vector<RowStep>& row) {
   std::vector<Start> starts;
+  bool whole = true;
   for (size_t t = 0; t < row.size() && !row[t].error; ++t) {
-    if (t > 0 && !row[t].ended()) continue;
-    starts.push_back({&row[t], t, t == 0 || row[t].game_over});
+    whole = whole || row[t].game_over;
+    if (t > 0 && !row[t].begins) continue;
+    starts.push_back({&row[t], t, whole});
+    whole = false;
   }
   return starts;
 }

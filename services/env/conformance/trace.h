@@ -21,7 +21,9 @@ struct RowStep {
   bool game_over = false;                 // there was an EpisodeEnd
   double raw_return = 0;                  // of it
   int64_t length = 0;
-  bool error = false;  // it was in StepBatch.error
+  bool error = false;   // it was in StepBatch.error
+  bool active = true;   // if not, its observation is left out
+  bool begins = false;  // its environment's next episode, after another
 
   bool ended() const { return terminated || truncated; }
 };

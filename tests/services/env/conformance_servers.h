@@ -83,19 +83,78 @@ class Masked final : public Environment {
   uint8_t mask_[5] = {};
 };
 
+// Three agents that walk at random, each until it is far enough; whose number is
+// the step's, by three, has a rest.
+class Team final : public MultiAgentEnvironment {
+ public:
+  Team() {
+    spec_.set_env_id("Team");
+    spec_.set_agents(3);
+    v1::Leaf* place = spec_.add_observation();
+    place->set_dtype(v1::FLOAT32);
+    place->add_shape(2);
+    v1::Leaf* action = spec_.add_action();
+    action->set_dtype(v1::INT64);
+    action->set_num_values(3);
+  }
+
+  const v1::EnvSpec& spec() const override { return spec_; }
+
+  absl::Status ResetSlots(uint64_t seed, std::span<Slot> slots) override {
+    random_ = Random(seed);
+    step_ = 0;
+    for (double& place : place_) place = random_.Uniform();
+    Observe(slots);
+    return absl::OkStatus();
+  }
+
+  absl::Status StepSlots(std::span<Slot> slots) override {
+    ++step_;
+    for (size_t s = 0; s < slots.size(); ++s) {
+      if (!slots[s].acted) continue;
+      const auto action = ReadValue<int64_t>(slots[s].action[0]);
+      if (action < 0 || action > 2) return absl::InternalError("no action");
+      const double walked = random_.Uniform() * static_cast<double>(action);
+      place_[s] += walked;
+      slots[s].outcome = {.reward = static_cast<float>(walked),
+                          .terminated = place_[s] > 4};
+    }
+    Observe(slots);
+    return absl::OkStatus();
+  }
+
+ private:
+  void Observe(std::span<Slot> slots) const {
+    for (size_t s = 0; s < slots.size(); ++s) {
+      slots[s].active = step_ % 3 != static_cast<int>(s);
+      WriteValue(slots[s].observation[0], 0, static_cast<float>(place_[s]));
+      WriteValue(slots[s].observation[0], 1, static_cast<float>(s));
+    }
+  }
+
+  v1::EnvSpec spec_;
+  Random random_{0};
+  double place_[3] = {};
+  int step_ = 0;
+};
+
 class Factory final : public VectorEnvFactory {
  public:
   std::vector<std::string> ListEnvironments() const override {
-    return {"CartPole-v1", "Masked", "Maze"};
+    return {"CartPole-v1", "Connect4", "Masked", "Maze", "Team"};
   }
   absl::StatusOr<v1::EnvSpec> Describe(
       const std::string& env_id, const v1::EnvOptions& options) const override {
+    if (env_id == "Team") return Team().spec();
     if (env_id != "Masked") return ours_.Describe(env_id, options);
     return Masked().spec();
   }
   absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
       const v1::Hello& hello, VectorEnv::Listener* listener) const override {
-    if (hello.env_id() != "Masked") return ours_.Make(hello, listener);
+    const bool team = hello.env_id() == "Team";
+    if (!team && hello.env_id() != "Masked") {
+      return ours_.Make(hello, listener);
+    }
     for (const auto& [name, value] : hello.options().kwargs()) {
       if (name == "wind") continue;
       return absl::InvalidArgumentError("env.options.kwargs." + name +
@@ -111,7 +170,12 @@ class Factory final : public VectorEnvFactory {
       options.stated.set_max_episode_steps(hello.options().max_episode_steps());
     }
     return ThreadVectorEnv::Make(
-        options, [] { return std::make_unique<Masked>(); }, listener);
+        options,
+        [team]() -> absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> {
+          if (team) return std::make_unique<Team>();
+          return std::make_unique<Masked>();
+        },
+        listener);
   }
 
  private:

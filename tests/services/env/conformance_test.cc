@@ -40,7 +40,8 @@ std::string Failures(const Findings& findings) {
 }
 
 TEST(ConformanceTest, OurServerKeepsEverySentence) {
-  for (const char* env_id : {"CartPole-v1", "Maze", "Masked"}) {
+  for (const char* env_id :
+       {"CartPole-v1", "Maze", "Masked", "Team", "Connect4"}) {
     Server server;
     ConformanceOptions options = Options(server.Channel(), env_id);
     options.shut_down = [&] { server.Shutdown(); };
@@ -50,11 +51,20 @@ TEST(ConformanceTest, OurServerKeepsEverySentence) {
     EXPECT_EQ(findings[Sentence::kShutdown].verdict, Verdict::kOk);
     EXPECT_EQ(findings[Sentence::kSharedMemory].verdict, Verdict::kOk);
     EXPECT_EQ(findings[Sentence::kEpisodeStart].verdict, Verdict::kOk);
-    const bool masked = std::string(env_id) == "Masked";
+    const std::string id = env_id;
+    const bool masked = id == "Masked" || id == "Connect4";
     for (const Sentence sentence :
          {Sentence::kMask, Sentence::kMaskPath, Sentence::kOptionUnknown}) {
       EXPECT_EQ(findings[sentence].verdict,
                 masked ? Verdict::kOk : Verdict::kSkipped);
+    }
+    const bool several = id == "Team" || id == "Connect4";
+    EXPECT_EQ(findings[Sentence::kAgents].verdict, Verdict::kOk);
+    for (const Sentence sentence :
+         {Sentence::kActive, Sentence::kAgentEnds, Sentence::kActionIdle}) {
+      EXPECT_EQ(findings[sentence].verdict,
+                several ? Verdict::kOk : Verdict::kSkipped)
+          << env_id << " " << SentenceName(sentence);
     }
   }
 }

@@ -353,6 +353,90 @@ inline const std::map<std::string, Case>& Cases() {
           if (!s->has_inline_()) return;
           for (char& bit : *Leaf(s)) bit *= 7;
         }), "Masked"}},
+      // Agents.
+      {"AgentsBelowZero",
+       {S::kAgents,
+        Welcomes([](v1::Welcome* w) { w->mutable_spec()->set_agents(-1); }),
+        "Team"}},
+      {"RowsThatMakeNoEnvironmentsTaken",
+       {S::kAgents, Requests([](v1::PlayRequest* r) {
+          if (!r->has_hello() || r->hello().num_envs() != 4) return;
+          r->mutable_hello()->set_num_envs(3);
+        }), "Team"}},
+      {"ActiveOfTwo",
+       {S::kActive, Later([](v1::StepBatch* s) {
+          for (char& flag : *s->mutable_active()) flag *= 2;
+        }), "Team"}},
+      {"ActiveTooShort",
+       {S::kActive,
+        Later([](v1::StepBatch* s) { s->set_active("\1"); }), "Team"}},
+      {"GoneAndActive",
+       {S::kActive, Later([](v1::StepBatch* s) { s->clear_active(); }),
+        "Team"}},
+      {"NobodyPlaysOn",
+       {S::kAgentEnds, Later([](v1::StepBatch* s) {
+          for (v1::EpisodeEnd& end : *s->mutable_episode_end()) {
+            end.set_others_play_on(false);
+          }
+        }), "Team"}},
+      {"OthersAlwaysPlayOn",
+       {S::kAgentEnds, Later([](v1::StepBatch* s) {
+          for (v1::EpisodeEnd& end : *s->mutable_episode_end()) {
+            end.set_others_play_on(true);
+          }
+        }), "Connect4"}},
+      {"GoneEndsAgain",
+       {S::kAgentEnds, [] {
+          Defect defect;
+          defect.reply = [gone = std::make_shared<std::map<int, int>>()](
+                             v1::PlayReply reply) {
+            if (!reply.has_step()) {
+              return std::vector<v1::PlayReply>{std::move(reply)};
+            }
+            v1::StepBatch* s = reply.mutable_step();
+            if (s->has_inline_() &&
+                s->final_row_size() == 0 && gone->contains(s->group()) &&
+                s->active().size() > static_cast<size_t>((*gone)[s->group()]) &&
+                s->active()[(*gone)[s->group()]] == 0) {
+              const int row = (*gone)[s->group()];
+              (*s->mutable_terminated())[row] = 1;
+              s->add_final_row(row);
+              s->mutable_final_observation()->add_leaf()->resize(8);
+            }
+            for (const v1::EpisodeEnd& end : s->episode_end()) {
+              if (end.others_play_on()) (*gone)[s->group()] = end.row();
+            }
+            return std::vector<v1::PlayReply>{std::move(reply)};
+          };
+          return defect;
+        }, "Team"}},
+      {"GoneIsRewarded",
+       {S::kAgentEnds, Later([](v1::StepBatch* s) {
+          for (size_t r = 0; r < s->reward().size() / 4; ++r) {
+            SetFloat(s->mutable_reward(), r, 1);
+          }
+        }), "Team"}},
+      {"LengthOfTheEnvironment",
+       {S::kEpisodeLength, Later([](v1::StepBatch* s) {
+          for (v1::EpisodeEnd& end : *s->mutable_episode_end()) {
+            end.set_length(2 * end.length());
+          }
+        }), "Connect4"}},
+      {"OneSlotFails",
+       {S::kRowErrors, Later([](v1::StepBatch* s) {
+          s->add_error()->set_row(1);
+        }), "Connect4"}},
+      {"IdleActionsJudged",
+       {S::kActionIdle, Requests([](v1::PlayRequest* r) {
+          if (!r->has_actions() || r->actions().action_size() != 1) return;
+          const std::string& column = r->actions().action(0);
+          for (size_t i = 0; i + 8 <= column.size(); i += 8) {
+            int64_t value;
+            std::memcpy(&value, column.data() + i, 8);
+            if (value > 6) r->mutable_actions()->clear_action();
+            if (value > 6) return;
+          }
+        }), "Connect4"}},
       // Ends.
       {"FinalRowsUnordered",
        {S::kFinalRow, Later([](v1::StepBatch* s) {

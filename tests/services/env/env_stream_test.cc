@@ -174,6 +174,21 @@ TEST_P(EnvStreamTest, EnvironmentsOfSeveralAgentsAreRefusedAsAWhole) {
                        HasSubstr("is -99 in row 0")));
 }
 
+TEST_P(EnvStreamTest, WhatIsSaidOfAgentsEndsHasToAgree) {
+  factory_.set_agents(2);
+  ASSERT_OK_AND_ASSIGN(const auto stream, Open());
+  v1::StepBatch batch;
+  for (int g = 0; g < 2; ++g) ASSERT_OK(stream->Receive(&batch));
+  ASSERT_OK(stream->Send(MakeActions(0, 0, {2, 2})));
+  EXPECT_OK(stream->Receive(&batch));
+  // Its own end, and not its environment's.
+  ASSERT_OK(stream->Send(MakeActions(1, 0, {2, 1})));
+  EXPECT_THAT(stream->Receive(&batch),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("others_play_on of group 1, seq 1 in row 0 is "
+                                 "false")));
+}
+
 TEST_P(EnvStreamTest, SlotsThatMakeNoWholeEnvironmentsAreRefused) {
   factory_.set_agents(3);
   EXPECT_THAT(Open(),
