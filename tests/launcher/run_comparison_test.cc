@@ -149,7 +149,7 @@ TEST_F(RunComparisonTest, DifferentEnvironmentsAreRefused) {
   EXPECT_THAT(
       Refusal({Make("a", {1}), Make("b", {1}, {"env.id=Pendulum-v1"})}),
       AllOf(HasSubstr("a is of CartPole-v1 and "),
-            HasSubstr("b of Pendulum-v1"), HasSubstr("plot them apart")));
+            HasSubstr("b of Pendulum-v1"), HasSubstr("look at them apart")));
 }
 
 TEST_F(RunComparisonTest, AMetricThatIsNotThereGetsTheNearestName) {
