@@ -77,7 +77,7 @@ def test_the_pool_is_in_the_checkpoint(sandbox):
     first = sandbox.train("diagnostics", *SELFPLAY, *words, "--set=total_updates=30", run_dir="run")
     first.succeeds()
     was = training_lines(first.run_dir)[-1]
-    second = sandbox.train("--resume", "--run-dir=run", "--set=total_updates=32", run_dir=None)
+    second = sandbox.train("--resume", "--set=total_updates=32")
     second.succeeds()
     now = training_lines(first.run_dir)[-1]
     assert now["update"] == 32 and now["selfplay/snapshots"] == was["selfplay/snapshots"] == 7
