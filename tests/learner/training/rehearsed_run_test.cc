@@ -89,6 +89,8 @@ absl::StatusOr<CheckpointData> TrainOn(
   RETURN_IF_ERROR(run_folder.Make());
   TrainerOptions options;
   options.config = Load(run);
+  // The device's own thread keeps the first number that it sees.
+  options.config.mutable_runtime()->set_torch_threads(2);
   options.run_folder = run_folder.path();
   options.member_id = "learner/0/0";
   options.device = device;
