@@ -102,7 +102,8 @@ class Browser:
         return said["result"].get("value")
 
     def await_true(self, expression, timeout=TIMEOUT):
-        return poll(lambda: self.js(expression), expression, timeout, interval=0.1)
+        # A page that has just been asked for has no body yet.
+        return poll(lambda: self.js(f"document.body !== null && ({expression})"), expression, timeout, interval=0.1)
 
     def key(self, name, text=None):
         for kind in ("keyDown", "keyUp"):
