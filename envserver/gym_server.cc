@@ -1,10 +1,8 @@
 #include "envserver/gym_server.h"
 
-#include <cstdlib>
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "services/base/python_program.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/base/version.h"
@@ -12,39 +10,17 @@
 namespace flotilla {
 namespace {
 
-namespace fs = std::filesystem;
-
-constexpr char kVariable[] = "FLOTILLA_PYTHON";
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);
 constexpr absl::Duration kEndTimeout = absl::Milliseconds(100);
-
-absl::StatusOr<std::string> FindPython() {
-  const char* chosen = std::getenv(kVariable);
-  const bool given = chosen != nullptr && *chosen != '\0';
-  const std::string python = FindOnPath(given ? chosen : "python3");
-  if (!python.empty()) return python;
-  return absl::FailedPreconditionError(
-      given ? absl::StrCat(kVariable, " is ", chosen,
-                           ", which is no program; want a Python that has "
-                           "gymnasium grpcio protobuf numpy")
-            : absl::StrCat("gym: environments need Python, and PATH has no "
-                           "python3; install it, or set ",
-                           kVariable));
-}
 
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> GymServerCommand(
     const std::vector<std::string>& flags) {
-  ASSIGN_OR_RETURN(const std::string python, FindPython());
-  const std::string package = fs::path(ProgramFolder()).parent_path() /
-                              "share/flotilla/python/flotilla_gym";
-  if (!fs::exists(package)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("there is no ", package, "; build it: make build"));
-  }
-  std::vector<std::string> command = {python, package,
-                                      "--server_version=" + Version()};
+  ASSIGN_OR_RETURN(std::vector<std::string> command,
+                   PythonProgram("flotilla_gym", "gym: environments need",
+                                 " that has gymnasium grpcio protobuf numpy"));
+  command.push_back("--server_version=" + Version());
   command.insert(command.end(), flags.begin(), flags.end());
   return command;
 }

@@ -22,6 +22,7 @@
 #include "services/base/kept_files.h"
 #include "services/base/run_summary.h"
 #include "services/base/sha256.h"
+#include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -316,6 +317,22 @@ std::vector<RunDifferences> FindDifferences(
 
 std::string DescribeDifferences(const RunDifferences& differences) {
   return absl::StrJoin(differences, " ", absl::PairFormatter("="));
+}
+
+absl::StatusOr<std::vector<RunRecord>> ReadRunRecords(
+    const std::vector<std::string>& folders, absl::Time now) {
+  std::vector<RunRecord> runs;
+  for (const std::string& folder : folders) {
+    ASSIGN_OR_RETURN(const auto paths, FindRunFolders(folder));
+    if (paths.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no run in ", folder));
+    }
+    for (const std::string& path : paths) {
+      runs.push_back(ReadRunRecord(path, now));
+    }
+  }
+  return runs;
 }
 
 }  // namespace flotilla

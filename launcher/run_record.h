@@ -63,6 +63,11 @@ std::vector<RunDifferences> FindDifferences(const std::vector<RunRecord>& runs);
 // "ppo.epochs=8 learners=2"
 std::string DescribeDifferences(const RunDifferences& differences);
 
+// Those of all runs in `folders`, in their order. Errors: kInvalidArgument, naming
+// it, if there is none in one of them; those of FindRunFolders.
+absl::StatusOr<std::vector<RunRecord>> ReadRunRecords(
+    const std::vector<std::string>& folders, absl::Time now);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LAUNCHER_RUN_RECORD_H_

@@ -64,18 +64,11 @@ absl::StatusOr<HostPort> WhereToListen(const std::string& listen,
 
 // Runs in a folder, of one environment: what is wrong with their files is told.
 absl::Status CheckFolders(const std::vector<std::string>& folders) {
-  std::vector<RunRecord> runs;
-  for (const std::string& folder : folders) {
-    ASSIGN_OR_RETURN(const auto paths, FindRunFolders(folder));
-    if (paths.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("there is no run in ", folder));
-    }
-    for (const std::string& path : paths) {
-      runs.push_back(ReadRunRecord(path, absl::Now()));
-      for (const std::string& note : runs.back().notes) {
-        std::fprintf(stderr, "flotilla dashboard: %s\n", note.c_str());
-      }
+  ASSIGN_OR_RETURN(const std::vector<RunRecord> runs,
+                   ReadRunRecords(folders, absl::Now()));
+  for (const RunRecord& run : runs) {
+    for (const std::string& note : run.notes) {
+      std::fprintf(stderr, "flotilla dashboard: %s\n", note.c_str());
     }
   }
   return CheckOneEnvironment(runs);

@@ -115,17 +115,8 @@ absl::Status Plot(const std::vector<std::string>& folders,
                   const ComparisonOptions& options,
                   const std::optional<std::string>& out) {
   if (out) RETURN_IF_ERROR(CheckOut(*out));
-  std::vector<RunRecord> runs;
-  for (const std::string& folder : folders) {
-    ASSIGN_OR_RETURN(const auto paths, FindRunFolders(folder));
-    if (paths.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("there is no run in ", folder));
-    }
-    for (const std::string& path : paths) {
-      runs.push_back(ReadRunRecord(path, absl::Now()));
-    }
-  }
+  ASSIGN_OR_RETURN(const std::vector<RunRecord> runs,
+                   ReadRunRecords(folders, absl::Now()));
   const auto comparison = CompareRuns(runs, options);
   RETURN_IF_ERROR(comparison.status());
   for (const std::string& note : comparison->notes) {
