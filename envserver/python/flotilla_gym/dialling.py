@@ -211,8 +211,10 @@ class _Dialler:
                 await asyncio.wait({play, change}, return_when=asyncio.FIRST_COMPLETED)
                 change.cancel()
         finally:
-            play.cancel()
-            await asyncio.wait({play})
+            while not play.done():
+                # Again, as wait_for may lose one to an answer that comes at that moment (Python before 3.12).
+                play.cancel()
+                await asyncio.wait({play}, timeout=0.1)
             stream, self._stream = self._stream, None
             self._steps += stream.steps if stream is not None else 0
         if not play.cancelled() and play.exception() is not None:
@@ -264,7 +266,7 @@ class _Dialler:
 def _run_beside(dialler):
     """On a thread of its own."""
     outcome = []
-    started = threading.Event()
+    started, over = threading.Event(), threading.Event()
 
     async def main():
         outcome.append((asyncio.get_running_loop(), asyncio.current_task()))
@@ -276,16 +278,17 @@ def _run_beside(dialler):
             asyncio.run(main())
         except BaseException as error:
             outcome.append(error)
+        finally:
+            over.set()
 
-    thread = threading.Thread(target=body, name="flotilla-dial", daemon=True)
-    thread.start()
+    threading.Thread(target=body, name="flotilla-dial", daemon=True).start()
     try:
-        thread.join()
+        over.wait()  # not join: one that was interrupted takes the thread for dead (Python before 3.13)
     except KeyboardInterrupt:
         started.wait()
         loop, task = outcome[0]
         loop.call_soon_threadsafe(task.cancel)
-        thread.join()
+        over.wait()
         raise
     if isinstance(outcome[-1], Exception):
         raise outcome[-1]
