@@ -19,11 +19,13 @@
 namespace flotilla {
 namespace {
 
-ReplayBuffer::Options ReplayOptions(const v1::DqnConfig& dqn) {
+ReplayBuffer::Options ReplayOptions(const v1::DqnConfig& dqn,
+                                    torch::Device device) {
   return {.capacity = dqn.replay_capacity(),
           .n_step = dqn.n_step(),
           .discount = dqn.discount(),
-          .priority_alpha = dqn.priority_alpha()};
+          .priority_alpha = dqn.priority_alpha(),
+          .device = device};
 }
 
 class Dqn : public Algorithm {
@@ -35,7 +37,7 @@ class Dqn : public Algorithm {
         step_(net_.Flat(), config.optimizer(), config.distributed()),
         policy_(&net_),
         replay_(net_.spaces(), config.env().num_envs(),
-                ReplayOptions(config.dqn())) {
+                ReplayOptions(config.dqn(), net_.device())) {
     BeforeCollecting(0);
   }
 

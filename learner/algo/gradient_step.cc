@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "learner/algo/muon.h"
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/kernels/adam.h"
 #include "services/base/status_macros.h"
 
@@ -70,9 +71,10 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   if (collective->has_group()) {
     const torch::Tensor tail =
         net_.gradient_message.narrow(0, P, FlatParameters::kTail);
-    tail.copy_(
+    tail.copy_(ToDevice(
         torch::tensor({static_cast<float>(samples), static_cast<float>(extra),
-                       samples > 0 ? 1.0f : 0.0f}));
+                       samples > 0 ? 1.0f : 0.0f}),
+        tail.device()));
     const auto begin = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(Sum(collective, samples));
     result.sync_seconds =
@@ -80,7 +82,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
             .count();
     result.sync_bytes =
         GradientBytes(P, type_) + static_cast<int64_t>(tail.nbytes());
-    const torch::Tensor summed = tail.to(torch::kCPU);
+    const torch::Tensor summed = ToHost(tail);
     result.samples = Host<float>(summed)[0];
     result.extra = Host<float>(summed)[1];
     divisor = by_ranks_ ? Host<float>(summed)[2] : result.samples;

@@ -10,6 +10,7 @@
 #include "learner/algo/replay_share.h"
 #include "learner/algo/sac_loss.h"
 #include "learner/algo/schedule.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/sac_networks.h"
 #include "learner/nn/squashed_gaussian.h"
 #include "learner/nn/squashed_policy.h"
@@ -39,7 +40,8 @@ class Sac : public Algorithm {
         policy_(&actor_, gaussian_),
         replay_(actor_.spaces(), config.env().num_envs(),
                 {.capacity = config.sac().replay_capacity(),
-                 .discount = config.sac().discount()}) {
+                 .discount = config.sac().discount(),
+                 .device = actor_.device()}) {
     BeforeCollecting(0);
   }
 
@@ -178,9 +180,8 @@ absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
   int64_t mine = 0;
   if (may_contribute && replay_.Sample(sac.batch_size(), 0, rng, &batch)) {
     mine = sac.batch_size();
-    batch = ToDevice(batch, actor_.device());
-    drawn =
-        torch::randn({2, mine, gaussian_.values()}, noise).to(actor_.device());
+    drawn = ToDevice(torch::randn({2, mine, gaussian_.values()}, noise),
+                     actor_.device());
   }
   const auto samples = static_cast<double>(mine);
 

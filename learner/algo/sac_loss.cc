@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "learner/device/transfer.h"
+
 namespace flotilla {
 namespace {
 
@@ -20,8 +22,8 @@ void BackwardInto(const FlatParameters& flat, const torch::Tensor& loss) {
 }
 
 // Two numbers in one transfer.
-std::array<double, 2> ToHost(const torch::Tensor& a, const torch::Tensor& b) {
-  const torch::Tensor both = torch::stack({a, b}).detach().to(torch::kCPU);
+std::array<double, 2> Both(const torch::Tensor& a, const torch::Tensor& b) {
+  const torch::Tensor both = ToHost(torch::stack({a, b}).detach());
   return {both[0].item<double>(), both[1].item<double>()};
 }
 
@@ -47,7 +49,7 @@ CriticSums ComputeCriticGradient(const SacNetworks& nets,
                              torch::mse_loss(q2, y, torch::Reduction::Sum);
   BackwardInto(nets.critics.Flat(), loss);
   torch::NoGradGuard no_grad;
-  const auto [loss_sum, q_sum] = ToHost(loss, 0.5 * (q1.sum() + q2.sum()));
+  const auto [loss_sum, q_sum] = Both(loss, 0.5 * (q1.sum() + q2.sum()));
   return {.loss = loss_sum, .q = q_sum};
 }
 
@@ -61,7 +63,7 @@ PolicySums ComputePolicyGradient(const SacNetworks& nets,
       (alpha * drawn.log_prob - torch::min(q1, q2)).sum();
   BackwardInto(nets.actor.Flat(), loss);
   torch::NoGradGuard no_grad;
-  const auto [loss_sum, log_prob] = ToHost(loss, drawn.log_prob.sum());
+  const auto [loss_sum, log_prob] = Both(loss, drawn.log_prob.sum());
   return {.loss = loss_sum, .log_prob = log_prob};
 }
 
@@ -74,20 +76,6 @@ double ComputeTemperatureGradient(const FlatParameters& log_alpha,
       log_alpha.parameters.exp() * -(log_prob + samples * target_entropy);
   log_alpha.gradients.copy_(loss);
   return loss.item<double>();
-}
-
-ReplayBatch ToDevice(const ReplayBatch& batch, torch::Device device) {
-  const auto give = [&](const torch::Tensor& t) {
-    return t.to(device, /*non_blocking=*/true);
-  };
-  ReplayBatch there = batch;
-  there.observation = batch.observation.To(device);
-  there.next_observation = batch.next_observation.To(device);
-  there.action = batch.action.Map(give);
-  there.n_step_return = give(batch.n_step_return);
-  there.discount = give(batch.discount);
-  there.weight = give(batch.weight);
-  return there;
 }
 
 }  // namespace flotilla

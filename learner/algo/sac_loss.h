@@ -55,9 +55,6 @@ double ComputeTemperatureGradient(const FlatParameters& log_alpha,
                                   double log_prob, double samples,
                                   double target_entropy);
 
-// `batch` on `device`.
-ReplayBatch ToDevice(const ReplayBatch& batch, torch::Device device);
-
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_ALGO_SAC_LOSS_H_

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "learner/device/transfer.h"
 #include "learner/nn/action_head.h"
 
 namespace flotilla {
@@ -9,9 +10,6 @@ namespace flotilla {
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
                          const ReplayBatch& batch,
                          const v1::DqnConfig& config) {
-  const auto give = [&](const torch::Tensor& t) {
-    return t.to(net.device(), /*non_blocking=*/true);
-  };
   const Spaces& spaces = net.spaces();
   const std::vector<int64_t>& choices = spaces.action.num_values;
   // [N]: the mean over choices of what `pick` makes of each one's part.
@@ -30,7 +28,7 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   torch::Tensor y;  // [N]
   {
     torch::NoGradGuard no_grad;
-    const Batch next = batch.next_observation.To(net.device());
+    const Batch& next = batch.next_observation;
     const torch::Tensor next_q = target.Forward(next);
     torch::Tensor judged = config.double_q() ? net.Forward(next) : next_q;
     const torch::Tensor value = over_choices([&](int64_t first, int64_t n,
@@ -41,29 +39,27 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
       }
       return next_q.narrow(1, first, n).gather(1, q.argmax(1, true)).squeeze(1);
     });
-    y = give(batch.n_step_return) + give(batch.discount) * value;
+    y = batch.n_step_return + batch.discount * value;
   }
   net.Flat().gradients.zero_();
-  const torch::Tensor all_q = net.Forward(batch.observation.To(net.device()));
-  const torch::Tensor action = give(batch.action.discrete);
+  const torch::Tensor all_q = net.Forward(batch.observation);
   const torch::Tensor q =
       over_choices([&](int64_t first, int64_t n, int64_t i) {
         return all_q.narrow(1, first, n)
-            .gather(1, action.narrow(1, i, 1))
+            .gather(1, batch.action.discrete.narrow(1, i, 1))
             .squeeze(1);
       });
   const torch::Tensor each =
       config.huber() ? torch::smooth_l1_loss(q, y, torch::Reduction::None)
                      : torch::mse_loss(q, y, torch::Reduction::None);
-  const torch::Tensor loss = (give(batch.weight) * each).sum();
+  const torch::Tensor loss = (batch.weight * each).sum();
   loss.backward();
 
   torch::NoGradGuard no_grad;
   // One transfer for everything.
   const torch::Tensor all =
-      torch::cat({loss.detach().unsqueeze(0), q.detach().sum().unsqueeze(0),
-                  q.detach() - y})
-          .to(torch::kCPU);
+      ToHost(torch::cat({loss.detach().unsqueeze(0),
+                         q.detach().sum().unsqueeze(0), q.detach() - y}));
   TdSums sums;
   sums.loss = all[0].item<double>();
   sums.q = all[1].item<double>();

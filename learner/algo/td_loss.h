@@ -21,7 +21,8 @@ struct TdSums {
 //   y = n_step_return + discount * Q_target(s', argmax_a' Q(s', a'))
 //
 // where the argmax is over the actions that s' allows, and of `net` (van Hasselt
-// et al. 2016), or of `target` if not config.double_q (Mnih et al. 2015).
+// et al. 2016), or of `target` if not config.double_q (Mnih et al. 2015). `batch`
+// is on the networks' device.
 //
 // Of several choices both Q(s, a) and the target's are means over the choices' own
 // (Tavakoli et al. 2018, who found a common target best; the loss is of the mean

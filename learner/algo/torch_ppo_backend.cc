@@ -3,6 +3,7 @@
 
 #include "learner/algo/ppo_backend.h"
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/action_head.h"
 #include "learner/nn/replay_sequences.h"
 
@@ -85,8 +86,7 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Device device = net_->device();
     const Rollout& r = *batch.rollout;
     auto pick = [&](const torch::Tensor& flat) {
-      return flat.index_select(0, batch.index)
-          .to(device, /*non_blocking=*/true);
+      return RowsToDevice(flat, batch.index, device);
     };
     const Actions action = r.action.Map(
         [&](const torch::Tensor& t) { return pick(t.flatten(0, 1)); });
@@ -94,8 +94,7 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Tensor old_value =
         pick(r.value.narrow(0, 0, r.length).flatten());
     const torch::Tensor returns = pick(batch.returns.flatten());
-    const torch::Tensor advantage =
-        host_advantage.to(device, /*non_blocking=*/true);
+    const torch::Tensor advantage = ToDevice(host_advantage, device);
 
     const auto [out, observation] =
         RunSteps(*net_, *batch.rollout, batch.index, batch.columns);
@@ -125,11 +124,12 @@ class TorchPpoBackend : public PpoBackend {
     torch::NoGradGuard no_grad;
     // One transfer for all statistics.
     const torch::Tensor sums =
-        torch::stack(
-            {policy_loss.detach(), value_loss.detach(), entropy.detach(),
-             (-log_ratio).sum(), (ratio - 1 - log_ratio).sum(),
-             ((ratio - 1).abs() > batch.clip_ratio).sum().to(torch::kFloat32)})
-            .to(torch::kCPU)
+        ToHost(torch::stack({policy_loss.detach(), value_loss.detach(),
+                             entropy.detach(), (-log_ratio).sum(),
+                             (ratio - 1 - log_ratio).sum(),
+                             ((ratio - 1).abs() > batch.clip_ratio)
+                                 .sum()
+                                 .to(torch::kFloat32)}))
             .to(torch::kFloat64);
     const double* s = Host<double>(sums);
     return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};

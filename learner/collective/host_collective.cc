@@ -1,6 +1,7 @@
 #include "learner/collective/host_collective.h"
 
 #include "absl/strings/str_cat.h"
+#include "learner/device/transfer.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -29,9 +30,9 @@ absl::Status CheckDtype(const torch::Tensor& tensor) {
 template <typename Work>
 absl::Status OnHost(torch::Tensor flat, Work work) {
   if (flat.is_cpu()) return work(flat);
-  torch::Tensor host = flat.cpu();
+  torch::Tensor host = ToHost(flat);
   RETURN_IF_ERROR(work(host));
-  flat.copy_(host);
+  flat.copy_(host, /*non_blocking=*/true);
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/replay_sequences.h"
 
 namespace flotilla {
@@ -38,16 +39,16 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
   if (net_->recurrent()) {
     const torch::Tensor columns = Steps(0, rollout.rows);
     const Batch all =
-        SequenceBatch(rollout, columns, rollout.length + 1).To(net_->device());
+        SequenceBatch(rollout, columns, rollout.length + 1, net_->device());
     const NetworkOutput out = net_->Forward(
         all, SequencesOf(rollout, columns, rollout.length + 1, net_->device()));
-    values.copy_(out.value);
+    values.copy_(ToHost(out.value));
     NetworkOutput decided = out;
     decided.policy = out.policy.narrow(0, 0, acted);
     if (out.log_std.defined() && out.log_std.dim() > 1) {
       decided.log_std = out.log_std.narrow(0, 0, acted);
     }
-    log_probs.copy_(LogProb(decided, all.Narrow(0, acted), action));
+    log_probs.copy_(ToHost(LogProb(decided, all.Narrow(0, acted), action)));
     return;
   }
   for (int64_t begin = 0; begin < seen; begin += kChunk) {
@@ -55,14 +56,14 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
     // Nothing was done about the last row.
     const int64_t first = std::min(begin, acted);
     const int64_t decided = std::min(begin + count, acted) - first;
-    ScoreChunk(mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(
-                          0, begin, count)}}
-                    : rollout.observation.Gather(Steps(begin, count)),
-               action.Map([&](const torch::Tensor& t) {
-                 return t.narrow(0, first, decided);
-               }),
-               log_probs.narrow(0, first, decided),
-               values.narrow(0, begin, count));
+    ScoreChunk(
+        mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(0, begin,
+                                                                       count)}}
+             : rollout.observation.Gather(Steps(begin, count), net_->device()),
+        action.Map([&](const torch::Tensor& t) {
+          return t.narrow(0, first, decided);
+        }),
+        log_probs.narrow(0, first, decided), values.narrow(0, begin, count));
   }
 }
 
@@ -79,15 +80,15 @@ void ActionScorer::ScoreSteps(const Rollout& rollout,
   };
   if (net_->recurrent()) {
     const Replayed replayed = ReplaySequences(*net_, rollout, index, columns);
-    value->copy_(replayed.output.value);
+    value->copy_(ToHost(replayed.output.value));
     log_prob->copy_(
-        LogProb(replayed.output, replayed.observation, some(index)));
+        ToHost(LogProb(replayed.output, replayed.observation, some(index))));
     return;
   }
   for (int64_t begin = 0; begin < index.numel(); begin += kChunk) {
     const int64_t count = std::min(kChunk, index.numel() - begin);
     const torch::Tensor steps = index.narrow(0, begin, count);
-    ScoreChunk(rollout.observation.Gather(steps), some(steps),
+    ScoreChunk(rollout.observation.Gather(steps, net_->device()), some(steps),
                log_prob->narrow(0, begin, count),
                value->narrow(0, begin, count));
   }
@@ -97,13 +98,13 @@ torch::Tensor ActionScorer::LogProb(const NetworkOutput& output,
                                     const Batch& observation,
                                     const Actions& action) const {
   const torch::Device device = output.policy.device();
-  const torch::Tensor mask = spaces_.mask >= 0
-                                 ? observation.leaf[spaces_.mask].to(device)
-                                 : torch::Tensor();
+  const torch::Tensor mask =
+      spaces_.mask >= 0 ? observation.leaf[spaces_.mask] : torch::Tensor();
   return head_
-      .Evaluate(
-          output.policy, output.log_std, mask,
-          action.Map([&](const torch::Tensor& t) { return t.to(device); }))
+      .Evaluate(output.policy, output.log_std, mask,
+                action.Map([&](const torch::Tensor& t) {
+                  return ToDevice(t, device);
+                }))
       .log_prob;
 }
 
@@ -120,15 +121,15 @@ void ActionScorer::ScoreChunk(const Batch& observation, const Actions& action,
       out.log_std = net_->parameters().narrow(0, 0, spaces_.action.continuous);
     }
   } else {
-    out = net_->Forward(observation.To(net_->device()));
-    value.copy_(out.value);
+    out = net_->Forward(observation);
+    value.copy_(ToHost(out.value));
   }
   if (decided == 0) return;
   out.policy = out.policy.narrow(0, 0, decided);
   if (out.log_std.defined() && out.log_std.dim() > 1) {
     out.log_std = out.log_std.narrow(0, 0, decided);
   }
-  log_prob.copy_(LogProb(out, observation.Narrow(0, decided), action));
+  log_prob.copy_(ToHost(LogProb(out, observation.Narrow(0, decided), action)));
 }
 
 }  // namespace flotilla

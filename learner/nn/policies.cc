@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/kernels/mlp_actor_critic.h"
 #include "learner/nn/action_head.h"
 
@@ -70,24 +71,22 @@ class TorchPolicy : public NetworkPolicy {
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
     torch::NoGradGuard no_grad;
-    const NetworkOutput result = Run(seen);
-    const torch::Tensor policy = result.policy.to(torch::kCPU).contiguous();
+    NetworkOutput result = Run(seen);
+    torch::Tensor& log_std = result.log_std;
+    ToHost({&result.policy, &result.value, &result.state, &log_std});
     Copy(result.value, out.value);
     if (net_->recurrent()) Copy(result.state, out.state);
-    torch::Tensor log_std;
-    if (result.log_std.defined()) {
-      log_std = result.log_std.detach().to(torch::kCPU).contiguous();
-    }
     const void* mask = spaces_.mask >= 0 ? seen.leaf[spaces_.mask] : nullptr;
-    head_.Sample(
-        Host<float>(policy), log_std.defined() ? Host<float>(log_std) : nullptr,
-        /*per_row=*/log_std.defined() && log_std.dim() > 1,
-        static_cast<const uint8_t*>(mask), seen.rows, greedy, rng, out);
+    head_.Sample(Host<float>(result.policy),
+                 log_std.defined() ? Host<float>(log_std) : nullptr,
+                 /*per_row=*/log_std.defined() && log_std.dim() > 1,
+                 static_cast<const uint8_t*>(mask), seen.rows, greedy, rng,
+                 out);
   }
 
   void Value(const Observations& seen, float* value) override {
     torch::NoGradGuard no_grad;
-    Copy(Run(seen).value, value);
+    Copy(ToHost(Run(seen).value), value);
   }
 
   int64_t state_size() const override { return net_->state_size(); }
@@ -96,16 +95,15 @@ class TorchPolicy : public NetworkPolicy {
   NetworkOutput Run(const Observations& seen) const {
     Sequences step;
     if (net_->recurrent()) {
-      step.state = torch::from_blob(const_cast<float*>(seen.state),
-                                    {seen.rows, net_->state_size()})
-                       .to(net_->device());
+      step.state = ToDevice(torch::from_blob(const_cast<float*>(seen.state),
+                                             {seen.rows, net_->state_size()}),
+                            net_->device());
       step.keep = torch::ones({1, seen.rows, 1}, net_->device());
     }
     return net_->Forward(Borrow(seen, spaces_).To(net_->device()), step);
   }
 
-  static void Copy(const torch::Tensor& from, float* to) {
-    const torch::Tensor host = from.to(torch::kCPU).contiguous();
+  static void Copy(const torch::Tensor& host, float* to) {
     std::copy_n(Host<float>(host), host.numel(), to);
   }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/frozen_policy.h"
 #include "learner/rollout/batch.h"
 
@@ -29,9 +30,8 @@ void QPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
                      const DecisionOutput& out) {
   torch::NoGradGuard no_grad;
   const Spaces& spaces = net_->spaces();
-  const torch::Tensor q = net_->Forward(Borrow(seen, spaces).To(net_->device()))
-                              .to(torch::kCPU)
-                              .contiguous();
+  const torch::Tensor q =
+      ToHost(net_->Forward(Borrow(seen, spaces).To(net_->device())));
   const float* row = Host<float>(q);
   const auto* mask = spaces.mask >= 0
                          ? static_cast<const uint8_t*>(seen.leaf[spaces.mask])

@@ -1,5 +1,7 @@
 #include "learner/nn/replay_sequences.h"
 
+#include "learner/device/transfer.h"
+
 namespace flotilla {
 namespace {
 
@@ -13,19 +15,19 @@ torch::Tensor StepsOf(const Rollout& rollout, const torch::Tensor& columns,
 }  // namespace
 
 Batch SequenceBatch(const Rollout& rollout, const torch::Tensor& columns,
-                    int64_t steps) {
-  return rollout.observation.Gather(StepsOf(rollout, columns, steps));
+                    int64_t steps, torch::Device device) {
+  return rollout.observation.Gather(StepsOf(rollout, columns, steps), device);
 }
 
 Sequences SequencesOf(const Rollout& rollout, const torch::Tensor& columns,
                       int64_t steps, torch::Device device) {
   Sequences sequences;
-  sequences.state = rollout.initial_state.index_select(0, columns).to(device);
-  sequences.keep =
+  sequences.state = RowsToDevice(rollout.initial_state, columns, device);
+  sequences.keep = ToDevice(
       (1 - Starts(rollout).narrow(0, 0, steps).index_select(1, columns))
           .to(torch::kFloat32)
-          .unsqueeze(2)
-          .to(device);
+          .unsqueeze(2),
+      device);
   return sequences;
 }
 
@@ -35,15 +37,15 @@ Replayed ReplaySequences(const Network& net, const Rollout& rollout,
   const torch::Device device = net.device();
   Replayed replayed;
   replayed.observation =
-      SequenceBatch(rollout, columns, rollout.length).To(device);
+      SequenceBatch(rollout, columns, rollout.length, device);
   replayed.output =
       net.Forward(replayed.observation,
                   SequencesOf(rollout, columns, rollout.length, device));
   const torch::Tensor all = StepsOf(rollout, columns, rollout.length);
   if (index.numel() == all.numel()) return replayed;
-  const torch::Tensor valid =
-      rollout.valid.flatten().index_select(0, all).nonzero().squeeze(1).to(
-          device);
+  const torch::Tensor valid = ToDevice(
+      rollout.valid.flatten().index_select(0, all).nonzero().squeeze(1),
+      device);
   const auto pick = [&](torch::Tensor* t) { *t = t->index_select(0, valid); };
   pick(&replayed.output.policy);
   pick(&replayed.output.value);
@@ -58,7 +60,7 @@ Replayed RunSteps(const Network& net, const Rollout& rollout,
                   const torch::Tensor& index, const torch::Tensor& columns) {
   if (net.recurrent()) return ReplaySequences(net, rollout, index, columns);
   Replayed run;
-  run.observation = rollout.observation.Gather(index).To(net.device());
+  run.observation = rollout.observation.Gather(index, net.device());
   run.output = net.Forward(run.observation);
   return run;
 }

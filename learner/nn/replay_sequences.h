@@ -11,9 +11,9 @@
 namespace flotilla {
 
 // What the environments `columns` [b] int32 saw in a rollout's first `steps`
-// steps, by t and then in their order: steps * b of them, on the host.
+// steps, by t and then in their order: steps * b of them.
 Batch SequenceBatch(const Rollout& rollout, const torch::Tensor& columns,
-                    int64_t steps);
+                    int64_t steps, torch::Device device);
 
 // Where their recurrent state begins and is forgotten.
 Sequences SequencesOf(const Rollout& rollout, const torch::Tensor& columns,

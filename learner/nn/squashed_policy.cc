@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/frozen_policy.h"
 #include "learner/rollout/batch.h"
 
@@ -20,7 +21,7 @@ void SquashedPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
       actor_->Forward(Borrow(seen, actor_->spaces()).To(actor_->device()));
   // One transfer for both.
   const torch::Tensor both =
-      torch::stack({output.mean, output.log_std}).to(torch::kCPU);
+      ToHost(torch::stack({output.mean, output.log_std}));
   const float* mean = Host<float>(both);
   gaussian_.Sample(mean, mean + seen.rows * gaussian_.values(), seen.rows,
                    greedy ? nullptr : rng, out.continuous);

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 
 namespace flotilla {
 namespace {
@@ -168,12 +169,12 @@ int64_t ReplayBuffer::StepOf(int64_t leaf) const {
 bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
                           ReplayBatch* batch) const {
   if (priorities_.total() <= 0) return false;
-  batch->observation = observations_.EmptyBatch(n);
-  batch->next_observation = observations_.EmptyBatch(n);
-  batch->action = MakeActions(action_, {n});
+  batch->observation = observations_.EmptyBatch(n, options_.device);
+  batch->next_observation = observations_.EmptyBatch(n, options_.device);
+  batch->action = MakeActions(action_, {n}, !options_.device.is_cpu());
   for (torch::Tensor* t :
        {&batch->n_step_return, &batch->discount, &batch->weight}) {
-    *t = torch::empty({n}, torch::kFloat32);
+    *t = Staging({n}, torch::kFloat32, options_.device);
   }
   batch->id.resize(n);
   const int64_t K = action_.choices(), A = action_.continuous;
@@ -214,6 +215,16 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
         at->terminated ? 0.0f : static_cast<float>(discount);
     Host<float>(batch->weight)[i] = static_cast<float>(
         std::pow(priorities_.least() / priorities_.Get(leaf), beta));
+  }
+  const auto give = [this](const torch::Tensor& t) {
+    return ToDevice(t, options_.device);
+  };
+  batch->observation = batch->observation.To(options_.device);
+  batch->next_observation = batch->next_observation.To(options_.device);
+  batch->action = batch->action.Map(give);
+  for (torch::Tensor* t :
+       {&batch->n_step_return, &batch->discount, &batch->weight}) {
+    *t = give(*t);
   }
   return true;
 }

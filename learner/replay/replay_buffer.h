@@ -20,8 +20,8 @@
 
 namespace flotilla {
 
-// N transitions of up to n steps, on the host. For one that starts at step t
-// and spans k steps,
+// N transitions of up to n steps, on Options::device. For one that starts at
+// step t and spans k steps,
 //
 //   target = n_step_return + discount * value(next_observation)
 //          = sum_{i < k} gamma^i reward(t + i) + gamma^k value(...)
@@ -59,6 +59,8 @@ class ReplayBuffer {
     int n_step = 1;
     double discount = 0.99;
     double priority_alpha = 0;  // 0: uniform
+    // Where samples are to be. What is held is held by the host.
+    torch::Device device = torch::kCPU;
   };
 
   // `rows` is B. Allocates everything; pages are touched as they fill.

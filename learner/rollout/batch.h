@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "learner/device/transfer.h"
 #include "learner/rollout/observations.h"
 #include "learner/torch.h"
 #include "services/env/spaces.h"
@@ -20,10 +21,11 @@ struct Batch {
   std::vector<torch::Tensor> leaf;
 
   int64_t size() const { return leaf[0].size(0); }
+  // As ToDevice.
   Batch To(torch::Device device) const {
     Batch there;
     for (const torch::Tensor& t : leaf) {
-      there.leaf.push_back(t.to(device, /*non_blocking=*/true));
+      there.leaf.push_back(ToDevice(t, device));
     }
     return there;
   }

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 
 namespace flotilla {
 namespace {
@@ -229,11 +230,11 @@ void ObservationStore::CopyFinalStack(int i, int64_t t, int64_t b,
   std::memcpy(out, final_row + layout_[i].offset, bytes);
 }
 
-Batch ObservationStore::EmptyBatch(int64_t m) const {
+Batch ObservationStore::EmptyBatch(int64_t m, torch::Device device) const {
   Batch batch;
   for (const Layout& l : layout_) {
     batch.leaf.push_back(
-        torch::empty(BatchShape(l.spec, m), TorchType(l.spec.dtype)));
+        Staging(BatchShape(l.spec, m), TorchType(l.spec.dtype), device));
   }
   return batch;
 }
@@ -256,7 +257,8 @@ void ObservationStore::CopyFinal(int64_t t, int64_t b, const uint8_t* final_row,
   }
 }
 
-Batch ObservationStore::Gather(const torch::Tensor& index) const {
+Batch ObservationStore::Gather(const torch::Tensor& index,
+                               torch::Device device) const {
   const int32_t* at = Host<int32_t>(index);
   const int64_t m = index.numel();
   Batch batch;
@@ -264,15 +266,16 @@ Batch ObservationStore::Gather(const torch::Tensor& index) const {
     const LeafSpec& spec = layout_[i].spec;
     if (spec.stack == 1 && form_ == Form::kSpan &&
         spec.kind != LeafKind::kImage) {
-      batch.leaf.push_back(leaf_[i].flatten(0, 1).index_select(0, index));
+      batch.leaf.push_back(RowsToDevice(leaf_[i].flatten(0, 1), index, device));
       continue;
     }
-    batch.leaf.push_back(
-        torch::empty(BatchShape(spec, m), TorchType(spec.dtype)));
-    uint8_t* out = HostBytes(batch.leaf.back());
+    const torch::Tensor rows =
+        Staging(BatchShape(spec, m), TorchType(spec.dtype), device);
+    uint8_t* out = HostBytes(rows);
     for (int64_t j = 0; j < m; ++j, out += spec.stack * layout_[i].bytes) {
       CopyStack(i, at[j] / rows_, at[j] % rows_, out);
     }
+    batch.leaf.push_back(ToDevice(rows, device));
   }
   return batch;
 }

@@ -87,10 +87,12 @@ class ObservationStore {
   bool SameNewest(int64_t t, int64_t b, const ObservationStore& other,
                   int64_t from) const;
 
-  // The observations at `index` [M] int32, each t * B + b.
-  Batch Gather(const torch::Tensor& index) const;
-  // An uninitialised batch of M, and its rows: `out` may be any of these.
-  Batch EmptyBatch(int64_t m) const;
+  // The observations at `index` [M] int32, each t * B + b, on `device`.
+  Batch Gather(const torch::Tensor& index,
+               torch::Device device = torch::kCPU) const;
+  // An uninitialised batch of M on the host, that is to go to `device`
+  // (device/transfer.h), and its rows: `out` may be any of these.
+  Batch EmptyBatch(int64_t m, torch::Device device = torch::kCPU) const;
   void CopyRow(int64_t t, int64_t b, int64_t to, Batch* out) const;
 
   // Rows [first, first + rows) at step t as a policy takes them. Points into

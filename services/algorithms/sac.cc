@@ -1,14 +1,13 @@
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/algorithms/built_in.h"
-#include "services/base/config.h"
+#include "services/algorithms/replay_traits.h"
 
 namespace flotilla {
 namespace {
 
-class Sac : public AlgorithmTraits {
+class Sac : public ReplayTraits {
  public:
   std::string name() const override { return "sac"; }
 
@@ -47,49 +46,13 @@ class Sac : public AlgorithmTraits {
                                         config.env().num_envs()};
   }
 
-  double StepsAtOnce(const v1::RunConfig& config) const override {
-    return config.sac().batch_size();
-  }
-
   // The policy's, two critics' and their targets'.
   int Trunks(const v1::RunConfig&, bool) const override { return 5; }
 
-  // Beside observations, 12 bytes a step and two nodes of the sum tree.
-  ReplayPlan ReplayOf(const v1::RunConfig& config) const override {
-    return {.capacity = config.sac().replay_capacity(), .step_bytes = 12 + 32};
-  }
-
-  std::vector<std::string> GlobalSizes() const override {
-    return {"batch_size", "replay_capacity"};
-  }
-
-  void FindProblems(const v1::RunConfig& config,
-                    std::vector<ConfigProblem>* problems) const override {
-    const v1::SacConfig& sac = config.sac();
-    const v1::ModelConfig& model = config.model();
-    Require(model.recurrent() == v1::NONE, "model.recurrent",
-            absl::StrCat("is ", v1::RecurrentCell_Name(model.recurrent()),
-                         "; sac has no recurrent form: choose ppo, or NONE"),
-            problems);
-    const std::string own = OwnNetworkField(model);
-    Require(own.empty(), own,
-            "is set, but sac's policy and critics are networks of their own; "
-            "choose ppo, or leave it out",
-            problems);
-    const std::pair<std::string, bool> scales[] = {
-        {"model.normalize_observations", model.normalize_observations()},
-        {"model.normalize_rewards", model.normalize_rewards()}};
-    for (const auto& [path, on] : scales) {
-      Require(!on, path,
-              "is true, but replay would mix what was scaled at different "
-              "times; sac needs false",
-              problems);
-    }
-    Require(sac.replay_capacity() >= sac.batch_size(), "sac.replay_capacity",
-            absl::StrCat("is ", sac.replay_capacity(),
-                         "; it must hold at least one batch, sac.batch_size = ",
-                         sac.batch_size()),
-            problems);
+ private:
+  Sizes SizesOf(const v1::RunConfig& config) const override {
+    return {.batch = config.sac().batch_size(),
+            .capacity = config.sac().replay_capacity()};
   }
 };
 

@@ -1,0 +1,266 @@
+// What an update and a decision ask of a device. Nothing of it is pageable, and the
+// host waits for results alone.
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+#include "learner/algo/algorithm.h"
+#include "learner/collective/collective.h"
+#include "tests/learner/algo/random_rollout.h"
+#include "tests/rehearsal/counters.h"
+#include "tests/rehearsal/device.h"
+#include "tests/rehearsal/strict.h"
+#include "tests/testing/bounded_spaces.h"
+#include "tests/testing/spaces.h"
+
+namespace flotilla {
+namespace {
+
+using rehearsal::Counts;
+using testing::HasSubstr;
+
+constexpr int64_t kT = 8, kB = 4;
+
+// A group of one, in which something may go wrong: `plant` is done within every
+// all-reduce.
+class PlantingCollective : public Collective {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  absl::Status AllReduceSum(torch::Tensor) override {
+    if (plant) plant();
+    return absl::OkStatus();
+  }
+  absl::Status Broadcast(torch::Tensor, int) override {
+    return absl::OkStatus();
+  }
+  void Abort() override {}
+
+  std::function<void()> plant;
+};
+
+// Each all at once; `up` and `down` are pinned.
+struct Budget {
+  int64_t up = 0;     // copies to the device
+  int64_t down = 0;   // copies to the host
+  int64_t waits = 0;  // for such copies
+  int64_t reads = 0;  // of one number: the norm of a gradient
+};
+
+struct Case {
+  std::string name;
+  std::string config;
+  Spaces spaces;
+  int steps;             // gradient steps of an update
+  Budget step;           // of each
+  Budget update = {};    // beside them
+  Budget decision = {};  // of one step of the environments
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+
+Counts AtMost(const Budget& budget) {
+  Counts most;
+  most.launches = most.views = std::numeric_limits<int64_t>::max();
+  most.within_device.copies = std::numeric_limits<int64_t>::max();
+  most.pinned_to_device.copies = budget.up;
+  most.device_to_pinned.copies = budget.down;
+  most.event_waits = budget.waits;
+  most.scalar_reads = budget.reads;
+  return most;
+}
+
+Budget OfUpdate(const Case& c) {
+  return {c.update.up + c.steps * c.step.up,
+          c.update.down + c.steps * c.step.down,
+          c.update.waits + c.steps * c.step.waits,
+          c.update.reads + c.steps * c.step.reads};
+}
+
+class TransferBudgetTest : public testing::TestWithParam<Case> {
+ protected:
+  TransferBudgetTest() {
+    rehearsal::Register();
+    v1::RunConfig config;
+    CHECK(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
+                     GetParam().config),
+        &config));
+    algorithm_ =
+        MakeAlgorithm(config, GetParam().spaces, rehearsal::Device()).value();
+    torch::manual_seed(1);
+    rollout_ = RandomRollout(GetParam().spaces, kT, kB);
+    const int64_t S = algorithm_->live_policy()->state_size();
+    if (S > 0) rollout_.initial_state = torch::zeros({kB, S});
+    Update();  // the first one makes what later ones find
+  }
+
+  // What an update asks beyond `most`.
+  std::string Excess(const Counts& most) {
+    rehearsal::ResetCounts();
+    Update();
+    return rehearsal::Excess(rehearsal::ReadCounts(), most);
+  }
+
+  void Update() {
+    const auto updated =
+        algorithm_->Update(rollout_, {update_++, 0, &collective_});
+    ASSERT_TRUE(updated.ok()) << updated.status();
+  }
+
+  const rehearsal::Strict strict_;
+  PlantingCollective collective_;
+  std::unique_ptr<Algorithm> algorithm_;
+  Rollout rollout_;
+  int64_t update_ = 0;
+};
+
+TEST_P(TransferBudgetTest, AnUpdateKeepsToIt) {
+  EXPECT_EQ(Excess(AtMost(OfUpdate(GetParam()))), "")
+      << rehearsal::Describe(rehearsal::ReadCounts());
+  EXPECT_EQ(rehearsal::ReadCounts().pageable_to_device.copies, 0);
+  EXPECT_EQ(rehearsal::ReadCounts().device_to_pageable.copies, 0);
+  EXPECT_EQ(rehearsal::ReadCounts().blocking_copies, 0);
+}
+
+TEST_P(TransferBudgetTest, ADecisionKeepsToIt) {
+  Random rng(1);
+  rehearsal::ResetCounts();
+  Decide(algorithm_->live_policy(), &rng, &rollout_);  // kT, and values once
+  const Budget& one = GetParam().decision;
+  EXPECT_EQ(
+      rehearsal::Excess(rehearsal::ReadCounts(),
+                        AtMost({(kT + 1) * one.up, (kT + 1) * one.down,
+                                (kT + 1) * one.waits, (kT + 1) * one.reads})),
+      "")
+      << rehearsal::Describe(rehearsal::ReadCounts());
+}
+
+TEST_P(TransferBudgetTest, AFaultInItIsNamed) {
+  const torch::Tensor planted = torch::ones({1}, rehearsal::Device());
+  const c10::impl::VirtualGuardImpl guard(c10::kPrivateUse1);
+  const Counts most = AtMost(OfUpdate(GetParam()));
+  collective_.plant = [&] { planted.item<float>(); };
+  EXPECT_THAT(Excess(most), HasSubstr("waits, host reads (item)"));
+  collective_.plant = [&] { planted.cpu(); };
+  EXPECT_THAT(Excess(most), HasSubstr("copies, device to pageable"));
+  collective_.plant = [] {
+    torch::ones({1}).to(rehearsal::Device(), /*non_blocking=*/true);
+  };
+  EXPECT_THAT(Excess(most), HasSubstr("copies, pageable to device"));
+  collective_.plant = [&] {
+    guard.getStream(rehearsal::Device()).synchronize();
+  };
+  EXPECT_THAT(Excess(most), HasSubstr("waits, streams"));
+  collective_.plant = [&] { guard.synchronizeDevice(0); };
+  EXPECT_THAT(Excess(most), HasSubstr("waits, whole device"));
+}
+
+constexpr char kModel[] = "model { hidden: [16] } ";
+constexpr char kCnn[] = "model { hidden: [16] conv_channels: [4, 4, 4] } ";
+constexpr char kLstm[] =
+    "model { hidden: [16] recurrent: LSTM recurrent_size: 8 } ";
+constexpr char kPpo[] = "ppo { epochs: 2 minibatches: 2 }";
+
+// Of a step of PPO's kind: observations, actions, log-probabilities, values,
+// returns and advantages go up; so does what is summed beside gradients, and it
+// comes back, as do the losses.
+constexpr Budget kPpoStep = {.up = 7, .down = 2, .waits = 2, .reads = 1};
+// Observations; logits and values.
+constexpr Budget kDecision = {.up = 1, .down = 2, .waits = 1};
+// Two observations, actions, returns, discounts and weights go up.
+constexpr Budget kDqnStep = {.up = 7, .down = 2, .waits = 2, .reads = 1};
+constexpr char kDqn[] =
+    "dqn { batch_size: 8 updates_per_rollout: 3 learning_starts: 0 "
+    "replay_capacity: 200 priority_alpha: 0.6 }";
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, TransferBudgetTest,
+    testing::Values(
+        Case{"Ppo",
+             absl::StrCat(kModel, kPpo),
+             VectorSpaces(4, 2),
+             4,
+             kPpoStep,
+             {},
+             kDecision},
+        Case{"PpoOfFrames",
+             absl::StrCat(kCnn, kPpo),
+             FrameSpaces(36, 36, 3),
+             4,
+             kPpoStep,
+             {},
+             kDecision},
+        // Log-deviations come back too.
+        Case{"PpoOfNumbers",
+             absl::StrCat(kModel, kPpo),
+             ContinuousSpaces(3, 2),
+             4,
+             kPpoStep,
+             {},
+             {.up = 1, .down = 3, .waits = 1}},
+        // States, and where they are forgotten; states come back.
+        Case{"LstmPpo",
+             absl::StrCat(kLstm, kPpo),
+             VectorSpaces(4, 2),
+             4,
+             {.up = 9, .down = 2, .waits = 2, .reads = 1},
+             {},
+             {.up = 2, .down = 3, .waits = 1}},
+        // Every step is looked at once more, for its ratio.
+        Case{
+            "SegmentPpo",
+            absl::StrCat(
+                kModel, "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS }"),
+            VectorSpaces(4, 2),
+            4,
+            {.up = 9, .down = 4, .waits = 4, .reads = 1},
+            {},
+            kDecision},
+        Case{"Impala",
+             absl::StrCat(kModel, "impala { minibatches: 2 }"),
+             VectorSpaces(4, 2),
+             2,
+             kPpoStep,
+             {.up = 2, .down = 2, .waits = 2},
+             kDecision},
+        Case{"Dqn",
+             absl::StrCat(kModel, kDqn),
+             VectorSpaces(4, 2),
+             3,
+             kDqnStep,
+             {},
+             {.up = 1, .down = 1, .waits = 1}},
+        Case{"DqnOfFrames",
+             absl::StrCat(kCnn, kDqn),
+             FrameSpaces(36, 36, 3),
+             3,
+             kDqnStep,
+             {},
+             {.up = 1, .down = 1, .waits = 1}},
+        // Noise goes up too; three sums, of which the temperature's loss is a
+        // number that is read, as is the temperature.
+        Case{"Sac",
+             absl::StrCat(kModel,
+                          "sac { batch_size: 8 updates_per_rollout: 3 "
+                          "learning_starts: 0 replay_capacity: 200 }"),
+             BoundedSpaces(4, {-2, 0}, {2, 1}),
+             3,
+             {.up = 10, .down = 5, .waits = 5, .reads = 4},
+             {.reads = 1},
+             {.up = 1, .down = 1, .waits = 1}}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace flotilla
