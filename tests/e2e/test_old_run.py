@@ -1,8 +1,8 @@
 """A run of an earlier Flotilla: today's programs play its policy and go on with it.
 
-data/run_of_one_vector is what `flotilla train cartpole_ppo --nproc-per-node 2 --set total_env_steps=8192` left on
-2026-11-22, some hours before the learner knew spaces of several leaves: config.textproto, summary.json, metrics.jsonl
-and its checkpoint. It had no topology.textproto, no token and no episode_window yet, and stays as it is.
+data/run_of_one_vector is what `flotilla train cartpole_ppo --nproc-per-node 2 --set total_env_steps=8192` of commit
+9f21a67 left, from before the learner knew spaces of several leaves: config.textproto, summary.json, metrics.jsonl and
+its checkpoint. It had no topology.textproto, no token and no episode_window yet, and stays as it is.
 """
 
 import json
