@@ -397,3 +397,11 @@ def test_the_table_has_the_best_first_and_what_failed_last():
     rows = [line.split() for line in report.table(state, sweep, plans.plan_of(sweep)).splitlines()]
     assert rows[0] == ["trial", "score", "ppo.clip_ratio", "steps", "time", "status"]
     assert rows[1:] == [["2", "*", "480", "0.2", "900", "2.0", "s", "completed"], ["0", "1.25", "0.0", "900", "2.0", "s", "completed"], ["1", "0.1", "900", "2.0", "s", "failed"]]
+
+
+def test_every_field_of_a_sweep_says_what_it_means():
+    """Its readers have the file alone."""
+    lines = (SOURCE / "proto" / "flotilla" / "v1" / "sweep.proto").read_text().splitlines()
+    fields = [at for at, line in enumerate(lines) if " = " in line and line.endswith(";") and line.startswith("  ") and "//" not in line]
+    assert len(fields) > 30
+    assert [lines[at] for at in fields if not lines[at - 1].strip().startswith("//")] == []

@@ -37,6 +37,13 @@ class Journal:
             finally:
                 self._locked = False
 
+    def size(self):
+        """Of what there is by now, lines that are being written too."""
+        try:
+            return os.stat(self.path).st_size
+        except FileNotFoundError:
+            return 0
+
     def read(self):
         """The events since the last call."""
         try:

@@ -16,10 +16,9 @@ def number(value):
 
 def status_of(state, trial):
     """Of its newest round, in one word or two."""
-    rounds = [part.round for part in [*state.results, *state.begun] if part.trial == trial]
-    if not rounds:
+    if trial not in state.rounds:
         return "waits"
-    parts = state.parts(trial, max(rounds))
+    parts = state.parts(trial, max(state.rounds[trial]))
     words = sorted({state.results[part].status if part in state.results else "unfinished" for part in parts})
     return "/".join(words)
 
@@ -36,11 +35,7 @@ def row_of(state, sweep, trial):
             if result.error:
                 run["error"] = result.error
         runs.append(run)
-    rounds = [
-        {"round": round, "score": state.score(trial, round)}
-        for round in sorted({part.round for part in state.results if part.trial == trial})
-        if state.ended(trial, round)
-    ]
+    rounds = [{"round": round, "score": state.score(trial, round)} for round in state.ended_rounds(trial)]
     return {
         "trial": trial, "score": state.score(trial, last) if last is not None else None, "status": status_of(state, trial),
         "round": last, "values": state.trials[trial].values, "parent": state.trials[trial].parent,

@@ -35,6 +35,7 @@ class State:
         self.sweep = sweep  # as it is asked for; the journal may know it with fewer trials
         self.trials = {}  # by number
         self.results = {}  # by part
+        self.rounds = {}  # by trial: those that any of its parts has ended or begun
         self.begun = {}  # the newest begin of parts that have not ended, by part
         self.begun_as = None  # the sweep that the journal was begun with
 
@@ -46,6 +47,7 @@ class State:
             self.trials.setdefault(event["trial"], Trial(event["trial"], event["values"], event.get("parent"), event.get("round", 0)))
         elif kind in ("begin", "end"):
             part = Part(event["round"], event["trial"], event["seed"])
+            self.rounds.setdefault(part.trial, set()).add(part.round)
             if kind == "begin" and part not in self.results:
                 self.begun[part] = event
             elif kind == "end" and part not in self.results:
@@ -77,9 +79,12 @@ class State:
             return (1, 0.0, trial)
         return (0, -score if self.sweep["metric"]["goal"] == "MAXIMIZE" else score, trial)
 
+    def ended_rounds(self, trial):
+        return [round for round in sorted(self.rounds.get(trial, ())) if self.ended(trial, round)]
+
     def last_round(self, trial):
         """The newest that it has ended, with a score if it has any; None if none."""
-        rounds = sorted({part.round for part in self.results if part.trial == trial and self.ended(trial, part.round)})
+        rounds = self.ended_rounds(trial)
         scored = [round for round in rounds if self.score(trial, round) is not None]
         return (scored or rounds or [None])[-1]
 

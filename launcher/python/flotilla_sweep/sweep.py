@@ -17,6 +17,7 @@ from flotilla_sweep.state import Part, State
 from flotilla_sweep.trial_run import AdoptedRun, TrialRun, UnknownMetric, fork, forward_of, overrides, run_name, train_command
 
 POLL = 0.05
+LOOK = 0.5  # for claims of others that were given up
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_PREEMPTED, EXIT_INTERRUPTED = 0, 1, 2, 75, 130
 OURS = {"lock", "base.textproto", "sweep.textproto", "journal.jsonl", "trials", "claims", "logs", "members", "optuna.log", "best.textproto", "front.svg"}
 # What may differ when a sweep goes on: where and how wide it runs, and its words.
@@ -31,6 +32,10 @@ def say(message):
     print(message, file=sys.stderr, flush=True)
 
 
+class Stopped(Exception):
+    """Told to stop before anything was begun."""
+
+
 class Sweep:
     def __init__(self, options):
         self.options = options
@@ -42,6 +47,7 @@ class Sweep:
         self.runs = {}  # by slot number
         self.told = 0  # results that were told
         self.signals = []  # what we were told
+        self.looked = (0.0, -1)  # when, and at how much of the journal
         self.member = Claim(self.folder / "members" / f"{os.uname().nodename}-{os.getpid()}")
 
     # ---- The folder
@@ -94,8 +100,11 @@ class Sweep:
         """Asks `flotilla train` whether the first trial can run."""
         plan = plan_of(self.sweep)
         trial, part = draw_trial(self.sweep, 0), Part(len(plan.budgets) - 1, 0, 0)
-        command = train_command(self.options, self.sweep, self.sweep["base_path"], overrides(self.sweep, plan, trial, part), self.folder / "trials" / run_name(self.sweep, part))
+        run_dir = self.folder / "trials" / run_name(self.sweep, part)
+        command = train_command(self.options, self.sweep, self.sweep["base_path"], overrides(self.sweep, plan, trial, part), run_dir, self.slots[0])
         checked = subprocess.run([*command, "--dry-run"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if self.signals:
+            raise Stopped
         if checked.returncode != 0:
             values = " ".join(f"{field}={value}" for field, value in trial.values.items())
             lines = [line for line in checked.stderr.splitlines() if ": warning: " not in line] or ["nothing was said"]
@@ -186,6 +195,9 @@ class Sweep:
             self.greet()
             while not self.step():
                 time.sleep(POLL)
+        except Stopped:
+            say("flotilla sweep: told to stop before the sweep began")
+            return self.exit_code_of_signal()
         except BaseException:
             self.let_go()
             raise
@@ -218,7 +230,7 @@ class Sweep:
             run.claim.release()
             del self.runs[number]
         finished = False
-        if not self.signals:
+        if not self.signals and self.free_slot() and self.news():
             with self.journal.locked():
                 self.refresh()
                 finished = self.plan.finished(self.state)
@@ -226,11 +238,17 @@ class Sweep:
                     self.runs[slot.number] = run
                     if isinstance(run, TrialRun):
                         run.start()
+            self.looked = (time.monotonic(), self.journal.offset)
         self.tell_news()
         if self.signals:
             self.pass_on()
             return not self.runs
         return finished and not self.runs
+
+    def news(self):
+        """Whether there may be something to claim: rules are asked for no less."""
+        when, offset = self.looked
+        return self.journal.size() != offset or time.monotonic() > when + LOOK
 
     def tell_news(self):
         results = list(self.state.results.items())
@@ -248,6 +266,9 @@ class Sweep:
         """Ends our runs, which save: nobody would hear of them."""
         for run in self.runs.values():
             run.signal(signal.SIGTERM)
+
+    def exit_code_of_signal(self):
+        return EXIT_INTERRUPTED if self.signals[0] == signal.SIGINT else EXIT_PREEMPTED
 
     def conclude(self):
         with self.journal.locked():
@@ -267,7 +288,7 @@ class Sweep:
             sys.stdout.flush()
         if not finished:
             say(f"go on with: flotilla sweep {self.folder}")
-            return EXIT_INTERRUPTED if self.signals[:1] == [signal.SIGINT] else EXIT_PREEMPTED
+            return self.exit_code_of_signal()
         if self.state.best() is None:
             say("flotilla sweep: no trial has a score; the table says why, and logs/ has what their launchers said")
             return EXIT_FAILED

@@ -36,8 +36,10 @@ def overrides(sweep, plan, trial, part):
     return sets
 
 
-def train_command(options, sweep, base, sets, run_dir):
+def train_command(options, sweep, base, sets, run_dir, slot):
     words = [options.flotilla, "train", str(base), f"--run-dir={run_dir}", f"--nproc-per-node={sweep['placement']['learners']}"]
+    if slot.gpus:
+        words.append("--device-ids=" + ",".join(map(str, slot.gpus)))
     return words + [f"--set={text}" for text in sets]
 
 
@@ -57,11 +59,10 @@ class TrialRun:
         self.signals = 0  # that it was sent
 
     def start(self):
-        command = train_command(self.options, self.sweep, self.folder / "base.textproto", overrides(self.sweep, self.plan, self.trial, self.part), self.run_dir)
+        sets = overrides(self.sweep, self.plan, self.trial, self.part)
+        command = train_command(self.options, self.sweep, self.folder / "base.textproto", sets, self.run_dir, self.slot)
         # What has begun goes on, what has ended says so at once.
         command += ["--resume=latest", "--progress=none"]
-        if self.slot.gpus:
-            command.append("--device-ids=" + ",".join(map(str, self.slot.gpus)))
         cores = self.slot.cores
         with open(self.log, "ab") as log:
             # A group of its own: Ctrl-C is ours to pass on.
