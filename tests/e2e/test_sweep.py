@@ -124,11 +124,18 @@ def test_several_share_a_sweep(sandbox, sweeping):
         assert trial["score"] == pytest.approx(sum(run["score"] for run in trial["runs"]) / 2)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(sandbox, sweeping):
-    text = SAME + "budget { steps: 400000 } trials: 2 placement { parallel: 2 }\n"
+def test_trials_have_their_cores_and_ctrl_c_saves_and_says_how_to_go_on(sandbox, sweeping):
+    text = SAME + "budget { steps: 1000000 } trials: 2 placement { parallel: 2 }\n"
     folder = sandbox.folder / "sweeps" / "sweep"
     first = sweeping(text)
     poll(lambda: all((folder / "trials" / name / "metrics.jsonl").exists() and training_lines(folder / "trials" / name) for name in ("0000", "0001")), "both train")
+    # Each on cores of its own.
+    usable = sorted(os.sched_getaffinity(0))
+    half = len(usable) // 2
+    if half:
+        learners = {pid: command for pid, command in sandbox.processes().items() if "flotilla-learner" in command}
+        masks = {re.search(r"trials/(\d+)", command)[1]: sorted(os.sched_getaffinity(pid)) for pid, command in learners.items()}
+        assert masks == {"0000": usable[:half], "0001": usable[half : 2 * half]}
     first.send_signal(signal.SIGINT)
     assert first.wait(TIMEOUT) == 130, said(sandbox)
     sandbox.await_no_process()
@@ -140,7 +147,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(sandbox, sweeping):
     for name in saved:
         lines = training_lines(folder / "trials" / name)
         assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
-        assert summary(folder / "trials" / name)["global_steps"] >= 400000
+        assert summary(folder / "trials" / name)["global_steps"] >= 1000000
 
 
 def test_a_trial_that_cannot_run_is_told_of_and_the_others_go_on(sandbox, sweeping):
