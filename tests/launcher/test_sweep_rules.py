@@ -166,8 +166,9 @@ def test_killed_at_any_byte_it_comes_to_the_same(tmp_path, kind):
         assert all(json.loads(line)["event"] in ("trial", "begin", "end") for line in lines)
 
 
-def test_a_line_that_is_none_is_named(tmp_path):
-    (tmp_path / "journal.jsonl").write_text('{"event":"sweep","sweep":{}}\nhello\n')
+@pytest.mark.parametrize("line", ["hello", "7", "{}", "[" * 99999, '{"event":"begin","trial":1}', '{"event":"trial","trial":"1","values":{}}', "\xff"])
+def test_a_line_that_is_none_is_named(tmp_path, line):
+    (tmp_path / "journal.jsonl").write_text('{"event":"sweep","sweep":{}}\n' + line + "\n", encoding="latin-1")
     with pytest.raises(JournalError, match=r"journal.jsonl:2: that is no event"):
         Journal(tmp_path).read()
 

@@ -12,6 +12,16 @@ import json
 import os
 
 
+NUMBERS = {"trial": int, "round": int, "seed": int}
+# What each kind of event has at least.
+EVENTS = {
+    "sweep": {"sweep": dict},
+    "trial": {"trial": int, "values": dict},
+    "begin": NUMBERS | {"by": str, "host": str},
+    "end": NUMBERS | {"status": str, "score": (int, float, type(None)), "steps": int, "seconds": (int, float), "error": str},
+}
+
+
 class JournalError(Exception):
     """What is wrong with the journal, in one line."""
 
@@ -60,8 +70,9 @@ class Journal:
         self.lines += 1
         try:
             event = json.loads(line)
-            event["event"]
-        except (ValueError, KeyError, TypeError):
+            if not all(isinstance(event[name], kind) for name, kind in EVENTS[event["event"]].items()):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise JournalError(f"{self.path}:{self.lines}: that is no event of a sweep; remove the line, or begin anew with another --sweep-dir") from None
         return event
 

@@ -84,7 +84,7 @@ class Sweep:
     def compare(self, before):
         """Goes on with what the folder has, if it is the same sweep."""
         before = before | {name: self.sweep[name] for name in FREE if name in self.sweep}
-        more = before["trials"] < self.sweep["trials"] and self.sweep["method"] != "GRID" and "halving" not in before and "pbt" not in before
+        more = before.get("trials", 0) < self.sweep["trials"] and self.sweep["method"] != "GRID" and "halving" not in before and "pbt" not in before
         scored = any(result.score is not None for result in self.state.results.values())
         for name in sorted(before.keys() | self.sweep.keys()):
             if before.get(name) == self.sweep.get(name) or (name == "trials" and more) or (name == "metric" and not scored):
