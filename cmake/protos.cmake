@@ -1,5 +1,6 @@
 # flotilla::proto: every message and service under proto/, generated into
-# <build>/gen. A service file also gets its gRPC stubs.
+# <build>/gen. A service file also gets its gRPC stubs. flotilla::sweep_proto is what
+# the launcher alone reads, so that nothing else is linked again when that changes.
 
 set(gen "${CMAKE_BINARY_DIR}/gen")
 set(root "${CMAKE_SOURCE_DIR}/proto")
@@ -7,6 +8,7 @@ file(GLOB_RECURSE protos CONFIGURE_DEPENDS RELATIVE "${root}" "${root}/*.proto")
 file(MAKE_DIRECTORY "${gen}")
 
 set(generated "")
+set(sweep_generated "")
 foreach(proto IN LISTS protos)
   string(REGEX REPLACE "\\.proto$" "" stem "${proto}")
   file(STRINGS "${root}/${proto}" services REGEX "^service ")
@@ -24,7 +26,11 @@ foreach(proto IN LISTS protos)
     DEPENDS "${root}/${proto}" ${imports}
     COMMENT "Generating ${proto}"
     VERBATIM)
-  list(APPEND generated ${outputs})
+  if(stem STREQUAL "flotilla/v1/sweep")
+    list(APPEND sweep_generated ${outputs})
+  else()
+    list(APPEND generated ${outputs})
+  endif()
 endforeach()
 
 # The schema of configurations with its comments, which generated code leaves out:
@@ -47,3 +53,7 @@ add_library(flotilla::proto ALIAS flotilla_proto)
 target_include_directories(flotilla_proto SYSTEM PUBLIC "${gen}")
 target_link_libraries(flotilla_proto
   PUBLIC flotilla_flags gRPC::grpc++ gRPC::grpc++_reflection protobuf::libprotobuf)
+
+add_library(flotilla_sweep_proto STATIC ${sweep_generated})
+add_library(flotilla::sweep_proto ALIAS flotilla_sweep_proto)
+target_link_libraries(flotilla_sweep_proto PUBLIC flotilla::proto)

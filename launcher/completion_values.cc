@@ -89,6 +89,9 @@ Completion Overrides(const std::string& typed) {
 Completion CompletionValues(const std::string& value_name,
                             const std::string& typed) {
   if (value_name == "CONFIG") return Configs();
+  if (value_name == "SWEEP") {
+    return {.words = {}, .paths = Completion::Paths::kFiles};
+  }
   if (value_name == "RUN" || value_name == "RUN_OR_CHECKPOINT") {
     return Runs(typed);
   }

@@ -35,6 +35,7 @@ constexpr Command kCommands[] = {
     {"runs", "list runs, and in what they differ", RunRuns},
     {"plot", "compare runs in a table and a picture", RunPlot},
     {"dashboard", "a page that shows runs while they train", RunDashboard},
+    {"sweep", "search a configuration, by many runs", RunSweep},
     {"envs", "list the environments", RunEnvs},
     {"check-env", "check an env server against the protocol, by playing it",
      RunCheckEnv},

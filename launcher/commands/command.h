@@ -21,6 +21,7 @@ int RunStop(const Arguments& arguments);
 int RunRuns(const Arguments& arguments);
 int RunPlot(const Arguments& arguments);
 int RunDashboard(const Arguments& arguments);
+int RunSweep(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);

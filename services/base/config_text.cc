@@ -116,11 +116,10 @@ bool IsUnknownValue(const std::string& message) {
 
 // The parser's message in our words, with the nearest name where one would
 // help.
-std::string Explain(const std::string& message) {
+std::string Explain(const std::string& message, const Descriptor* config) {
   if (IsUnknownField(message)) {
     const Descriptor* type =
-        v1::RunConfig::descriptor()->file()->pool()->FindMessageTypeByName(
-            Quoted(message, 0));
+        config->file()->pool()->FindMessageTypeByName(Quoted(message, 0));
     const std::string name = Quoted(message, 1);
     std::vector<std::string> known;
     for (int i = 0; type != nullptr && i < type->field_count(); ++i) {
@@ -132,8 +131,7 @@ std::string Explain(const std::string& message) {
   if (IsUnknownValue(message)) {
     std::vector<std::string> known;
     std::set<const Descriptor*> seen;
-    CollectEnums(v1::RunConfig::descriptor(), Quoted(message, 1), &seen,
-                 &known);
+    CollectEnums(config, Quoted(message, 1), &seen, &known);
     return absl::StrCat("there is no value \"", Quoted(message, 0), "\"",
                         DidYouMean(Quoted(message, 0), known), " (one of ",
                         absl::StrJoin(known, ", "), ")");
@@ -149,7 +147,7 @@ std::string Explain(const std::string& message) {
 }  // namespace
 
 absl::Status ParseConfigText(const std::string& text, const std::string& file,
-                             v1::RunConfig* config,
+                             google::protobuf::Message* config,
                              TextFormat::ParseInfoTree* locations) {
   FirstError error;
   TextFormat::Parser parser;
@@ -159,9 +157,10 @@ absl::Status ParseConfigText(const std::string& text, const std::string& file,
   const Place place = FindPlace(
       text, error.line(), error.column(),
       IsUnknownField(error.message()) || IsUnknownValue(error.message()));
-  return absl::InvalidArgumentError(absl::StrCat(
-      file, ":", place.line + 1, ":", place.column + 1, ": ", place.path,
-      place.path.empty() ? "" : ": ", Explain(error.message())));
+  return absl::InvalidArgumentError(
+      absl::StrCat(file, ":", place.line + 1, ":", place.column + 1, ": ",
+                   place.path, place.path.empty() ? "" : ": ",
+                   Explain(error.message(), config->GetDescriptor())));
 }
 
 std::string LocationOf(const std::string& path,

@@ -13,11 +13,13 @@
 
 namespace flotilla {
 
-// Parses `text`, which came from `file`, into an empty `config`. Where each
-// field stands goes to `locations`.
+// Parses `text`, which came from `file`, into an empty `config`: a RunConfig, or
+// another message that people write in text format. Where each field stands goes to
+// `locations`.
 // Errors: kInvalidArgument, "file:line:column: path: what is wrong; remedy".
 absl::Status ParseConfigText(
-    const std::string& text, const std::string& file, v1::RunConfig* config,
+    const std::string& text, const std::string& file,
+    google::protobuf::Message* config,
     google::protobuf::TextFormat::ParseInfoTree* locations);
 
 // "line:column" of the field at the dotted `path`, or of the nearest section

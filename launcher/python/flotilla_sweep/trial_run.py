@@ -1,0 +1,242 @@
+"""One run of a trial: `flotilla train` in the background, and what came of it."""
+
+import contextlib
+import difflib
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+from flotilla_sweep.journal import sync_folder
+from flotilla_sweep.state import Result
+
+MOST_ATTEMPTS = 3  # of a run that somebody else ends
+METRICS_TAIL = 4 << 20
+
+
+class UnknownMetric(Exception):
+    """The metric is none that trials have, in one line."""
+
+
+def run_name(sweep, part):
+    seed = f"-{part.seed + 1}" if sweep["seeds"] > 1 else ""
+    return f"{part.trial:04d}{seed}"
+
+
+def overrides(sweep, plan, trial, part):
+    """What the run overrides in the base, as --set takes it."""
+    sets = list(sweep["set"])
+    sets.append(f"{sweep['budget']['field']}={plan.budgets[part.round]}")
+    sets += [f"{field}={value}" for field, value in trial.values.items()]
+    if sweep["seeds"] > 1:
+        sets.append(f"seed={sweep['base_seed'] + part.seed}")
+    return sets
+
+
+def train_command(options, sweep, base, sets, run_dir, slot):
+    words = [options.flotilla, "train", str(base), f"--run-dir={run_dir}", f"--nproc-per-node={sweep['placement']['learners']}"]
+    if slot.gpus:
+        words.append("--device-ids=" + ",".join(map(str, slot.gpus)))
+    return words + [f"--set={text}" for text in sets]
+
+
+class TrialRun:
+    """A run that this process has claimed. `claim` goes to the run's processes too, so
+    that nobody begins it again before the last of them is gone."""
+
+    def __init__(self, options, sweep, plan, trial, part, claim, slot):
+        self.options, self.sweep, self.plan, self.trial, self.part = options, sweep, plan, trial, part
+        self.claim, self.slot = claim, slot
+        self.folder = pathlib.Path(options.sweep_dir)
+        self.name = run_name(sweep, part)
+        self.run_dir = self.folder / "trials" / self.name
+        self.log = self.folder / "logs" / f"{self.name}.log"
+        self.attempts = 0
+        self.process = None
+        self.signals = 0  # that it was sent
+
+    def start(self):
+        sets = overrides(self.sweep, self.plan, self.trial, self.part)
+        command = train_command(self.options, self.sweep, self.folder / "base.textproto", sets, self.run_dir, self.slot)
+        # What has begun goes on, what has ended says so at once.
+        command += ["--resume=latest", "--progress=none"]
+        cores = self.slot.cores
+        with open(self.log, "ab") as log:
+            # A group of its own: Ctrl-C is ours to pass on.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                pass_fds=(self.claim.descriptor,), preexec_fn=lambda: os.sched_setaffinity(0, cores),
+            )  # fmt: skip
+        self.attempts += 1
+
+    def signal(self, number):
+        self.signals += 1
+        if self.process is not None and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.send_signal(number)
+
+    def poll(self):
+        """(whether it is over, its result; None if it was saved and is to go on)."""
+        code = self.process.poll()
+        if code is None:
+            return False, None
+        if code == 0:
+            return True, self.result()
+        if code in (1, 2):
+            summary = read_summary(self.run_dir) if code == 1 else {}
+            return True, Result("refused" if code == 2 else "failed", **size_of(summary), error=last_line(self.log))
+        if self.signals:
+            return True, None
+        if self.attempts < MOST_ATTEMPTS:
+            self.start()
+            return False, None
+        why = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return True, Result("failed", error=f"it was ended from outside {MOST_ATTEMPTS} times, the last time with {why}")
+
+    def result(self):
+        summary = read_summary(self.run_dir)
+        result = Result(str(summary.get("status", "unknown")), **size_of(summary))
+        result.score = metric_of(self.sweep["metric"], self.run_dir, summary)
+        if result.score is None:
+            result.error = f"{self.sweep['metric']['name']} has no finite value"
+        return result
+
+
+class AdoptedRun:
+    """A run of a sweep process that is no more, which trains on: we wait for its end,
+    and then for what `flotilla train --resume` makes of it."""
+
+    def __init__(self, run):
+        self.run = run
+        self.part, self.slot, self.name = run.part, run.slot, run.name
+
+    def poll(self):
+        if self.run.process is None:
+            if not self.run.claim.take():
+                return False, None
+            if self.run.signals:
+                return True, None
+            self.run.start()
+        return self.run.poll()
+
+    def signal(self, number):
+        self.run.signal(number)
+        if self.run.process is None and (pid := launcher_of(self.run.run_dir)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+    @property
+    def claim(self):
+        return self.run.claim
+
+    @property
+    def signals(self):
+        return self.run.signals
+
+
+def launcher_of(run_dir):
+    """The process on this host that holds a run's folder; None if there is none."""
+    try:
+        words = (run_dir / ".lock").read_text().split()
+        pid = int(words[1])
+        command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError, IndexError):
+        return None
+    return pid if f"--run-dir={run_dir}".encode() in command and words[3:] == [os.uname().nodename] else None
+
+
+def last_line(log):
+    """What a launcher said last that is no continuation of it."""
+    try:
+        lines = [line.strip() for line in log.read_text(errors="replace").splitlines()]
+    except OSError:
+        lines = []
+    told = [line for line in lines if line.startswith("flotilla train: ") and line != "flotilla train: the run failed"]
+    failed = [after for line, after in zip(lines, lines[1:]) if line == "flotilla train: the run failed"]
+    return ((failed or told or [line for line in lines if line] or ["nothing was said"])[-1])[:600]
+
+
+def read_summary(run_dir):
+    try:
+        summary = json.loads((run_dir / "summary.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def size_of(summary):
+    return {"steps": int(finite(summary.get("global_steps")) or 0), "seconds": finite(summary.get("wall_seconds")) or 0.0}
+
+
+def finite(value):
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
+
+
+def metric_rows(run_dir):
+    try:
+        with open(run_dir / "metrics.jsonl", "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - METRICS_TAIL))
+            lines = file.read().splitlines()[1 if size > METRICS_TAIL else 0 :]
+    except OSError:
+        return []
+    rows = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            row = json.loads(line)
+            if isinstance(row, dict):
+                rows.append(row)
+    return rows
+
+
+def metric_of(metric, run_dir, summary):
+    """The run's number; None if it has no finite one. Errors: UnknownMetric."""
+    name = metric["name"]
+    if name == "score":
+        score = finite(summary.get("eval_mean_return"))
+        return finite(summary.get("mean_return")) if score is None else score
+    if "/" not in name:
+        return finite(summary.get(name))
+    rows = metric_rows(run_dir)
+    if rows and not any(name in row for row in rows):
+        known = sorted({known for row in rows for known in row if "/" in known})
+        near = difflib.get_close_matches(name, known, 1, 0.5)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise UnknownMetric(f'there is no metric "{name}" in {run_dir / "metrics.jsonl"}{hint}')
+    values = [value for row in rows if (value := finite(row.get(name))) is not None][-metric["lines"] :]
+    # NaN at the end is no score, whatever was before.
+    if rows and [row[name] for row in rows if name in row][-1] is None:
+        return None
+    return math.fsum(values) / len(values) if values else None
+
+
+def fork(folder, sweep, parent, child):
+    """Makes the folder of a run that goes on from the newest checkpoint of another.
+    `parent` and `child` are names of runs. What was begun and not finished is made
+    anew."""
+    source, target = folder / "trials" / parent, folder / "trials" / child
+    if target.exists():
+        return
+    making = folder / "trials" / f".{child}"
+    shutil.rmtree(making, ignore_errors=True)
+    checkpoint = (source / "checkpoints" / "latest").resolve(strict=True)
+    (making / "checkpoints").mkdir(parents=True)
+    shutil.copytree(checkpoint, making / "checkpoints" / checkpoint.name)
+    (making / "checkpoints" / "latest").symlink_to(checkpoint.name)
+    for name in ("config.textproto", "topology.textproto", "network.pt", "network.so", "algorithm.so"):
+        if (source / name).exists():
+            shutil.copy2(source / name, making / name)
+    for path in making.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())
+    os.rename(making, target)
+    sync_folder(target.parent)
+
+
+def forward_of(number):
+    """What a run is told where we were told `number`."""
+    return number if number in (signal.SIGINT, signal.SIGTERM) else signal.SIGTERM
