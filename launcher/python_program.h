@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace flotilla {
@@ -14,6 +15,13 @@ namespace flotilla {
 // package.
 absl::StatusOr<std::vector<std::string>> WatchCommand(
     const std::vector<std::string>& arguments);
+
+// The same of python/flotilla.
+absl::StatusOr<std::vector<std::string>> PackageCommand(
+    const std::vector<std::string>& arguments);
+
+// Makes this process `command`. Returns only if that fails: kInternal.
+absl::Status Become(const std::vector<std::string>& command);
 
 }  // namespace flotilla
 

@@ -1,7 +1,3 @@
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
@@ -128,16 +124,7 @@ int RunDashboard(const Arguments& arguments) {
                                             : parsed.positional,
                   listen, credentials);
   if (!command.ok()) return Report("dashboard", command.status());
-  std::vector<char*> argv;
-  for (const std::string& word : *command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  execv(argv[0], argv.data());
-  return Report("dashboard",
-                absl::InternalError(absl::StrCat("cannot start ", argv[0], ": ",
-                                                 strerrordesc_np(errno))));
+  return Report("dashboard", Become(*command));
 }
 
 }  // namespace flotilla
