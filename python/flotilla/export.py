@@ -211,9 +211,12 @@ def to_onnx(exported, decisions):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            program = exported
+            if isinstance(exported.module, network.OwnNetwork):  # the exporter's own trace cannot enter TorchScript
+                program = torch.jit.trace(exported, tuple(example), check_trace=False)
             # The exporter behind dynamo=True would need onnxscript besides.
             torch.onnx.export(
-                exported, tuple(example), out, input_names=exported.inputs, output_names=exported.outputs, opset_version=OPSET,
+                program, tuple(example), out, input_names=exported.inputs, output_names=exported.outputs, opset_version=OPSET,
                 dynamic_axes={name: {0: "N"} for name in exported.inputs + exported.outputs}, dynamo=False,
             )  # fmt: skip
     except (RuntimeError, torch.onnx.OnnxExporterError) as error:
