@@ -27,15 +27,15 @@ class Exported(torch.nn.Module):
         self.module, self.sample, self.spaces = module, sample, module.spaces
         if sample and module.algorithm == "dqn":
             raise Error("a Q-network has no distribution to draw from; leave --sample out")
-        taken = {leaf.path for leaf in module.spec.observation}
 
         def free(name):
-            while name in taken:
+            while name in self.inputs:
                 name += "_"
             return name
 
-        self.leaves = [leaf.path or "observation" for leaf in module.spec.observation]
-        self.inputs = list(self.leaves)
+        # The exporter takes names that are numbers, a Tuple's, for its own.
+        paths = [leaf.path for leaf in module.spec.observation]
+        self.inputs = ["observation" if not path else f"observation/{path}" if path.isdigit() else path for path in paths]
         if module.state_size:
             self.inputs.append(free("state"))
         self.uniform = free("uniform")

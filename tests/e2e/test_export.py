@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -24,6 +25,7 @@ KINDS = {
     "squashed": ("pendulum_sac", 640),
     "q": ("cartpole_dqn", 1280),
     "agents": ("diagnostics", 4096, "env.id=Multiagent"),
+    "tuple": ("blackjack_ppo", 2048),
     "nested": ("signals", 2048),
 }
 # A Dict of an image through RESNET, a stacked vector, an embedding and masks of two choices, with memory.
@@ -213,6 +215,11 @@ for _ in range(16):
     total += reward
 assert truncated
 
+env = gymnasium.make("Blackjack-v1")
+policy = flotilla.load({str(home.trained("tuple"))!r}, env=env)
+seen, _ = env.reset(seed=1)
+assert isinstance(seen, tuple) and env.action_space.contains(policy.act(seen))
+
 class Shifted:
     observation_space = gymnasium.spaces.Box(-9, 9, (4,))
     action_space = gymnasium.spaces.Discrete(2, start=5)
@@ -239,6 +246,16 @@ from flotilla.v1 import config_pb2, env_pb2
 assert isinstance(run.config, config_pb2.RunConfig)
 """)
     assert said.split()[0] == "CartPole-v1" and said.split()[2] == "completed"
+
+
+def test_generated_messages_elsewhere_are_of_the_same_package(home, python, tmp_path):
+    """Those of our services lie in a folder of the user's, as in README's other sections; whichever comes first."""
+    (tmp_path / "made").mkdir()
+    protos = ["-m", "grpc_tools.protoc", f"-I{SOURCE}/proto", "--python_out=made", "--grpc_python_out=made"]
+    files = [f"flotilla/v1/{name}.proto" for name in ("range", "config", "env", "summary", "coordinator")]
+    subprocess.run([sys.executable, *protos, *files], cwd=tmp_path, check=True, timeout=TIMEOUT)
+    for paths in (f"sys.path.append({str(tmp_path / 'made')!r})", f"sys.path.insert(0, {str(tmp_path / 'made')!r})"):
+        python.run(f"import sys\n{paths}\nfrom flotilla.v1 import coordinator_pb2_grpc, env_pb2\nimport flotilla\nassert flotilla.load", tmp_path)
 
 
 def test_a_torchscript_network_loads_as_itself(home, script, python, tmp_path):
@@ -319,6 +336,7 @@ def test_inputs_and_outputs_are_leaves(home, tmp_path):
     }
     assert outputs == ["action", "value", "next_state"]
     assert names("image")[1] == ["action/flags", "action/image", "value"]
+    assert list(names("tuple")[0]) == ["observation/0", "observation/1", "observation/2"]
 
 
 def test_a_file_that_disagrees_is_not_left(home, script, tmp_path):
