@@ -15,6 +15,8 @@ WEIGHTS, STATE, CONFIG, PROGRESS, SUMS = "weights.safetensors", "state.safetenso
 ENVIRONMENT = "environment.textproto"
 DTYPES = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?", "F16": "<f2"}
 MOST_HEADER = 100_000_000  # the format's own limit
+# Of a leaf, more than any network of a checkpoint takes: numbers, those that are counted or done, and frames.
+MOST_ELEMENTS, MOST_CHOICES, MOST_STACK = 1 << 28, 1 << 16, 256
 
 
 def find(path, checkpoint="latest"):
@@ -52,7 +54,7 @@ def parse_safetensors(data, path):
             if not 0 <= begin <= end <= len(data) - 8 - length or end - begin != dtype.itemsize * math.prod(shape):
                 raise damaged(f'tensor "{name}" lies in bytes [{begin}, {end}) of {len(data) - 8 - length}')
             tensors[name] = np.frombuffer(data, dtype, math.prod(shape), 8 + length + begin).reshape(shape)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise error if isinstance(error, Error) else damaged(f"its header is not understood ({error!r})") from None
     return tensors
 
@@ -71,6 +73,29 @@ def format_safetensors(tensors):
     return struct.pack("<Q", len(text)) + text + b"".join(parts)
 
 
+def check_spec(spec, folder):
+    """That a network can be made for it: whoever wrote it. The learner has checked its own."""
+    seen = {leaf.path: leaf for leaf in spec.observation}
+    for what, leaves in (("observation", spec.observation), ("action", spec.action)):
+        if not leaves or len({leaf.path for leaf in leaves}) < len(leaves):
+            raise Error(f"the {ENVIRONMENT} of {folder} has {len(leaves)} leaves of an {what}, want one or more with distinct paths")
+        for leaf in leaves:
+            n = math.prod(leaf.shape)
+            fits = min(leaf.shape, default=1) >= 1 and n <= MOST_ELEMENTS and leaf.dtype in (1, 2, 3) and leaf.frame_stack <= MOST_STACK
+            counts = list(leaf.num_values_each) or [leaf.num_values]
+            fits &= len(leaf.num_values_each) in (0, n) and min(counts) >= 0 and max(counts) * n <= MOST_ELEMENTS
+            fits &= n <= MOST_CHOICES or (what == "observation" and max(counts) == 0)
+            fits &= all(len(bounds) in (0, 1, n) for bounds in (leaf.low, leaf.high))
+            fits &= what == "observation" or leaf.dtype == 3 or min(counts) >= 1
+            mask = leaf.mask_path or (spec.action_mask_path if len(leaves) == 1 else "")
+            if what == "action" and mask:
+                values = sum(leaf.num_values_each) or leaf.num_values * n
+                fits &= values > 0 and mask in seen and math.prod(seen[mask].shape) == values and seen[mask].dtype == 1
+            if not fits:
+                gist = " ".join(str(leaf).split())[:120]
+                raise Error(f'the {ENVIRONMENT} of {folder} has an {what} "{leaf.path}" that no environment of a learner has ({gist})')
+
+
 class Checkpoint:
     """weights and state: {name: array}; config: RunConfig; spec: the environment's EnvSpec; progress: {name: value}.
     Raises Error, naming the file, for what is not what was written."""
@@ -86,6 +111,7 @@ class Checkpoint:
         self._bytes(PROGRESS)
         self.progress = read_json(self.folder / PROGRESS)
         self.spec = spec or self._spec()
+        check_spec(self.spec, self.folder)
 
     @property
     def step(self):

@@ -1,5 +1,7 @@
 """A policy that acts."""
 
+from collections.abc import Mapping
+
 import numpy as np
 import torch
 
@@ -30,6 +32,10 @@ class Policy:
         self._observed_from = structure.starts(getattr(env, "observation_space", None))
         self._acted_from = structure.starts(getattr(env, "action_space", None))
         self._masks = [path for path in mask_paths(self.spec) if path]
+        # An observation without a path has one where its environment tells masks in `info`.
+        self._named = [leaf.path for leaf in self.spec.observation if leaf.path not in self._masks] == ["observation"]
+        if self._named and "" in self._observed_from:
+            self._observed_from["observation"] = self._observed_from[""]
         self.reset()
 
     def reset(self, rows=None, seed=None):
@@ -59,6 +65,8 @@ class Policy:
         return structure.actions(self.module.spaces.actions, self.spec, discrete, continuous.cpu().numpy(), self._acted_from, alone)
 
     def _rows(self, observation, mask):
+        if self._named and not (isinstance(observation, Mapping) and "observation" in observation):
+            observation = {"observation": observation}
         optional = self._masks if mask is None else []
         if mask is not None:
             observation = self._with_mask(observation, mask)

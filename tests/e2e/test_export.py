@@ -26,6 +26,7 @@ KINDS = {
     "q": ("cartpole_dqn", 1280),
     "agents": ("diagnostics", 4096, "env.id=Multiagent"),
     "tuple": ("blackjack_ppo", 2048),
+    "info": ("taxi_ppo", 2048),
     "nested": ("signals", 2048),
 }
 # A Dict of an image through RESNET, a stacked vector, an embedding and masks of two choices, with memory.
@@ -219,6 +220,17 @@ env = gymnasium.make("Blackjack-v1")
 policy = flotilla.load({str(home.trained("tuple"))!r}, env=env)
 seen, _ = env.reset(seed=1)
 assert isinstance(seen, tuple) and env.action_space.contains(policy.act(seen))
+
+env = gymnasium.make("Taxi-v4")  # which says in `info` what is allowed
+policy = flotilla.load({str(home.trained("info"))!r}, env=env)
+seen, info = env.reset(seed=1)
+for _ in range(20):
+    only = np.zeros(6, np.int8)
+    only[np.flatnonzero(info["action_mask"])[-1]] = 1
+    assert info["action_mask"][policy.act(seen, mask=info["action_mask"])] == 1
+    action = policy.act(seen, mask=only)
+    assert only[action] == 1
+    seen, _, _, _, info = env.step(action)
 
 class Shifted:
     observation_space = gymnasium.spaces.Box(-9, 9, (4,))
@@ -479,6 +491,8 @@ except flotilla.Error as error:
     one_line(attempt(spoiled(lambda folder: (folder / "SHA256SUMS").unlink())), "has no SHA256SUMS")
     one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").unlink())), "no environment.textproto", "resume the run")
     one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").write_text("observation {"))), "is no EnvSpec")
+    vast = "observation { dtype: FLOAT32 shape: 4 } action { dtype: INT64 num_values: 2 shape: 4000000000000 }"
+    one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").write_text(vast))), 'an action "" that no environment')
     one_line(attempt(spoiled(configured("model {", 'model { plugin: "net.so"'))), 'model.plugin is "net.so"', "C++ shared library")
     one_line(attempt(spoiled(configured("share_trunk: false", "share_trunk: true"))), "of another network", 'want a tensor "trunk.0.weight" of')
 
