@@ -13,7 +13,8 @@ from flotilla.spaces import mask_paths
 
 class Policy:
     """Acts as the run's own policy does. `module` is a torch.nn.Module (network.PolicyModule), `config` the run's
-    RunConfig, `spec` the environment's EnvSpec, `step` the environment steps that it has learned from.
+    RunConfig, `spec` the environment's EnvSpec, `step` the environment steps that it has learned from, and `last_value`
+    what the network says the newest observations are worth, [N], or None.
 
     Remembers, for the rows it plays, what a recurrent network does and the frames of a stack: reset() when an episode
     begins. Not thread-safe.
@@ -36,6 +37,7 @@ class Policy:
         self._named = [leaf.path for leaf in self.spec.observation if leaf.path not in self._masks] == ["observation"]
         if self._named and "" in self._observed_from:
             self._observed_from["observation"] = self._observed_from[""]
+        self.last_value = None
         self.reset()
 
     def reset(self, rows=None, seed=None):

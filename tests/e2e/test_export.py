@@ -1,11 +1,14 @@
 """A policy taken home: loaded in Python, as ONNX, as a model repository. What the program's own policy decides is the
 measure of all of them."""
 
+import base64
+import http.server
 import json
 import re
 import shutil
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -429,6 +432,56 @@ def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
     assert "policy.onnx" not in {path.name for path in hub.iterdir()}
     (hub / "notes.txt").write_text("mine")
     refused(home.run("push", run, "--out", hub, "--dry-run"), "holds what push did not write (notes.txt)")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Answers as the hub does to what huggingface_hub asks, and keeps what is committed."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.path, self.headers["Authorization"]))
+        if self.path == "/api/repos/create":
+            answer = {"url": f"http://{self.headers['Host']}/someone/cartpole"}
+            self.server.created = json.loads(body)
+        elif self.path.endswith("/preupload/main"):
+            answer = {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]}
+        elif self.path.endswith("/commit/main"):
+            lines = [json.loads(line) for line in body.splitlines()]
+            self.server.committed = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"}
+            answer = {"commitUrl": f"http://{self.headers['Host']}/someone/cartpole/commit/1", "commitOid": "1" * 40}
+        else:
+            answer = {"errors": [], "warnings": []}
+        self.answer(answer)
+
+    def do_GET(self):
+        self.answer({"id": "someone/cartpole", "sha": "0" * 40, "siblings": []})
+
+    def answer(self, value):
+        text = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_repository_is_made_and_filled(home, tmp_path):
+    """By huggingface_hub itself, with a token, on a hub of ours."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        hub.asked, hub.created, hub.committed = [], None, None
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        env = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": "hf_ours", "HF_HOME": str(tmp_path / "hf")}
+        done = home.run("push", home.trained("mlp"), "--repo", "someone/cartpole", "--private", "--out", tmp_path / "hub", env=env)
+        hub.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert hub.created["name"] == "cartpole" and hub.created["organization"] == "someone"
+    assert hub.created.get("private") is True or hub.created["visibility"] == "private"
+    assert all(authorization == "Bearer hf_ours" for _, authorization in hub.asked)
+    assert hub.committed == {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()}
+    assert done.stdout.splitlines()[-1].endswith("/someone/cartpole/commit/1")
 
 
 def test_where_the_hub_is_out_of_reach_the_repository_is_there(home):
