@@ -109,42 +109,49 @@ def refused(done, *words, code=2):
 
 # ---- In Python
 
-# Acts in the recorded episodes, one row after another, each observation as its environment has it. `structure` is how a
-# decision's leaves nest.
+# Acts in the recorded episodes, one row after another, each observation as its environment has it: prints how many
+# decisions there were, how many choices were others, and how far numbers lay apart.
 ACT = """
 from flotilla.checkpoint import parse_safetensors
-data = parse_safetensors(open({decisions!r}, "rb").read(), "it")
-policy = flotilla.load({run!r})
-spec, leaves = policy.spec, policy.module.spaces.actions
-paths = [leaf.path for leaf in spec.observation]
-wrong, apart, compared = 0, 0.0, 0
-for row in np.unique(data["row"]):
-    for i in np.flatnonzero(data["row"] == row):
-        if data["begins"][i]:
-            policy.reset()
-        seen = {{path: data["observation." + path][i] for path in paths}}
-        action = policy.act(seen if paths != [""] else seen[""])
-        for leaf in leaves:
-            own = action if leaf.path == "" else action[leaf.path] if isinstance(action, dict) else action[int(leaf.path)]
-            wanted = data["discrete" if leaf.discrete else "continuous"][i, leaf.first : leaf.first + leaf.elements]
-            if leaf.discrete:
-                assert isinstance(own, int) or own.dtype == np.int64
-                wrong += not np.array_equal(np.ravel(own), wanted)
-            else:
-                low, high = policy.module.low.numpy(), policy.module.high.numpy()
-                apart = max(apart, np.abs(np.ravel(own) - np.clip(wanted, low, high)).max())
-        if policy.module.algorithm == "ppo":
-            apart = max(apart, abs(policy.last_value[0] - data["value"][i]))
-        compared += 1
-print(compared, wrong, apart)
+
+def act(run, decisions):
+    data = parse_safetensors(open(decisions, "rb").read(), "it")
+    policy = flotilla.load(run)
+    leaves, paths = policy.module.spaces.actions, [leaf.path for leaf in policy.spec.observation]
+    wrong, apart, compared = 0, 0.0, 0
+    for row in np.unique(data["row"]):
+        for i in np.flatnonzero(data["row"] == row):
+            if data["begins"][i]:
+                policy.reset()
+            seen = {path: data["observation." + path][i] for path in paths}
+            action = policy.act(seen if paths != [""] else seen[""])
+            for leaf in leaves:
+                own = action if leaf.path == "" else action[leaf.path] if isinstance(action, dict) else action[int(leaf.path)]
+                wanted = data["discrete" if leaf.discrete else "continuous"][i, leaf.first : leaf.first + leaf.elements]
+                if leaf.discrete:
+                    assert isinstance(own, int) or own.dtype == np.int64
+                    wrong += not np.array_equal(np.ravel(own), wanted)
+                else:
+                    low, high = policy.module.low.numpy(), policy.module.high.numpy()
+                    apart = max(apart, np.abs(np.ravel(own) - np.clip(wanted, low, high)).max())
+            if policy.module.algorithm == "ppo":
+                apart = max(apart, abs(policy.last_value[0] - data["value"][i]))
+            compared += 1
+    print(compared, wrong, apart)
 """
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_acts_as_the_program_does(home, script, kind):
-    run = home.trained(kind)
-    compared, wrong, apart = script(ACT.format(decisions=str(recorded(home, run)), run=str(run))).split()
-    assert int(compared) == 512 and int(wrong) == 0 and float(apart) < 1e-5
+def acts(home, script, *runs):
+    """(decisions, wrong choices, largest difference) of each (policy, run whose decisions they are)."""
+    pairs = [(str(policy), str(recorded(home, run))) for policy, run in runs]
+    said = script(ACT + f"\nfor pair in {pairs!r}:\n    act(*pair)\n")
+    return [(int(compared), int(wrong), float(apart)) for compared, wrong, apart in map(str.split, said.splitlines())]
+
+
+def test_it_acts_as_the_program_does(home, script):
+    runs = [home.trained(kind) for kind in KINDS]
+    for kind, (compared, wrong, apart) in zip(KINDS, acts(home, script, *zip(runs, runs)), strict=True):
+        assert compared == 512 and wrong == 0 and apart < 1e-5, kind
 
 
 def test_rows_are_played_together_and_begin_alone(home, script):
@@ -298,32 +305,44 @@ torch.jit.script(Net()).save("net.pt")
     )  # fmt: skip
     job.succeeds()
     run = home.folder / "own"
-    compared, wrong, apart = script(ACT.format(decisions=str(recorded(home, run)), run=str(run))).split()
-    assert int(compared) == 512 and float(apart) < 1e-5
+    ((compared, _, apart),) = acts(home, script, (run, run))
+    assert compared == 512 and apart < 1e-5
     done = home.run("export", run, "--onnx", tmp_path / "own.onnx")
     assert done.returncode == 0, done.stderr
-    assert float(LARGEST.search(done.stdout)[3]) <= 1e-5
+    assert told(done.stdout, "greedy decisions")[1] <= 1e-5
 
 
 # ---- As ONNX
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_file_decides_as_the_program_does(home, kind, tmp_path):
-    done = home.run("export", home.trained(kind), "--onnx", tmp_path / "policy.onnx")
-    assert done.returncode == 0, done.stderr
-    count, what, largest = LARGEST.search(done.stdout).groups()
-    assert int(count) == 512 and what.startswith("greedy decisions of the program's own policy") and float(largest) <= 1e-5
-    if kind == "q":
-        done = home.run("export", home.trained(kind), "--onnx", tmp_path / "sampled.onnx", "--sample")
-        refused(done, "a Q-network has no distribution to draw from")
-        assert not (tmp_path / "sampled.onnx").exists()
-    if kind not in ("continuous", "nested"):
-        return
-    done = home.run("export", home.trained(kind), "--onnx", tmp_path / "sampled.onnx", "--sample", "--decisions", 100)
-    assert done.returncode == 0, done.stderr
-    count, what, largest = LARGEST.search(done.stdout).groups()
-    assert int(count) == 100 and what.startswith("samples by the same numbers") and float(largest) <= 1e-5
+def told(text, what):
+    """(decisions, largest difference) that an export tells of."""
+    count, of, largest = LARGEST.search(text).groups()
+    assert of.startswith(what), text
+    return int(count), float(largest)
+
+
+def test_the_file_decides_as_the_program_does(home, script):
+    runs = [(str(home.trained(kind)), str(recorded(home, home.trained(kind)))) for kind in KINDS]
+    said = script(f"""
+from flotilla import export
+for run, decisions in {runs!r}:
+    print(export.export(export.Checkpoint(run), "policy.onnx", export.Decisions(decisions)).splitlines()[1])
+""")
+    for kind, line in zip(KINDS, said.splitlines(), strict=True):
+        count, largest = told(line, "greedy decisions of the program's own policy")
+        assert count == 512 and largest <= 1e-5, kind
+
+
+def test_a_file_that_samples_draws_as_the_module_does(home, tmp_path):
+    for kind in ("continuous", "nested"):
+        done = home.run("export", home.trained(kind), "--onnx", tmp_path / "policy.onnx", "--sample", "--decisions", 100)
+        assert done.returncode == 0, done.stderr
+        count, largest = told(done.stdout, "samples by the same numbers")
+        assert count == 100 and largest <= 1e-5
+    done = home.run("export", home.trained("q"), "--onnx", tmp_path / "q.onnx", "--sample", "--decisions", 100)
+    refused(done, "a Q-network has no distribution to draw from")
+    assert not (tmp_path / "q.onnx").exists()
 
 
 def test_inputs_and_outputs_are_leaves(home, tmp_path):
@@ -423,8 +442,8 @@ def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
     assert f"{summary['mean_return']:.2f}" in card and "trained for 4,096 environment steps" in card
     assert 'flotilla.load(snapshot_download("someone/memory"))' in card
     # No longer the run's: what is in the folder is enough to act, and to begin another run with.
-    compared, wrong, apart = script(ACT.format(decisions=str(recorded(home, run)), run=str(hub))).split()
-    assert int(compared) == 512 and int(wrong) == 0 and float(apart) < 1e-5
+    ((compared, wrong, apart),) = acts(home, script, (hub, run))
+    assert compared == 512 and wrong == 0 and apart < 1e-5
     again = home.train(hub / "config.textproto", "--set=total_env_steps=2048", f"--set=model.init_from={hub}", run_dir="again")
     again.succeeds()
     # Again, over what it wrote; but not over anything else.
@@ -497,20 +516,17 @@ def test_where_the_hub_is_out_of_reach_the_repository_is_there(home):
 def test_what_cannot_be_taken_home_is_told_in_one_line(home, script, tmp_path):
     run = home.trained("mlp")
 
-    def attempt(path, words="", kwargs=""):
-        return script(f"""
-try:
-    flotilla.load({str(path)!r}{kwargs}){words}
-except flotilla.Error as error:
-    print(error)
-""")
+    attempts = []  # (expression, words of the one line that it gives)
 
-    def one_line(said, *words):
-        assert said.count("\n") == 1 and all(word in said for word in words), said
+    def one_line(expression, *words):
+        attempts.append((expression, words))
+
+    def attempt(path, rest="", more=""):
+        return f"flotilla.load({str(path)!r}{more}){rest}"
 
     one_line(attempt(tmp_path / "nowhere"), f'"{tmp_path}/nowhere" is no run\'s folder: it does not exist')
     one_line(attempt(tmp_path), "is no run's folder: it has no config.textproto")
-    one_line(attempt(run, kwargs=", checkpoint='bets'"), 'has no checkpoint "bets"', "latest")
+    one_line(attempt(run, more=", checkpoint='bets'"), 'has no checkpoint "bets"', "latest")
     one_line(attempt(run, ".act([1.0, 2.0])"), "the observation is float64 [2], want float32 [4]")
     one_line(attempt(run, ".act({'position': 1.0})"), "the observation is object [], want float32 [4]")
     one_line(attempt(run, ".act([float('nan')] * 4)"), "the observation holds a number that is not finite")
@@ -518,8 +534,7 @@ except flotilla.Error as error:
     one_line(attempt(nested, ".act({'rgb': np.zeros((36, 36, 3), np.uint8)})"), 'observation "goal" is missing, want float32 [2]')
 
     def spoiled(change):
-        folder = tmp_path / "spoiled"
-        shutil.rmtree(folder, ignore_errors=True)
+        folder = tmp_path / f"spoiled{len(attempts)}"
         shutil.copytree((run / "checkpoints" / "latest").resolve(), folder)
         shutil.copy(run / "environment.textproto", folder)
         change(folder)
@@ -539,7 +554,7 @@ except flotilla.Error as error:
 
         return change
 
-    assert attempt(spoiled(lambda folder: None)) == ""
+    one_line(attempt(spoiled(lambda folder: None)), "nothing is wrong")
     one_line(attempt(spoiled(cut)), "weights.safetensors is not what was written", "use another checkpoint")
     one_line(attempt(spoiled(lambda folder: (folder / "SHA256SUMS").unlink())), "has no SHA256SUMS")
     one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").unlink())), "no environment.textproto", "resume the run")
@@ -548,6 +563,17 @@ except flotilla.Error as error:
     one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").write_text(vast))), 'an action "" that no environment')
     one_line(attempt(spoiled(configured("model {", 'model { plugin: "net.so"'))), 'model.plugin is "net.so"', "C++ shared library")
     one_line(attempt(spoiled(configured("share_trunk: false", "share_trunk: true"))), "of another network", 'want a tensor "trunk.0.weight" of')
+
+    said = script(f"""
+for expression in {[expression for expression, _ in attempts]!r}:
+    try:
+        eval(expression)
+        print("nothing is wrong")
+    except flotilla.Error as error:
+        print(error)
+""")
+    for (expression, words), line in zip(attempts, said.splitlines(), strict=True):
+        assert all(word in line for word in words), f"{expression}: {line}"
 
     refused(home.run("export", tmp_path, "--onnx", "x"), "is neither a run's folder nor a checkpoint")
     refused(home.run("export", run, "--onnx", "/no/where/x.onnx"), "cannot write /no/where/x.onnx: No such file")
