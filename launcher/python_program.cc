@@ -1,12 +1,5 @@
 #include "launcher/python_program.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
-#include <cstdio>
-
-#include "absl/strings/str_cat.h"
 #include "services/base/python_program.h"
 #include "services/base/status_macros.h"
 
@@ -31,18 +24,6 @@ absl::StatusOr<std::vector<std::string>> WatchCommand(
 absl::StatusOr<std::vector<std::string>> PackageCommand(
     const std::vector<std::string>& arguments) {
   return CommandOf("flotilla", arguments);
-}
-
-absl::Status Become(const std::vector<std::string>& command) {
-  std::vector<char*> argv;
-  for (const std::string& word : command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  execv(argv[0], argv.data());
-  return absl::InternalError(
-      absl::StrCat("cannot start ", argv[0], ": ", strerrordesc_np(errno)));
 }
 
 }  // namespace flotilla

@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace flotilla {
@@ -19,9 +18,6 @@ absl::StatusOr<std::vector<std::string>> WatchCommand(
 // The same of python/flotilla.
 absl::StatusOr<std::vector<std::string>> PackageCommand(
     const std::vector<std::string>& arguments);
-
-// Makes this process `command`. Returns only if that fails: kInternal.
-absl::Status Become(const std::vector<std::string>& command);
 
 }  // namespace flotilla
 

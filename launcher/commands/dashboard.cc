@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
+#include "launcher/programs.h"
 #include "launcher/python_program.h"
 #include "launcher/run_comparison.h"
 #include "services/base/status_macros.h"

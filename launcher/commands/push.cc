@@ -1,5 +1,6 @@
 #include "launcher/commands/command.h"
 #include "launcher/player.h"
+#include "launcher/programs.h"
 #include "launcher/python_program.h"
 
 namespace flotilla {
