@@ -36,6 +36,8 @@ constexpr Command kCommands[] = {
     {"plot", "compare runs in a table and a picture", RunPlot},
     {"dashboard", "a page that shows runs while they train", RunDashboard},
     {"sweep", "search a configuration, by many runs", RunSweep},
+    {"export", "write a trained policy as an ONNX file", RunExport},
+    {"push", "put a trained policy on the Hugging Face hub", RunPush},
     {"envs", "list the environments", RunEnvs},
     {"check-env", "check an env server against the protocol, by playing it",
      RunCheckEnv},

@@ -1,7 +1,10 @@
 #include "launcher/programs.h"
 
+#include <errno.h>
+#include <string.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +24,18 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
                        : "",
                    ", and use programs where they were built: they need each "
                    "other in one folder"));
+}
+
+absl::Status Become(const std::vector<std::string>& command) {
+  std::vector<char*> argv;
+  for (const std::string& word : command) {
+    argv.push_back(const_cast<char*>(word.c_str()));
+  }
+  argv.push_back(nullptr);
+  std::fflush(stdout);
+  execv(argv[0], argv.data());
+  return absl::InternalError(
+      absl::StrCat("cannot start ", argv[0], ": ", strerrordesc_np(errno)));
 }
 
 }  // namespace flotilla

@@ -2,7 +2,9 @@
 #define FLOTILLA_LAUNCHER_PROGRAMS_H_
 
 #include <string>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace flotilla {
@@ -11,6 +13,10 @@ namespace flotilla {
 // FLOTILLA_PROGRAM_FOLDER where that is set.
 // Errors: kNotFound, with the command that builds it.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
+
+// Makes this process `command`, whose first word is a path. Returns only if that
+// fails: kInternal.
+absl::Status Become(const std::vector<std::string>& command);
 
 }  // namespace flotilla
 

@@ -4,13 +4,26 @@
 #include "services/base/status_macros.h"
 
 namespace flotilla {
+namespace {
+
+absl::StatusOr<std::vector<std::string>> CommandOf(
+    const std::string& package, const std::vector<std::string>& arguments) {
+  ASSIGN_OR_RETURN(std::vector<std::string> command,
+                   PythonProgram(package, "this needs"));
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<std::string>> WatchCommand(
     const std::vector<std::string>& arguments) {
-  ASSIGN_OR_RETURN(std::vector<std::string> command,
-                   PythonProgram("flotilla_watch", "this needs"));
-  command.insert(command.end(), arguments.begin(), arguments.end());
-  return command;
+  return CommandOf("flotilla_watch", arguments);
+}
+
+absl::StatusOr<std::vector<std::string>> PackageCommand(
+    const std::vector<std::string>& arguments) {
+  return CommandOf("flotilla", arguments);
 }
 
 }  // namespace flotilla

@@ -15,6 +15,10 @@ namespace flotilla {
 absl::StatusOr<std::vector<std::string>> WatchCommand(
     const std::vector<std::string>& arguments);
 
+// The same of python/flotilla.
+absl::StatusOr<std::vector<std::string>> PackageCommand(
+    const std::vector<std::string>& arguments);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LAUNCHER_PYTHON_PROGRAM_H_

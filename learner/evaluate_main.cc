@@ -14,6 +14,8 @@
 #include "learner/algo/algorithm.h"
 #include "learner/algo/algorithm_plugin.h"
 #include "learner/checkpoint/checkpoint.h"
+#include "learner/checkpoint/safetensors.h"
+#include "learner/eval/decisions.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
@@ -70,6 +72,19 @@ absl::StatusOr<v1::EnvSpec> AskSpec(EnvWorkerOptions options, int rows,
   return worker.stream->spec();
 }
 
+absl::Status WriteTensorFile(const TensorMap& tensors,
+                             const std::string& path) {
+  std::ofstream out(path, std::ios::binary);
+  RETURN_IF_ERROR(WriteSafetensors(tensors, [&](const void* data, size_t size) {
+    out.write(static_cast<const char*>(data),
+              static_cast<std::streamsize>(size));
+    return absl::OkStatus();
+  }));
+  out.flush();
+  if (out) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
+}
+
 std::string HostName() {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
@@ -79,12 +94,14 @@ std::string HostName() {
 }  // namespace
 
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
-                                const std::string& output,
+                                int decisions, const std::string& output,
                                 const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop) {
   ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(checkpoint));
   FindKeptFiles(checkpoint, &data.config);
+  // What they are compared with computes in float32.
+  if (decisions > 0) data.config.mutable_runtime()->set_bf16(false);
   const v1::RunConfig& config = data.config;
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   ASSIGN_OR_RETURN(const RankDevice device,
@@ -122,6 +139,12 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   algorithm->BeforeCollecting(progress.global_step);
 
   const TrainedEnv trained = {spec, spaces, OpponentSlots(config)};
+  if (decisions > 0) {
+    ASSIGN_OR_RETURN(const TensorMap recorded,
+                     RecordDecisions(options, trained, algorithm->live_policy(),
+                                     normalizer, decisions, stop));
+    return WriteTensorFile(recorded, output);
+  }
   ASSIGN_OR_RETURN(
       const std::vector<EvaluatedEpisode> played,
       Evaluate(options, trained, algorithm->live_policy(), opponents.get(),

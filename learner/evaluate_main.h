@@ -16,10 +16,13 @@ namespace flotilla {
 //   {"env_id": ..., "checkpoint": ..., "mean_return": ..., "episodes":
 //    [{"return": ..., "length": ...}, ...]}
 //
+// Or, with `decisions` above 0, makes so many decisions instead, and writes those
+// with what they were made of as safetensors (learner/eval/decisions.h).
+//
 // `credentials` are for an env server that runs already (env.server).
 // Errors: those of the checkpoint, the env worker and the file.
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
-                                const std::string& output,
+                                int decisions, const std::string& output,
                                 const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop);

@@ -55,6 +55,7 @@ struct Flags {
   std::string evaluate;
   std::string try_spec;
   int episodes = 100;
+  int decisions = 0;
   std::string output;
   RpcCredentials credentials;
   DeviceChooser choose_device;
@@ -95,13 +96,16 @@ CommandLine MakeLine(Flags* flags) {
   line.Text("--evaluate", "CHECKPOINT", "evaluate it instead",
             &flags->evaluate);
   line.Int("--episodes", "N", 1, "with --evaluate: how many", &flags->episodes);
+  line.Int("--decisions", "N", 1,
+           "with --evaluate: instead so many decisions, which are recorded",
+           &flags->decisions);
   line.Text("--try", "FILE",
             "say whether the configuration's network and algorithm fit an "
             "environment of this EnvSpec (text format) instead",
             &flags->try_spec);
   line.Text("--output", "FILE",
-            "with --evaluate: the JSON file to write; with --try: what does "
-            "not fit, or nothing",
+            "with --evaluate: the JSON file to write, or safetensors of "
+            "decisions; with --try: what does not fit, or nothing",
             &flags->output);
   AddCredentialFlags(&flags->credentials, &line);
   return line;
@@ -257,8 +261,8 @@ int Main(const Flags& flags) {
       if (!written.ok()) outcome = written;
     } else if (!flags.evaluate.empty()) {
       const absl::Status evaluated = EvaluateCheckpoint(
-          flags.evaluate, flags.episodes, flags.output, flags.credentials,
-          flags.choose_device, signals->Stop());
+          flags.evaluate, flags.episodes, flags.decisions, flags.output,
+          flags.credentials, flags.choose_device, signals->Stop());
       if (!evaluated.ok()) outcome = evaluated;
     } else {
       outcome = RunTraining(flags, *signals);

@@ -22,6 +22,8 @@ int RunRuns(const Arguments& arguments);
 int RunPlot(const Arguments& arguments);
 int RunDashboard(const Arguments& arguments);
 int RunSweep(const Arguments& arguments);
+int RunExport(const Arguments& arguments);
+int RunPush(const Arguments& arguments);
 int RunEnvs(const Arguments& arguments);
 int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);

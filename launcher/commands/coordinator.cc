@@ -2,9 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -99,16 +97,9 @@ int RunCoordinator(const Arguments& arguments) {
         "everybody on this host may look; learners, env servers and `flotilla "
         "stop` take --token-file %s\n",
         token->c_str());
-    std::fflush(stdout);
     words.push_back("--run-token=" + *token);
   }
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execv(argv[0], argv.data());
-  return Report("coordinator",
-                absl::InternalError(absl::StrCat(
-                    "cannot start ", *program, ": ", strerrordesc_np(errno))));
+  return Report("coordinator", Become(words));
 }
 
 }  // namespace flotilla

@@ -1,7 +1,3 @@
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <filesystem>
 
@@ -11,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
+#include "launcher/programs.h"
 #include "launcher/python_program.h"
 #include "launcher/run_comparison.h"
 #include "services/base/status_macros.h"
@@ -128,16 +125,7 @@ int RunDashboard(const Arguments& arguments) {
                                             : parsed.positional,
                   listen, credentials);
   if (!command.ok()) return Report("dashboard", command.status());
-  std::vector<char*> argv;
-  for (const std::string& word : *command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  execv(argv[0], argv.data());
-  return Report("dashboard",
-                absl::InternalError(absl::StrCat("cannot start ", argv[0], ": ",
-                                                 strerrordesc_np(errno))));
+  return Report("dashboard", Become(*command));
 }
 
 }  // namespace flotilla

@@ -6,68 +6,21 @@
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
 #include "launcher/numbers.h"
-#include "launcher/programs.h"
+#include "launcher/player.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/run_folder.h"
 #include "services/base/scratch_folder.h"
-#include "services/base/shutdown.h"
-#include "services/base/status_macros.h"
-#include "services/base/subprocess.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
 
-// The checkpoint that a run's folder, or a checkpoint's own, means.
-absl::StatusOr<std::string> FindCheckpoint(const std::string& path) {
-  const RunFolder run(path);
-  if (run.HasCheckpoint()) return run.latest_checkpoint();
-  if (CheckpointFolder(path).Exists()) return path;
-  if (run.HoldsRun()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the run in ", path, " has no checkpoint yet"));
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "\"", path, "\" is neither a run's folder nor a checkpoint"));
-}
-
 // As many as the run's own evaluations play.
 int DefaultEpisodes(const std::string& checkpoint) {
   const auto config = LoadRunConfig(CheckpointFolder(checkpoint).config(), {});
   return config.ok() ? config->evaluation().episodes() : 10;
-}
-
-// Runs the learner as a player. Returns the exit code to end with.
-int Play(const std::string& checkpoint, int episodes,
-         const RpcCredentials& credentials, const std::string& scratch) {
-  const auto program = FindProgram("flotilla-learner");
-  if (!program.ok()) return Report("evaluate", program.status());
-  const std::string log = scratch + "/log";
-  const auto signals = ShutdownSignals::Install();
-  SubprocessOptions player;
-  player.argv = {*program, "--evaluate=" + checkpoint,
-                 absl::StrCat("--episodes=", episodes),
-                 "--output=" + scratch + "/result.json"};
-  for (const std::string& flag : CredentialFlags(credentials)) {
-    player.argv.push_back(flag);
-  }
-  player.log_path = log;
-  const auto learner = Subprocess::Start(player);
-  if (!learner.ok()) return Report("evaluate", learner.status());
-  for (;;) {
-    if (signals.ok() && (*signals)->first_signal() != 0) {
-      return 128 + (*signals)->first_signal();
-    }
-    const auto exit = (*learner)->Wait(absl::Milliseconds(50));
-    if (!exit) continue;
-    if (exit->code == 0) return kExitDone;
-    std::fprintf(stderr, "%s", WholeFile(log).value_or("").c_str());
-    Report("evaluate", absl::InternalError(absl::StrCat(
-                           "the player ended with ", exit->ToString())));
-    return exit->code == kExitUsage ? kExitUsage : kExitFailed;
-  }
 }
 
 // What learner/evaluate_main.h says is in it.
@@ -121,9 +74,14 @@ int RunEvaluate(const Arguments& arguments) {
 
   const ScratchFolder scratch;
   if (!scratch.status().ok()) return Report("evaluate", scratch.status());
-  int code = Play(*checkpoint, episodes.value_or(DefaultEpisodes(*checkpoint)),
-                  credentials, scratch.path());
-  if (code == kExitDone) code = Show(scratch.path() + "/result.json", json);
+  const std::string result = scratch.path() + "/result.json";
+  int code =
+      RunPlayer("evaluate", *checkpoint,
+                {absl::StrCat("--episodes=",
+                              episodes.value_or(DefaultEpisodes(*checkpoint))),
+                 "--output=" + result},
+                credentials, scratch.path());
+  if (code == kExitDone) code = Show(result, json);
   return code;
 }
 

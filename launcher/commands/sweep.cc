@@ -1,7 +1,4 @@
-#include <errno.h>
 #include <sched.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -9,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
+#include "launcher/programs.h"
 #include "launcher/sweep_file.h"
 #include "services/base/gpus.h"
 #include "services/base/python_program.h"
@@ -115,16 +113,7 @@ int RunSweep(const Arguments& arguments) {
   }
   const auto command = MakeCommand(parsed.positional[0], flags);
   if (!command.ok()) return Report("sweep", command.status());
-  std::vector<char*> argv;
-  for (const std::string& word : *command) {
-    argv.push_back(const_cast<char*>(word.c_str()));
-  }
-  argv.push_back(nullptr);
-  std::fflush(stdout);
-  execv(argv[0], argv.data());
-  return Report("sweep",
-                absl::InternalError(absl::StrCat("cannot start ", argv[0], ": ",
-                                                 strerrordesc_np(errno))));
+  return Report("sweep", Become(*command));
 }
 
 }  // namespace flotilla

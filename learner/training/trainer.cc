@@ -1,5 +1,7 @@
 #include "learner/training/trainer.h"
 
+#include <google/protobuf/text_format.h>
+
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -21,11 +23,13 @@
 #include "learner/training/runtime.h"
 #include "learner/training/self_play.h"
 #include "learner/training/training_loop.h"
+#include "services/base/atomic_file.h"
 #include "services/base/config.h"
 #include "services/base/memory_limit.h"
 #include "services/base/run_folder.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
+#include "services/base/text_file.h"
 #include "services/env/agents.h"
 #include "services/env/playable.h"
 
@@ -52,6 +56,17 @@ RpcCredentials ServerCredentials(const TrainerOptions& options) {
     credentials.token_file.clear();
   }
   return credentials;
+}
+
+// What the weights are for, so that they can be used where the environment's
+// server is not (python/flotilla).
+void WriteEnvironment(const std::string& run_folder, const v1::EnvSpec& spec) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(spec, &text);
+  const std::string path = RunFolder(run_folder).environment();
+  if (WholeFile(path) == text) return;
+  const absl::Status written = WriteFileAtomically(path, text);
+  LOG_IF(WARNING, !written.ok()) << written.message();
 }
 
 EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
@@ -110,6 +125,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                    LearnedConfig(options.config, pool->spec()));
   ASSIGN_OR_RETURN(const Spaces spaces,
                    DescribeSpaces(pool->spec(), config.model()));
+  if (options.first_rank == 0) {
+    WriteEnvironment(options.run_folder, pool->spec());
+  }
   at::set_num_threads(TorchThreads(config, spaces, options.local_world_size));
   for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
     LOG(WARNING) << warning;

@@ -19,6 +19,8 @@ class RunFolder {
   std::string name() const;
 
   std::string config() const { return path_ + "/config.textproto"; }
+  // The specification (EnvSpec) of what it learns in.
+  std::string environment() const { return path_ + "/environment.textproto"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string summary() const { return path_ + "/summary.json"; }

@@ -638,6 +638,12 @@ TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
       {{"train", "cartpole_ppo", "--resume", "/no/where"}, "/no/where"},
       {{"evaluate"}, "name a run's folder"},
       {{"evaluate", "/no/where"}, "neither a run's folder nor a checkpoint"},
+      {{"export"}, "name a run's folder"},
+      {{"export", "/no/where"}, "say where to: --onnx"},
+      {{"export", "/no/where", "--onnx=x"},
+       "neither a run's folder nor a checkpoint"},
+      {{"push"}, "name a run's folder"},
+      {{"push", "/no/where"}, "neither a run's folder nor a checkpoint"},
       {{"status", "--run-dir", "/no/where"}, "holds no run"},
       {{"serve-envs"}, "--listen"},
   };
@@ -701,8 +707,9 @@ TEST_F(LauncherTest, EnvsConfigsVersionAndHelpAnswer) {
               ContainsRegex("^flotilla [0-9.]+\n$"));
   EXPECT_THAT(Run("", {"--help"}).output, HasSubstr("serve-envs"));
   EXPECT_THAT(Run("", {"help", "train"}).output, HasSubstr("--max-restarts"));
-  for (const char* command : {"train", "evaluate", "status", "stop", "envs",
-                              "configs", "doctor", "serve-envs", "health"}) {
+  for (const char* command :
+       {"train", "evaluate", "export", "push", "status", "stop", "envs",
+        "configs", "doctor", "serve-envs", "health"}) {
     EXPECT_EQ(Run("", {command, "--help"}).code, 0) << command;
   }
 }

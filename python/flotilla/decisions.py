@@ -1,0 +1,120 @@
+"""Decisions of the program's own policy, and others' compared with them."""
+
+import pathlib
+
+import numpy as np
+import torch
+
+from flotilla.checkpoint import parse_safetensors
+from flotilla.errors import Error
+from flotilla.run import messages
+
+# Of values, states and continuous actions: relative above 1, absolute below. Two libraries add up in another order.
+TOLERANCE = 1e-5
+
+
+class Decisions:
+    """What learner/eval/decisions.h says is in the file: decisions of the program's own policy, each greedy."""
+
+    def __init__(self, path):
+        data = pathlib.Path(path).read_bytes()
+        self.tensors = parse_safetensors(data, path)
+        self.spec = messages()[1].EnvSpec.FromString(self.tensors.pop("spec").tobytes())
+
+    def __len__(self):
+        return len(self.tensors["row"])
+
+    def steps(self):
+        """Indices of decisions that can be made together: the first of each row, the second, ..."""
+        rows = self.tensors["row"]
+        of_row = [np.flatnonzero(rows == row) for row in np.unique(rows)]
+        for t in range(max(map(len, of_row))):
+            yield np.array([indices[t] for indices in of_row if len(indices) > t])
+
+    def play(self, module, decide):
+        """Makes each decision again: decide(leaves [N, ...] in the specification's order, state [N, S] or None) returns
+        (what is to be kept, the state afterwards). Returns [(indices, leaves, state, kept)]."""
+        made, state, stacks = [], {}, {}
+        for indices in self.steps():
+            rows, begins = self.tensors["row"][indices], self.tensors["begins"][indices] != 0
+            before = None
+            if module.state_size:
+                zeros = np.zeros(module.state_size, np.float32)
+                before = np.stack([zeros if new else state[row] for row, new in zip(rows, begins)])
+            leaves = []
+            for leaf in module.spec.observation:
+                k, newest = module.frames[leaf.path], self.tensors[f"observation.{leaf.path}"][indices]
+                if k > 1:
+                    for row, new, frame in zip(rows, begins, newest):
+                        seen = stacks.get((leaf.path, row), [])
+                        stacks[leaf.path, row] = [frame] * k if new or not seen else [*seen[1:], frame]
+                    newest = np.stack([stacks[leaf.path, row] for row in rows])
+                leaves.append(newest)
+            kept, after = decide(leaves, before)
+            if module.state_size:
+                state |= dict(zip(rows, after))
+            made.append((indices, leaves, before, kept))
+        return made
+
+
+def difference(one, other):
+    """The largest, relative above 1; infinite where one is not finite."""
+    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    if one.size == 0:
+        return 0.0
+    apart = np.abs(one - other) / np.maximum(1, np.abs(other))
+    return float(np.nan_to_num(apart, nan=np.inf).max())
+
+
+class Check:
+    """Compares decisions, and remembers the largest difference and what it was of."""
+
+    def __init__(self, module):
+        self.module, self.largest, self.of, self.decisions, self.ties = module, 0.0, "nothing", 0, 0
+
+    def note(self, of, apart):
+        if apart > self.largest:
+            self.largest, self.of = apart, of
+
+    def recorded(self, decisions, run):
+        """`run(leaves, state)` returns {"discrete", "continuous", "value", "state"}."""
+        module, tensors = self.module, decisions.tensors
+
+        def decide(leaves, state):
+            out = run(leaves, state)
+            return out, out.get("state")
+
+        for indices, leaves, state, out in decisions.play(module, decide):
+            self.decisions += len(indices)
+            if "discrete" in tensors:
+                self._choices(tensors["discrete"][indices], out["discrete"], leaves, state)
+            if "continuous" in tensors:
+                low, high = module.low.numpy(), module.high.numpy()
+                self.note("an action", difference(out["continuous"], np.clip(tensors["continuous"][indices], low, high)))
+            if module.algorithm == "ppo":  # others record none
+                self.note("a value", difference(out["value"], tensors["value"][indices]))
+            if module.state_size:
+                self.note("a state", difference(out["state"], tensors["state"][indices]))
+
+    def _choices(self, wanted, got, leaves, state):
+        """Equal, or as likely within the tolerance: two that are equal are anybody's choice."""
+        if np.array_equal(wanted, got):
+            return
+        observation = {leaf.path: torch.tensor(x) for leaf, x in zip(self.module.spec.observation, leaves)}
+        with torch.no_grad():
+            policy = self.module(observation, None if state is None else torch.tensor(state)).policy.numpy()
+        for row, i in np.argwhere(wanted != got):
+            at = sum(self.module.spaces.num_values[:i])
+            apart = difference(policy[row, at + got[row, i]], policy[row, at + wanted[row, i]])
+            if apart > TOLERANCE:
+                self.note("a choice", np.inf)
+            self.ties += 1
+
+    def refuse(self, path, whose):
+        if self.largest <= TOLERANCE:
+            return
+        size = "another value" if self.largest == np.inf and self.of == "a choice" else f"a difference of {self.largest:.3g}"
+        raise Error(
+            f"{whose} does not decide as the program's own policy: {self.of} has {size} in {self.decisions} decisions, "
+            f"want at most {TOLERANCE:g}; {path} was not written"
+        )

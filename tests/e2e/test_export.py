@@ -1,0 +1,599 @@
+"""A policy taken home: loaded in Python, as ONNX, as a model repository. What the program's own policy decides is the
+measure of all of them."""
+
+import base64
+import http.server
+import json
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from harness import BIN, SOURCE, TIMEOUT
+from torch_python import TorchPython
+
+TASKS = SOURCE / "tests" / "envserver"
+PACKAGE = BIN.parent / "share" / "flotilla" / "python"
+# Everything that a network of ours can be made of, somewhere: what is trained, in how many steps, with which words.
+KINDS = {
+    "mlp": ("cartpole_fast", 4096),
+    "lstm": ("diagnostics", 4096, "env.id=Memory", "model.recurrent=LSTM", "model.recurrent_layers=2", "model.recurrent_size=16"),
+    "gru": ("diagnostics", 4096, "env.id=Memory", "model.recurrent=GRU", "model.normalize_observations=true"),
+    "image": ("diagnostics", 4096, "env.id=Spaces"),
+    "mask": ("diagnostics", 4096, "env.id=Mask"),
+    "continuous": ("diagnostics", 4096, "env.id=Continuous", "model.normalize_observations=true", "model.share_trunk=false"),
+    "squashed": ("pendulum_sac", 640),
+    "q": ("cartpole_dqn", 1280),
+    "agents": ("diagnostics", 4096, "env.id=Multiagent"),
+    "tuple": ("blackjack_ppo", 2048),
+    "info": ("taxi_ppo", 2048),
+    "nested": ("signals", 2048),
+}
+# A Dict of an image through RESNET, a stacked vector, an embedding and masks of two choices, with memory.
+SIGNALS = """
+total_env_steps: 2048
+env { id: "gym:task_envs:Signals-v0" num_envs: 32 }
+rollout { length: 32 }
+model {
+  leaf { path: "rgb" hidden: [8] encoder: RESNET frame_stack: 2 }
+  leaf { path: "goal" frame_stack: 3 hidden: [8] }
+  leaf { path: "hint" encoder: EMBEDDING hidden: [4, 6] }
+  hidden: [32]
+  recurrent: LSTM
+  recurrent_size: 8
+}
+ppo { epochs: 1 minibatches: 4 }
+"""
+LARGEST = re.compile(r"against (\d+) (.*): the largest difference is (\S+)$", re.M)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    return TorchPython(tmp_path_factory.mktemp("stand_ins"))
+
+
+@pytest.fixture(scope="module")
+def home(shared_sandbox, python):
+    """The programs, with a Python that has torch and our package; and runs, trained when they are asked for."""
+    paths = [PACKAGE, TASKS, python.env["PYTHONPATH"]]
+    python.env["PYTHONPATH"] = ":".join(map(str, paths))
+    shared_sandbox.env |= python.env
+
+    def run(kind):
+        folder = shared_sandbox.folder / kind
+        if not folder.exists():
+            shipped, steps, *words = KINDS[kind]
+            if shipped == "signals":
+                config = shared_sandbox.folder / "signals.textproto"
+                config.write_text(SIGNALS)
+            else:
+                config = shared_sandbox.config(shipped)  # an evaluation takes longer than this training
+            job = shared_sandbox.train(
+                config, f"--set=total_env_steps={steps}", *(f"--set={word}" for word in words),
+                *(["--set=sac.learning_starts=320"] if kind == "squashed" else []), run_dir=kind,
+            )  # fmt: skip
+            job.succeeds()
+        return folder
+
+    shared_sandbox.trained = run
+    return shared_sandbox
+
+
+@pytest.fixture
+def script(home, python, tmp_path):
+    """What a script prints, with our package imported."""
+    return lambda text: python.run("import flotilla\nimport numpy as np\n" + text, tmp_path)
+
+
+def recorded(home, run, count=512):
+    """Decisions of the program's own policy: learner/eval/decisions.h."""
+    path = run / "decisions.safetensors"
+    if not path.exists():
+        done = subprocess.run(
+            [BIN / "flotilla-learner", f"--evaluate={run}/checkpoints/latest", f"--decisions={count}", f"--output={path}"],
+            cwd=home.folder, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+    return path
+
+
+def refused(done, *words, code=2):
+    """One line that has the words."""
+    assert done.returncode == code, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+# ---- In Python
+
+# Acts in the recorded episodes, one row after another, each observation as its environment has it: prints how many
+# decisions there were, how many choices were others, and how far numbers lay apart.
+ACT = """
+from flotilla.checkpoint import parse_safetensors
+
+def act(run, decisions):
+    data = parse_safetensors(open(decisions, "rb").read(), "it")
+    policy = flotilla.load(run)
+    leaves, paths = policy.module.spaces.actions, [leaf.path for leaf in policy.spec.observation]
+    wrong, apart, compared = 0, 0.0, 0
+    for row in np.unique(data["row"]):
+        for i in np.flatnonzero(data["row"] == row):
+            if data["begins"][i]:
+                policy.reset()
+            seen = {path: data["observation." + path][i] for path in paths}
+            action = policy.act(seen if paths != [""] else seen[""])
+            for leaf in leaves:
+                own = action if leaf.path == "" else action[leaf.path] if isinstance(action, dict) else action[int(leaf.path)]
+                wanted = data["discrete" if leaf.discrete else "continuous"][i, leaf.first : leaf.first + leaf.elements]
+                if leaf.discrete:
+                    assert isinstance(own, int) or own.dtype == np.int64
+                    wrong += not np.array_equal(np.ravel(own), wanted)
+                else:
+                    low, high = policy.module.low.numpy(), policy.module.high.numpy()
+                    apart = max(apart, np.abs(np.ravel(own) - np.clip(wanted, low, high)).max())
+            if policy.module.algorithm == "ppo":
+                apart = max(apart, abs(policy.last_value[0] - data["value"][i]))
+            compared += 1
+    print(compared, wrong, apart)
+"""
+
+
+def acts(home, script, *runs):
+    """(decisions, wrong choices, largest difference) of each (policy, run whose decisions they are)."""
+    pairs = [(str(policy), str(recorded(home, run))) for policy, run in runs]
+    said = script(ACT + f"\nfor pair in {pairs!r}:\n    act(*pair)\n")
+    return [(int(compared), int(wrong), float(apart)) for compared, wrong, apart in map(str.split, said.splitlines())]
+
+
+def test_it_acts_as_the_program_does(home, script):
+    runs = [home.trained(kind) for kind in KINDS]
+    for kind, (compared, wrong, apart) in zip(KINDS, acts(home, script, *zip(runs, runs)), strict=True):
+        assert compared == 512 and wrong == 0 and apart < 1e-5, kind
+
+
+def test_rows_are_played_together_and_begin_alone(home, script):
+    """As vector environments have them: what one row remembers is its own."""
+    said = script(f"""
+from flotilla.checkpoint import parse_safetensors
+data = parse_safetensors(open({str(recorded(home, home.trained("lstm")))!r}, "rb").read(), "it")
+policy = flotilla.load({str(home.trained("lstm"))!r})
+rows = [np.flatnonzero(data["row"] == row)[:60] for row in np.unique(data["row"])]
+for t in range(60):
+    at = np.array([row[t] for row in rows])
+    policy.reset(data["begins"][at] != 0)
+    assert np.array_equal(policy.act(data["observation."][at]), data["discrete"][at, 0])
+policy.reset()
+try:
+    policy.act(data["observation."][:3]), policy.act(data["observation."][:4])
+except flotilla.Error as error:
+    print(error)
+""")
+    assert said == "there are 4 rows of observations, and before there were 3; reset() comes between\n"
+
+
+def test_samples_follow_the_seed_and_the_probabilities(home, script):
+    said = script(f"""
+import torch
+policies = [flotilla.load({str(home.trained("mlp"))!r}, seed=seed) for seed in (3, 3, 4)]
+seen = np.tile(np.float32([0.01, 0.02, 0.03, 0.04]), (4000, 1))
+drawn = [policy.act(seen, deterministic=False) for policy in policies]
+assert np.array_equal(drawn[0], drawn[1]) and not np.array_equal(drawn[0], drawn[2])
+p = policies[0].module(torch.tensor(seen[:1])).policy.softmax(1)[0, 1].item()
+print(p, drawn[0].mean())
+masked = flotilla.load({str(home.trained("mask"))!r})
+leaf = masked.spec.observation[1]
+clue, mask = np.zeros((500, 4), np.float32), np.zeros((500, 8), np.uint8)
+mask[:, 2:4] = 1
+print(np.unique(masked.act({{"clue": clue, "mask": mask}}, deterministic=False)))
+""")
+    wanted, drawn = map(float, said.split("\n")[0].split())
+    assert abs(drawn - wanted) < 0.03 and 0.1 < wanted < 0.9
+    assert said.split("\n")[1] == "[2 3]"
+
+
+def test_it_is_a_torch_module_with_the_checkpoints_names(home, script):
+    script(f"""
+import copy, torch
+from flotilla.checkpoint import Checkpoint
+for run in {[str(home.trained(kind)) for kind in ("nested", "q", "squashed")]!r}:
+    policy = flotilla.load(run)
+    weights, own = Checkpoint(run).weights, policy.module.state_dict()
+    assert set(weights) == set(own) and all(np.array_equal(own[name].numpy(), weights[name]) for name in weights)
+    other = copy.deepcopy(policy.module)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+    assert all(np.array_equal(own[name].numpy(), weights[name]) for name in weights)
+    assert isinstance(policy.module, torch.nn.Module) and all(p.requires_grad for p in policy.module.parameters())
+""")
+
+
+def test_it_plays_its_gymnasium_environment(home, script):
+    """Whose structure and first values it takes from the environment."""
+    said = script(f"""
+import gymnasium, task_envs
+env = gymnasium.make("Signals-v0")
+policy = flotilla.load({str(home.trained("nested"))!r}, env=env)
+seen, _ = env.reset(seed=1)
+total = 0
+for _ in range(16):
+    action = policy.act(seen)
+    assert env.action_space.contains(action), action
+    seen, reward, _, truncated, _ = env.step(action)
+    total += reward
+assert truncated
+
+env = gymnasium.make("Blackjack-v1")
+policy = flotilla.load({str(home.trained("tuple"))!r}, env=env)
+seen, _ = env.reset(seed=1)
+assert isinstance(seen, tuple) and env.action_space.contains(policy.act(seen))
+
+env = gymnasium.make("Taxi-v4")  # which says in `info` what is allowed
+policy = flotilla.load({str(home.trained("info"))!r}, env=env)
+seen, info = env.reset(seed=1)
+for _ in range(20):
+    only = np.zeros(6, np.int8)
+    only[np.flatnonzero(info["action_mask"])[-1]] = 1
+    assert info["action_mask"][policy.act(seen, mask=info["action_mask"])] == 1
+    action = policy.act(seen, mask=only)
+    assert only[action] == 1
+    seen, _, _, _, info = env.step(action)
+
+class Shifted:
+    observation_space = gymnasium.spaces.Box(-9, 9, (4,))
+    action_space = gymnasium.spaces.Discrete(2, start=5)
+
+cartpole = {str(home.trained("mlp"))!r}
+seen = np.zeros(4, np.float32)
+assert flotilla.load(cartpole, env=Shifted()).act(seen) == flotilla.load(cartpole).act(seen) + 5
+""")
+    assert said == ""
+
+
+def test_metrics_and_configuration_are_read(home, script):
+    run = home.trained("mlp")
+    said = script(f"""
+run = flotilla.Run({str(run)!r})
+columns, rows = run.metrics(), run.rows()
+assert len(rows) == len(columns["global_step"]) == 2 and columns["global_step"][-1] == 4096
+assert columns["losses/entropy"][0] == rows[0]["losses/entropy"]
+print(run.config.env.id, run.config.ppo.epochs, run.summary["status"], len(run.checkpoints()))
+with open(run.path / "metrics.jsonl", "a") as file:
+    file.write('{{"global_step": 6144, "upd')
+assert len(run.rows()) == 2
+from flotilla.v1 import config_pb2, env_pb2
+assert isinstance(run.config, config_pb2.RunConfig)
+""")
+    assert said.split()[0] == "CartPole-v1" and said.split()[2] == "completed"
+
+
+def test_generated_messages_elsewhere_are_of_the_same_package(home, python, tmp_path):
+    """Those of our services lie in a folder of the user's, as in README's other sections; whichever comes first."""
+    (tmp_path / "made").mkdir()
+    protos = ["-m", "grpc_tools.protoc", f"-I{SOURCE}/proto", "--python_out=made", "--grpc_python_out=made"]
+    files = [f"flotilla/v1/{name}.proto" for name in ("range", "config", "env", "summary", "coordinator")]
+    subprocess.run([sys.executable, *protos, *files], cwd=tmp_path, check=True, timeout=TIMEOUT)
+    for paths in (f"sys.path.append({str(tmp_path / 'made')!r})", f"sys.path.insert(0, {str(tmp_path / 'made')!r})"):
+        python.run(f"import sys\n{paths}\nfrom flotilla.v1 import coordinator_pb2_grpc, env_pb2\nimport flotilla\nassert flotilla.load", tmp_path)
+
+
+def test_a_torchscript_network_loads_as_itself(home, script, python, tmp_path):
+    python.run(
+        """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = torch.nn.Sequential(torch.nn.Linear(6, 32), torch.nn.Tanh())
+        self.policy, self.value = torch.nn.Linear(32, 2), torch.nn.Linear(32, 1)
+
+    def forward(self, observation: torch.Tensor):
+        x = self.trunk(observation)
+        return self.policy(x), self.value(x)
+
+torch.jit.script(Net()).save("net.pt")
+""",
+        tmp_path,
+    )
+    job = home.train(
+        home.config("diagnostics"), "--set=total_env_steps=4096", "--set=env.id=Continuous",
+        f"--set=model.torchscript={tmp_path}/net.pt", run_dir="own",
+    )  # fmt: skip
+    job.succeeds()
+    run = home.folder / "own"
+    ((compared, _, apart),) = acts(home, script, (run, run))
+    assert compared == 512 and apart < 1e-5
+    done = home.run("export", run, "--onnx", tmp_path / "own.onnx")
+    assert done.returncode == 0, done.stderr
+    assert told(done.stdout, "greedy decisions")[1] <= 1e-5
+
+
+# ---- As ONNX
+
+
+def told(text, what):
+    """(decisions, largest difference) that an export tells of."""
+    count, of, largest = LARGEST.search(text).groups()
+    assert of.startswith(what), text
+    return int(count), float(largest)
+
+
+def test_the_file_decides_as_the_program_does(home, script):
+    runs = [(str(home.trained(kind)), str(recorded(home, home.trained(kind)))) for kind in KINDS]
+    said = script(f"""
+from flotilla import export
+for run, decisions in {runs!r}:
+    print(export.export(export.Checkpoint(run), "policy.onnx", export.Decisions(decisions)).splitlines()[1])
+""")
+    for kind, line in zip(KINDS, said.splitlines(), strict=True):
+        count, largest = told(line, "greedy decisions of the program's own policy")
+        assert count == 512 and largest <= 1e-5, kind
+
+
+def test_a_file_that_samples_draws_as_the_module_does(home, tmp_path):
+    for kind in ("continuous", "nested"):
+        done = home.run("export", home.trained(kind), "--onnx", tmp_path / "policy.onnx", "--sample", "--decisions", 100)
+        assert done.returncode == 0, done.stderr
+        count, largest = told(done.stdout, "samples by the same numbers")
+        assert count == 100 and largest <= 1e-5
+    done = home.run("export", home.trained("q"), "--onnx", tmp_path / "q.onnx", "--sample", "--decisions", 100)
+    refused(done, "a Q-network has no distribution to draw from")
+    assert not (tmp_path / "q.onnx").exists()
+
+
+def test_inputs_and_outputs_are_leaves(home, tmp_path):
+    import onnxruntime
+
+    def names(kind, *words):
+        path = tmp_path / f"{kind}.onnx"
+        done = home.run("export", home.trained(kind), "--onnx", path, "--decisions", 20, *words)
+        assert done.returncode == 0, done.stderr
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        inputs = {put.name: (put.type, put.shape[1:]) for put in session.get_inputs()}
+        assert all(put.shape[0] == "N" for put in session.get_inputs())
+        return inputs, [put.name for put in session.get_outputs()]
+
+    assert names("mlp") == ({"observation": ("tensor(float)", [4])}, ["action", "value"])
+    inputs, outputs = names("nested", "--sample")
+    # Frames of a stack are an axis of their own; the newest is last.
+    assert inputs == {
+        "action_mask": ("tensor(uint8)", [5]),
+        "goal": ("tensor(float)", [3, 2]),
+        "hint": ("tensor(int64)", []),
+        "rgb": ("tensor(uint8)", [2, 36, 36, 3]),
+        "state": ("tensor(float)", [16]),
+        "uniform": ("tensor(float)", [2]),
+    }
+    assert outputs == ["action", "value", "next_state"]
+    assert names("image")[1] == ["action/flags", "action/image", "value"]
+    assert list(names("tuple")[0]) == ["observation/0", "observation/1", "observation/2"]
+
+
+def test_a_file_that_disagrees_is_not_left(home, script, tmp_path):
+    """Whatever is wrong: a value, a weight, the scaling, a choice. What was there before stays."""
+    (tmp_path / "policy.onnx").write_text("before")
+    said = script(f"""
+import pathlib
+from flotilla import export
+from flotilla.checkpoint import Checkpoint
+
+def attempt(run, decisions, spoil):
+    checkpoint, data = Checkpoint(run), export.Decisions(decisions)
+    spoil(checkpoint, data.tensors)
+    try:
+        export.export(checkpoint, "policy.onnx", data)
+    except flotilla.Error as error:
+        print(error)
+    assert pathlib.Path("policy.onnx").read_text() == "before"
+
+def value(checkpoint, tensors):
+    tensors["value"] = tensors["value"] + np.where(np.arange(512) == 300, np.float32(1e-4), 0)
+
+def choice(checkpoint, tensors):
+    tensors["discrete"] = np.where(np.arange(512)[:, None] == 7, 1 - tensors["discrete"], tensors["discrete"])
+
+def scaling(checkpoint, tensors):
+    sums = checkpoint.state["normalizer.observation_sums"].copy()
+    sums[1] += 1
+    checkpoint.state["normalizer.observation_sums"] = sums
+
+def memory(checkpoint, tensors):
+    begins = tensors["begins"].copy()
+    begins[100] = 1 - begins[100]
+    tensors["begins"] = begins
+
+mlp, continuous, lstm = {[(str(home.trained(kind)), str(recorded(home, home.trained(kind)))) for kind in ("mlp", "continuous", "lstm")]!r}
+attempt(*mlp, value)
+attempt(*mlp, choice)
+attempt(*continuous, scaling)
+attempt(*lstm, memory)
+""")
+    lines = said.splitlines()
+    assert len(lines) == 4
+    for line, of in zip(lines, ("a value has a difference of", "a choice has another value", "a difference of", "a difference of")):
+        assert of in line and "policy.onnx was not written" in line and "want at most 1e-05" in line
+    assert list(tmp_path.glob("policy.onnx.*")) == []
+
+
+# ---- As a model repository
+
+
+def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
+    run = home.trained("gru")
+    home.run("export", run, "--onnx", tmp_path / "policy.onnx", "--decisions", 50)
+    hub = tmp_path / "hub"
+    done = home.run("push", run, "--repo", "someone/memory", "--onnx", tmp_path / "policy.onnx", "--out", hub, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    files = sorted(path.name for path in hub.iterdir())
+    assert files == sorted(
+        ["README.md", "SHA256SUMS", "config.textproto", "environment.textproto", "policy.onnx", "progress.json"]
+        + ["state.safetensors", "summary.json", "weights.safetensors"]
+    )
+    for name in files:
+        assert re.search(rf"^  {re.escape(name)}  [\d,]+ bytes$", done.stdout, re.M)
+    assert "nothing was uploaded to https://huggingface.co/someone/memory" in done.stdout
+    assert subprocess.run(["sha256sum", "--quiet", "-c", "SHA256SUMS"], cwd=hub).returncode == 0
+    card = (hub / "README.md").read_text()
+    summary = json.loads((run / "summary.json").read_text())
+    assert f"{summary['mean_return']:.2f}" in card and "trained for 4,096 environment steps" in card
+    assert 'flotilla.load(snapshot_download("someone/memory"))' in card
+    # No longer the run's: what is in the folder is enough to act, and to begin another run with.
+    ((compared, wrong, apart),) = acts(home, script, (hub, run))
+    assert compared == 512 and wrong == 0 and apart < 1e-5
+    again = home.train(hub / "config.textproto", "--set=total_env_steps=2048", f"--set=model.init_from={hub}", run_dir="again")
+    again.succeeds()
+    # Again, over what it wrote; but not over anything else.
+    assert home.run("push", run, "--out", hub, "--dry-run").returncode == 0
+    assert "policy.onnx" not in {path.name for path in hub.iterdir()}
+    (hub / "notes.txt").write_text("mine")
+    refused(home.run("push", run, "--out", hub, "--dry-run"), "holds what push did not write (notes.txt)")
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Answers as the hub does to what huggingface_hub asks, and keeps what is committed."""
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.asked.append((self.path, self.headers["Authorization"]))
+        if self.path == "/api/repos/create":
+            answer = {"url": f"http://{self.headers['Host']}/someone/cartpole"}
+            self.server.created = json.loads(body)
+        elif self.path.endswith("/preupload/main"):
+            answer = {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]}
+        elif self.path.endswith("/commit/main"):
+            lines = [json.loads(line) for line in body.splitlines()]
+            self.server.committed = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"}
+            answer = {"commitUrl": f"http://{self.headers['Host']}/someone/cartpole/commit/1", "commitOid": "1" * 40}
+        else:
+            answer = {"errors": [], "warnings": []}
+        self.answer(answer)
+
+    def do_GET(self):
+        self.answer({"id": "someone/cartpole", "sha": "0" * 40, "siblings": []})
+
+    def answer(self, value):
+        text = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_repository_is_made_and_filled(home, tmp_path):
+    """By huggingface_hub itself, with a token, on a hub of ours."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        hub.asked, hub.created, hub.committed = [], None, None
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        env = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": "hf_ours", "HF_HOME": str(tmp_path / "hf")}
+        done = home.run("push", home.trained("mlp"), "--repo", "someone/cartpole", "--private", "--out", tmp_path / "hub", env=env)
+        hub.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert hub.created["name"] == "cartpole" and hub.created["organization"] == "someone"
+    assert hub.created.get("private") is True or hub.created["visibility"] == "private"
+    assert all(authorization == "Bearer hf_ours" for _, authorization in hub.asked)
+    assert hub.committed == {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()}
+    assert done.stdout.splitlines()[-1].endswith("/someone/cartpole/commit/1")
+
+
+def test_where_the_hub_is_out_of_reach_the_repository_is_there(home):
+    run = home.trained("mlp")
+    done = home.run("push", run, "--repo", "someone/cartpole", env={"HF_HUB_OFFLINE": "1"})
+    refused(done, "could not upload to someone/cartpole", f"{run}/hub is there")
+    assert (run / "hub" / "weights.safetensors").exists()
+
+
+# ---- What is no policy
+
+
+def test_what_cannot_be_taken_home_is_told_in_one_line(home, script, tmp_path):
+    run = home.trained("mlp")
+
+    attempts = []  # (expression, words of the one line that it gives)
+
+    def one_line(expression, *words):
+        attempts.append((expression, words))
+
+    def attempt(path, rest="", more=""):
+        return f"flotilla.load({str(path)!r}{more}){rest}"
+
+    one_line(attempt(tmp_path / "nowhere"), f'"{tmp_path}/nowhere" is no run\'s folder: it does not exist')
+    one_line(attempt(tmp_path), "is no run's folder: it has no config.textproto")
+    one_line(attempt(run, more=", checkpoint='bets'"), 'has no checkpoint "bets"', "latest")
+    one_line(attempt(run, ".act([1.0, 2.0])"), "the observation is float64 [2], want float32 [4]")
+    one_line(attempt(run, ".act({'position': 1.0})"), "the observation is object [], want float32 [4]")
+    one_line(attempt(run, ".act([float('nan')] * 4)"), "the observation holds a number that is not finite")
+    nested = home.trained("nested")
+    one_line(attempt(nested, ".act({'rgb': np.zeros((36, 36, 3), np.uint8)})"), 'observation "goal" is missing, want float32 [2]')
+
+    def spoiled(change):
+        folder = tmp_path / f"spoiled{len(attempts)}"
+        shutil.copytree((run / "checkpoints" / "latest").resolve(), folder)
+        shutil.copy(run / "environment.textproto", folder)
+        change(folder)
+        return folder
+
+    def cut(folder):
+        data = (folder / "weights.safetensors").read_bytes()
+        (folder / "weights.safetensors").write_bytes(data[: len(data) // 2])
+
+    def configured(was, now):
+        def change(folder):
+            config = (folder / "config.textproto").read_text()
+            assert was in config
+            (folder / "config.textproto").write_text(config.replace(was, now, 1))
+            sums = subprocess.run("sha256sum *.safetensors *.json config.textproto > SHA256SUMS", shell=True, cwd=folder)
+            assert sums.returncode == 0
+
+        return change
+
+    one_line(attempt(spoiled(lambda folder: None)), "nothing is wrong")
+    one_line(attempt(spoiled(cut)), "weights.safetensors is not what was written", "use another checkpoint")
+    one_line(attempt(spoiled(lambda folder: (folder / "SHA256SUMS").unlink())), "has no SHA256SUMS")
+    one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").unlink())), "no environment.textproto", "resume the run")
+    one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").write_text("observation {"))), "is no EnvSpec")
+    vast = "observation { dtype: FLOAT32 shape: 4 } action { dtype: INT64 num_values: 2 shape: 4000000000000 }"
+    one_line(attempt(spoiled(lambda folder: (folder / "environment.textproto").write_text(vast))), 'an action "" that no environment')
+    one_line(attempt(spoiled(configured("model {", 'model { plugin: "net.so"'))), 'model.plugin is "net.so"', "C++ shared library")
+    one_line(attempt(spoiled(configured("share_trunk: false", "share_trunk: true"))), "of another network", 'want a tensor "trunk.0.weight" of')
+
+    said = script(f"""
+for expression in {[expression for expression, _ in attempts]!r}:
+    try:
+        eval(expression)
+        print("nothing is wrong")
+    except flotilla.Error as error:
+        print(error)
+""")
+    for (expression, words), line in zip(attempts, said.splitlines(), strict=True):
+        assert all(word in line for word in words), f"{expression}: {line}"
+
+    refused(home.run("export", tmp_path, "--onnx", "x"), "is neither a run's folder nor a checkpoint")
+    refused(home.run("export", run, "--onnx", "/no/where/x.onnx"), "cannot write /no/where/x.onnx: No such file")
+    refused(home.run("push", run), "--repo USER/NAME")
+    refused(home.run("push", run, "--dry-run", "--onnx", "none.onnx"), "none.onnx is no file")
+    done = home.run("export", run, "--onnx", "x", env={"PYTHONPATH": ""})
+    refused(done, "this needs torch onnx onnxruntime numpy protobuf", "-m pip install", code=1)
+
+
+def test_the_readme_is_true(home, python, tmp_path):
+    section = re.search(r"(?ms)^## Take the policy home$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    blocks = dict(re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section))
+    assert set(blocks) == {"", "python"}
+    shutil.copytree(home.trained("mlp"), tmp_path / "runs" / "first", symlinks=True)
+    (tmp_path / "build").symlink_to(BIN.parent)
+    for command in blocks[""].splitlines():
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=tmp_path, env=home.env, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
+    assert (tmp_path / "policy.onnx").exists()
+    python.run(blocks["python"], tmp_path)
