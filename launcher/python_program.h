@@ -15,7 +15,7 @@ namespace flotilla {
 absl::StatusOr<std::vector<std::string>> WatchCommand(
     const std::vector<std::string>& arguments);
 
-// The same of python/flotilla.
+// The same of launcher/python/flotilla.
 absl::StatusOr<std::vector<std::string>> PackageCommand(
     const std::vector<std::string>& arguments);
 

@@ -59,7 +59,7 @@ RpcCredentials ServerCredentials(const TrainerOptions& options) {
 }
 
 // What the weights are for, so that they can be used where the environment's
-// server is not (python/flotilla).
+// server is not (launcher/python/flotilla).
 void WriteEnvironment(const std::string& run_folder, const v1::EnvSpec& spec) {
   std::string text;
   google::protobuf::TextFormat::PrintToString(spec, &text);
