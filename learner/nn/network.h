@@ -33,8 +33,7 @@ struct Sequences {
 };
 
 // From observations to what a policy says of them, and their value: what PPO and
-// IMPALA train. Ours is ActorCritic; yours may be any class (README, "Bring your
-// own network").
+// IMPALA train. Ours is ActorCritic; yours may be any class (learner/README.md).
 //
 // Not thread-safe.
 class Network {

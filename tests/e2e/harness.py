@@ -49,6 +49,12 @@ def poll(condition, what, timeout=TIMEOUT, interval=0.02):
         time.sleep(interval)
 
 
+def guide(folder, title):
+    """A section of the README of one of the top folders."""
+    text = (SOURCE / folder / "README.md").read_text()
+    return re.search(rf"(?ms)^##+ {title}$(.*?)(?=^##|\Z)", text)[1]
+
+
 def read_jsonl(path):
     """Its whole lines: the last may still be being written."""
     text = pathlib.Path(path).read_text()

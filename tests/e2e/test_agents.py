@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from harness import BIN, SOURCE, read_jsonl, training_lines
+from harness import BIN, guide, read_jsonl, training_lines
 
 SELFPLAY = ("--set=env.id=Selfplay", "--set=selfplay.pool_size=8")
 
@@ -16,7 +16,7 @@ def evaluations(run_dir):
 
 
 def test_the_readme_is_true(sandbox):
-    section = re.search(r"(?ms)^## Several agents$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("envserver", "Several agents")
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
     (sandbox.folder / "build").mkdir()
     (sandbox.folder / "build" / "bin").symlink_to(BIN)

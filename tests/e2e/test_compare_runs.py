@@ -11,7 +11,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from harness import BIN, SOURCE, TIMEOUT, poll, training_lines
+from harness import BIN, TIMEOUT, guide, poll, training_lines
 
 
 def bash(sandbox, command):
@@ -27,7 +27,7 @@ def bash(sandbox, command):
 
 
 def test_the_readme_is_true(sandbox):
-    section = re.search(r"(?ms)^## Compare runs$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("launcher", "Compare runs")
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
     said = {}
     for command in block.splitlines():

@@ -18,7 +18,7 @@ import urllib.request
 import pytest
 
 import chromium
-from harness import SOURCE, poll
+from harness import SOURCE, guide, poll
 
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_watch import history  # noqa: E402
@@ -385,7 +385,7 @@ def test_many_pages_get_the_same(sandbox):
 
 def test_the_readme_is_true(sandbox):
     """Its commands, with a coordinator's address; the third is a run to look at."""
-    section = re.search(r"(?ms)^## See a run$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("launcher", "See a run")
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
     of_folder, of_address, train = (re.sub(r"\s+#.*", "", line).split()[1:] for line in block.splitlines())
     done = sandbox.run(*train)

@@ -14,8 +14,8 @@ import time
 import pytest
 
 from cluster import Cluster
-from harness import BIN, TIMEOUT, poll, summary
-from test_origins import EXAMPLES, blocks, modules, python, readme_section  # noqa: F401
+from harness import BIN, TIMEOUT, guide, poll, summary
+from test_origins import EXAMPLES, blocks, modules, python  # noqa: F401
 
 MODULES = BIN.parent / "share" / "flotilla" / "python"
 PARTITION_SECONDS = float(os.environ.get("FLOTILLA_PARTITION_SECONDS", 30))
@@ -87,7 +87,7 @@ def check_shut(cluster):
 
 def test_where_no_connection_is_accepted_as_the_readme_says(sandbox, cluster):
     check_shut(cluster)
-    section = readme_section("Dialling in")
+    section = guide("envserver", "Dialling in")
     (sandbox.folder / "build").mkdir()
     (sandbox.folder / "build" / "bin").symlink_to(BIN)
     (commands,) = blocks(section, "")

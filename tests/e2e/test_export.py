@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import BIN, SOURCE, TIMEOUT
+from harness import BIN, SOURCE, TIMEOUT, guide
 from torch_python import TorchPython
 
 TASKS = SOURCE / "tests" / "envserver"
@@ -584,7 +584,7 @@ for expression in {[expression for expression, _ in attempts]!r}:
 
 
 def test_the_readme_is_true(home, python, tmp_path):
-    section = re.search(r"(?ms)^## Take the policy home$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("launcher", "Take the policy home")
     blocks = dict(re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section))
     assert set(blocks) == {"", "python"}
     shutil.copytree(home.trained("mlp"), tmp_path / "runs" / "first", symlinks=True)

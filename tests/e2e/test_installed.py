@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness import BIN, SOURCE, TIMEOUT, summary, training_lines
+from harness import BIN, SOURCE, TIMEOUT, guide, summary, training_lines
 
 NO_END = ("--set=evaluation.every_updates=100000",)  # no evaluation ends the run
 
@@ -235,8 +235,7 @@ def test_a_project_is_not_written_over_anything(prefix, tmp_path):
 
 
 def test_the_readme_is_true(tmp_path):
-    readme = (SOURCE / "README.md").read_text()
-    section = re.search(r"(?ms)^## Bring your own algorithm$(.*?)^## ", readme)[1]
+    section = guide("learner", "Bring your own algorithm")
     (tmp_path / "build").symlink_to(BIN.parent)
     follow(section, tmp_path)
     assert summary(tmp_path / "my_a2c" / "runs" / "first")["status"] == "solved"

@@ -14,7 +14,7 @@ from concurrent import futures
 import grpc
 import pytest
 
-from harness import BIN, SOURCE, TIMEOUT, env_pb2, env_pb2_grpc, poll, summary
+from harness import BIN, SOURCE, TIMEOUT, env_pb2, env_pb2_grpc, guide, poll, summary
 
 EXAMPLES = SOURCE / "envserver" / "examples"
 QUIET = "--set=evaluation.every_updates=0"
@@ -48,10 +48,6 @@ def script(sandbox, text, name="server.sh"):
     return path
 
 
-def readme_section(title):
-    return re.search(rf"(?ms)^##+ {title}$(.*?)^##", (SOURCE / "README.md").read_text())[1]
-
-
 def blocks(section, wanted):
     return [text for language, text in re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section) if language == wanted]
 
@@ -83,7 +79,7 @@ def has_learned(run_dir):
 
 
 def test_an_environment_of_ones_own_in_cpp_as_the_readme_says(sandbox):
-    section = readme_section("Add an environment")
+    section = guide("envserver", "Add an environment")
     source = re.sub(r"\s+", "", (SOURCE / "launcher" / "templates" / "environment" / "environment.cc").read_text())
     for code in blocks(section, "cpp"):
         assert re.sub(r"\s+", "", code) in source, code
@@ -94,7 +90,7 @@ def test_an_environment_of_ones_own_in_cpp_as_the_readme_says(sandbox):
 def test_an_environment_in_python_as_the_readme_says(sandbox, python):
     del sandbox.env["PYTHONPATH"]
     assert len((EXAMPLES / "corridor_server.py").read_text().splitlines()) < 150
-    said = run_as_told(sandbox, readme_section("Environments in other languages"))
+    said = run_as_told(sandbox, guide("envserver", "Environments in other languages"))
     assert "Corridor-v0" in said
     has_learned(sandbox.folder / "runs" / "corridor_py")
     played = re.search(r"Corridor-v0 +mean return (\S+) over 20 episodes", said)

@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from safetensors.numpy import load_file
 
-from harness import BIN, SOURCE, TIMEOUT, summary, training_lines
+from harness import BIN, SOURCE, TIMEOUT, guide, summary, training_lines
 from torch_python import TorchPython
 
 MLP = """
@@ -54,7 +54,7 @@ def train(sandbox, updates, *words, config=None, learners=2, **kwargs):
 
 
 def test_the_readme_is_true(sandbox, python):
-    section = re.search(r"(?ms)^## Bring your own network$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("learner", "Bring your own network")
     blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", section)
     assert [language for language, _ in blocks] == ["python", "", "python"]
     scripts = ""

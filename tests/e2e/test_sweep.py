@@ -12,7 +12,7 @@ import optuna
 import pytest
 from optuna.storages.journal import JournalFileBackend
 
-from harness import BIN, SOURCE, TIMEOUT, poll, read_jsonl, summary, training_lines
+from harness import BIN, TIMEOUT, guide, poll, read_jsonl, summary, training_lines
 
 # The same trial comes to the same score: it ends by steps alone, and nothing is
 # evaluated beside it.
@@ -286,7 +286,7 @@ def test_another_sweep_in_the_folder_is_refused_and_a_longer_one_goes_on(sandbox
 
 
 def test_the_readme_is_true(sandbox):
-    section = re.search(r"(?ms)^## Search$(.*?)^## ", (SOURCE / "README.md").read_text())[1]
+    section = guide("launcher", "Search")
     text, commands = re.findall(r"(?ms)^```\n(.*?)^```$", section)
     (sandbox.folder / "lr.textproto").write_text(text)
     (sandbox.folder / "build").mkdir()
