@@ -84,13 +84,16 @@ class _Lines(_Nothing):
 
     _shown = ""
     _next = 0.0
+    _trained = False
 
     def say(self, line):
         print(line, flush=True)
 
     def show(self, progress, total, last=False):
-        if time.monotonic() < self._next or last:  # at the end, the program has said more
+        begins = bool(progress.row) and not self._trained
+        if last or (time.monotonic() < self._next and not begins):  # at the end, the program has said more
             return
+        self._trained = bool(progress.row)
         self._next = time.monotonic() + _PLAIN
         line = f"{self._name}: {'  '.join(progress.parts(total))}"
         if line != self._shown:

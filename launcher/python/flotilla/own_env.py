@@ -1,5 +1,6 @@
 """The environments that a caller of flotilla.train brings: where they run, and what the run is told of them."""
 
+import contextlib
 import functools
 import importlib
 import pathlib
@@ -34,6 +35,13 @@ class Named:
         """An environment whose spaces can be looked at, and what closes it; None, without one."""
         return None, lambda: None
 
+    def in_short(self, line):
+        """What the program says, without what the caller never said."""
+        return line
+
+    def forget(self, run_dir):
+        """The run that was to be there has not begun."""
+
 
 class Made(Named):
     """One that a class or function makes, in processes of its own: each worker's, and each evaluation's."""
@@ -50,11 +58,21 @@ class Made(Named):
         part.write_bytes(self._pickle)
         part.replace(path)
         command = shlex.join([sys.executable, str(_PYTHON / "flotilla_gym"), "--pickled", str(path)])
-        return {"env.id": self._env_id, "env.server": f"exec:{command}"}
+        self._server = f"exec:{command}"
+        return {"env.id": self._env_id, "env.server": self._server}
 
     def example(self):
         env = self._make()
         return env, env.close
+
+    def in_short(self, line):
+        line = line.replace(f"--set env.server={self._server}: ", "")
+        return line.replace(f'env.server "{self._server}"', self._env_id)
+
+    def forget(self, run_dir):
+        with contextlib.suppress(OSError):
+            (run_dir / PICKLE).unlink()
+            run_dir.rmdir()  # if that was all
 
 
 class Here(Named):

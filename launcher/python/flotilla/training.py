@@ -111,6 +111,8 @@ class _Watch:
                 self._launch.end()
                 stop()
         self._show(last=True)
+        if not self._begun():
+            self._served.forget(self._folder)
         if self._interrupts:
             raise KeyboardInterrupt(f"the run in {self._folder} was stopped; resume=True goes on with it")
         if code not in (0, _PREEMPTED):
@@ -165,10 +167,14 @@ class _Watch:
     def _why(self, code):
         told = [line for line in self._launch.complained if line.strip() and not _is_warning(line)]
         told = told or [line for line in self._launch.said if line.strip()]
+        told = [self._served.in_short(line.removeprefix("flotilla train: ")) for line in told[-_TOLD:]]
+        if told and code > 0 and not self._begun():
+            return "\n".join(told)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        if code == 2 and told:  # refused, and nothing was begun
-            return "\n".join(line.removeprefix("flotilla train: ") for line in told[-_TOLD:])
-        return "\n".join([f"the run in {self._folder} {how}", *(told[-_TOLD:] or ["and said nothing"])])
+        return "\n".join([f"the run in {self._folder} {how}", *(told or ["and said nothing"])])
+
+    def _begun(self):
+        return (self._folder / "config.textproto").exists()
 
 
 def _is_warning(line):
