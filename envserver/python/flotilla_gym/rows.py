@@ -59,7 +59,7 @@ def made_by(function):
 
     def make(env_id, options):
         env = function(**arguments(options))
-        if not isinstance(env, gymnasium.Env):
+        if not all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step")):
             kind = type(env).__name__
             raise Refused("INVALID_ARGUMENT", f"what makes {env_id} returned a {kind}, want a gymnasium.Env")
         return limited(env, options)

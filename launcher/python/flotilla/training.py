@@ -67,16 +67,24 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
     name = pathlib.Path(config).name.removesuffix(".textproto")
     folder = _new_folder(name) if run_dir is None else pathlib.Path(run_dir)
     served = own_env.of(env, in_process)
-    # The caller's own words win.
-    fields = served.fields(folder, learners)
-    fields |= {path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None}
-    sets = assignments(fields) + assignments(sections) + assignments(overrides or {})
     words = ["train", config, f"--run-dir={folder}", f"--nproc-per-node={learners}", "--progress=none"]
     if resume:
         words.append("--resume=latest" if resume is True else f"--resume={os.fspath(resume)}")
-    words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
-    _Watch(words, folder, served, display.make(progress, name)).run()
+    # The last word counts: the caller's own.
+    sets = assignments({path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None})
+    sets += assignments(sections) + assignments(overrides or {})
+    try:
+        sets = assignments(served.fields(folder, learners)) + sets
+        words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
+        _Watch(words, folder, served, display.make(progress, name)).run()
+    finally:
+        if not _begun(folder):
+            served.forget(folder)
     return Training(folder, served)
+
+
+def _begun(folder):
+    return (folder / "config.textproto").exists()
 
 
 def _new_folder(name):
@@ -111,8 +119,6 @@ class _Watch:
                 self._launch.end()
                 stop()
         self._show(last=True)
-        if not self._begun():
-            self._served.forget(self._folder)
         if self._interrupts:
             raise KeyboardInterrupt(f"the run in {self._folder} was stopped; resume=True goes on with it")
         if code not in (0, _PREEMPTED):
@@ -168,13 +174,10 @@ class _Watch:
         told = [line for line in self._launch.complained if line.strip() and not _is_warning(line)]
         told = told or [line for line in self._launch.said if line.strip()]
         told = [self._served.in_short(line.removeprefix("flotilla train: ")) for line in told[-_TOLD:]]
-        if told and code > 0 and not self._begun():
+        if told and code > 0 and not _begun(self._folder):
             return "\n".join(told)
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return "\n".join([f"the run in {self._folder} {how}", *(told or ["and said nothing"])])
-
-    def _begun(self):
-        return (self._folder / "config.textproto").exists()
 
 
 def _is_warning(line):
