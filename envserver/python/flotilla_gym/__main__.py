@@ -51,6 +51,7 @@ def main():
     parser.add_argument("--server_version", default="", help="what the welcome and GetSpec say")
     parser.add_argument("--retry_wait_seconds", type=float, default=0.1, help="before an environment that failed is tried again")
     parser.add_argument("--renew_failed", type=int, default=0, help="1: make it anew, instead of a reset")
+    parser.add_argument("--pickled", help="a file of flotilla.train: serve what that makes, and nothing else")
     flags = parser.parse_args()
     if not flags.listen.startswith(("unix:", "127.0.0.1:", "localhost:")):
         message = f'--listen is "{flags.listen}", want unix:PATH or 127.0.0.1:PORT; flotilla serve-envs serves other hosts'
@@ -65,7 +66,12 @@ def main():
     from flotilla_gym.server import Server
 
     has_parent = lifeline.start_watch()
-    server = Server(flags.num_envs, flags.server_version, flags.retry_wait_seconds, bool(flags.renew_failed))
+    more = {}
+    if flags.pickled:
+        from flotilla_gym import pickled
+
+        more["make"] = pickled.load(flags.pickled)
+    server = Server(flags.num_envs, flags.server_version, flags.retry_wait_seconds, bool(flags.renew_failed), **more)
 
     async def serve():
         # Batch systems signal every process of a job; a parent ends its children itself. A handler that does

@@ -4,6 +4,7 @@ The coordinator says where to; there they are played as a server's are. What is 
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import pathlib
@@ -19,11 +20,11 @@ import gymnasium
 
 from flotilla.v1 import coordinator_pb2, env_pb2
 from flotilla_gym.channels import Credentials
-from flotilla_gym.games import ZOO, GymGame
+from flotilla_gym.games import ZOO
 from flotilla_gym.member import Member
 from flotilla_gym.play import PlayStream
 from flotilla_gym.refused import Refused, one_line
-from flotilla_gym.rows import PREFIX, Rows, arguments, make
+from flotilla_gym.rows import PREFIX, Rows, limited, made_by, make
 from flotilla_gym.server import parse
 
 _DIAL = "/flotilla.v1.DialService/Dial"
@@ -55,6 +56,41 @@ def dial(
     except RuntimeError:
         return asyncio.run(dialler.run())
     _run_beside(dialler)  # a notebook has a loop of its own
+
+
+class Dialling:
+    """dial() on a thread of its own, to wherever `address()` says once it says anything, until stop()."""
+
+    def __init__(self, address, env, env_id, token_file):
+        self._address = address
+        self._offer = _Offer(env, env_id)
+        self._token_file = token_file
+        self._stopped = threading.Event()
+        self._dialler = None
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="flotilla-dial", daemon=True)
+        self._thread.start()
+
+    def stop(self):
+        """Blocks until nothing of it runs, or a step takes longer than 5 seconds."""
+        self._stopped.set()
+        with self._lock:
+            if self._dialler is not None:
+                self._dialler.stop()
+        self._thread.join(5)
+
+    def _run(self):
+        while not (address := self._address()):
+            if self._stopped.wait(0.05):
+                return
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            self._dialler = _Dialler(address, self._offer, _Identity(""), Credentials(self._token_file, "", "", ""), quiet=True)
+        try:
+            asyncio.run(self._dialler.run())
+        except Refused as refused:
+            print(f"flotilla_gym: {refused}", file=sys.stderr, flush=True)
 
 
 class _Identity:
@@ -90,7 +126,7 @@ class _Offer:
             self.most = 1
             self.make = self._lend
         elif callable(env):
-            self.make = self._call
+            self.make = made_by(env)
         else:
             raise ValueError(f"env is a {type(env).__name__}, want an id, an environment, or a function that makes one")
         if not env_id:
@@ -100,10 +136,7 @@ class _Offer:
     def _lend(self, env_id, options):
         if options.kwargs or options.gym_kwargs:
             raise Refused("INVALID_ARGUMENT", f"{env_id} is made already, and takes no env.options.kwargs")
-        return _limited(_Lent(self._env), options)
-
-    def _call(self, _, options):
-        return _limited(self._env(**arguments(options)), options)
+        return limited(_Lent(self._env), options)
 
 
 class _Lent(gymnasium.Wrapper):
@@ -111,18 +144,16 @@ class _Lent(gymnasium.Wrapper):
         """It is another's to close."""
 
 
-def _limited(env, options):
-    steps = options.max_episode_steps
-    return GymGame(gymnasium.wrappers.TimeLimit(env, steps) if steps else env)
-
-
 class _Dialler:
     """What a PlayStream asks of its server, at the end of a line that this side dials."""
 
     version = _VERSION
+    # As dial() has them.
+    connect_timeout, hello_timeout, actions_timeout, retry_wait, renew_failed = 10.0, 30.0, 600.0, 0.1, False
 
-    def __init__(self, address, offer, identity, credentials):
+    def __init__(self, address, offer, identity, credentials, quiet=False):
         self.max_num_envs = offer.most
+        self._quiet = quiet
         self._address = address
         self._offer = offer
         self._identity = identity
@@ -133,6 +164,8 @@ class _Dialler:
         self._order = ("", "")  # where to dial, and whose that is
         self._over = None  # True: the run is; a Refused: for this one
         self._changed = None
+        self._loop = None
+        self._stopped = False
         self._said = ""
 
     def take_seat(self, stream):
@@ -143,9 +176,18 @@ class _Dialler:
     def rows(self, hello):
         return Rows(hello, self.retry_wait, self.renew_failed, self._offer.make)
 
+    def stop(self):
+        """Has run() return soon. From any thread."""
+        self._stopped = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is over
+                self._loop.call_soon_threadsafe(self._end, True)
+
     async def run(self):
         self._changed = asyncio.Event()
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
+        if self._stopped:
+            return
         who = coordinator_pb2.Member(
             id=self._identity.id, incarnation=self._identity.starts, role=coordinator_pb2.ENV_SERVER, dials=True,
             host=socket.gethostname()[:256], pid=os.getpid(), version=_VERSION, num_envs=self.max_num_envs,
@@ -258,7 +300,7 @@ class _Dialler:
 
     def _say(self, words):
         """On standard error, and not twice in a row."""
-        if words != self._said:
+        if words != self._said and not self._quiet:
             self._said = words
             print(f"flotilla_gym: {words}", file=sys.stderr, flush=True)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from flotilla.v1 import env_pb2
 from flotilla_gym import masks
-from flotilla_gym.games import ZOO, make_gym, make_zoo
+from flotilla_gym.games import ZOO, GymGame, make_gym, make_zoo
 from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.seeds import episode_seed
 from flotilla_gym.spaces import MAX_MAGNITUDE, Said, actions, in_order, leaves
@@ -52,6 +52,25 @@ def make(env_id, options):
             raise
         field = "gym_kwargs" if options.gym_kwargs else "kwargs"
         raise Refused("INVALID_ARGUMENT", f"{env_id} with env.options.{field}: {one_line(error)}") from None
+
+
+def made_by(function):
+    """As make(), of what `function` makes, whatever it is called."""
+
+    def make(env_id, options):
+        env = function(**arguments(options))
+        if not all(hasattr(env, name) for name in ("observation_space", "action_space", "reset", "step")):
+            kind = type(env).__name__
+            raise Refused("INVALID_ARGUMENT", f"what makes {env_id} returned a {kind}, want a gymnasium.Env")
+        return limited(env, options)
+
+    return make
+
+
+def limited(env, options):
+    """The game of `env`, with the step limit that is asked for."""
+    steps = options.max_episode_steps
+    return GymGame(gymnasium.wrappers.TimeLimit(env, steps) if steps else env)
 
 
 def arguments(options):
@@ -104,7 +123,7 @@ def describe(env_id, game, first_info):
     return spec, observation, action
 
 
-def spec_of(env_id, options):
+def spec_of(env_id, options, make=make):
     """The EnvSpec of an environment that nobody plays."""
     game = make(env_id, options)
 

@@ -11,7 +11,7 @@ from flotilla.v1 import env_pb2
 from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
 from flotilla_gym.refused import Refused, cut, one_line
-from flotilla_gym.rows import PREFIX, Rows, spec_of
+from flotilla_gym.rows import PREFIX, Rows, make, spec_of
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
@@ -39,8 +39,9 @@ class Server:
     hello_timeout = 10  # seconds
     actions_timeout = None  # a dead learner is noticed by its connection
 
-    def __init__(self, max_num_envs, version, retry_wait, renew_failed):
+    def __init__(self, max_num_envs, version, retry_wait, renew_failed, make=make):
         self.max_num_envs = max_num_envs
+        self._make = make
         self.retry_wait = retry_wait  # seconds
         self.renew_failed = renew_failed
         self.version = version
@@ -65,7 +66,7 @@ class Server:
         self._stopping.set()
 
     def rows(self, hello):
-        return Rows(hello, self.retry_wait, self.renew_failed)
+        return Rows(hello, self.retry_wait, self.renew_failed, self._make)
 
     def take_seat(self, stream):
         """Makes `stream` the one that plays, or refuses it."""
@@ -131,7 +132,7 @@ class Server:
         if not env_id:
             return response
         try:
-            response.spec.CopyFrom(spec_of(env_id, options))
+            response.spec.CopyFrom(spec_of(env_id, options, self._make))
         except Exception as error:  # an environment's own, too
             await _finish(context, error)
         return response

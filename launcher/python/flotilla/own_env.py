@@ -1,0 +1,226 @@
+"""The environments that a caller of flotilla.train brings: where they run, and what the run is told of them."""
+
+import contextlib
+import functools
+import importlib
+import pathlib
+import pickle
+import re
+import shlex
+import subprocess
+import sys
+
+from flotilla import launch
+from flotilla.errors import Error
+
+PICKLE = "environment.pickle"  # in the run's folder
+_PYTHON = pathlib.Path(__file__).resolve().parents[1]
+_NEEDED = "gymnasium grpcio protobuf numpy"
+
+
+class Named:
+    """One that the program itself makes, of this id; None: the configuration's."""
+
+    def __init__(self, env_id=None):
+        self._fields = {} if env_id is None else {"env.id": env_id}
+
+    def fields(self, run_dir, learners):
+        return self._fields
+
+    def serve(self, run_dir):
+        """Offers it to the run, where it is this process that does. What stops that is returned."""
+        return lambda: None
+
+    def example(self):
+        """An environment whose spaces can be looked at, and what closes it; None, without one."""
+        return None, lambda: None
+
+    def in_short(self, line):
+        """What the program says, without what the caller never said."""
+        return line
+
+    def forget(self, run_dir):
+        """The run that was to be there has not begun."""
+
+
+class Made(Named):
+    """One that a class or function makes, in processes of its own: each worker's, and each evaluation's."""
+
+    def __init__(self, make, env_id):
+        self._make, self._env_id = make, env_id
+        self._pickle = _pickled(make)
+
+    def fields(self, run_dir, learners):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        path = (run_dir / PICKLE).absolute()
+        # A run that is evaluated meanwhile keeps what it has opened.
+        part = path.with_name(f".{PICKLE}")
+        part.write_bytes(self._pickle)
+        part.replace(path)
+        command = shlex.join([sys.executable, str(_PYTHON / "flotilla_gym"), "--pickled", str(path)])
+        self._server = f"exec:{command}"
+        return {"env.id": self._env_id, "env.server": self._server}
+
+    def example(self):
+        env = self._make()
+        return env, env.close
+
+    def in_short(self, line):
+        line = line.replace(f"--set env.server={self._server}: ", "")
+        return line.replace(f'env.server "{self._server}"', self._env_id)
+
+    def forget(self, run_dir):
+        with contextlib.suppress(OSError):
+            (run_dir / PICKLE).unlink()
+            run_dir.rmdir()  # if that was all
+
+
+class Here(Named):
+    """One that lives in this process: an environment that is there already, or what makes some. It dials in, from a
+    thread for each learner."""
+
+    def __init__(self, env, env_id, lent):
+        self._env, self._env_id, self._lent = env, env_id, lent
+        env, close = self.example()
+        try:
+            _check_spaces(env, env_id)
+        finally:
+            close()
+        self._address = None
+
+    def fields(self, run_dir, learners):
+        fields = {
+            "env.id": self._env_id, "env.dial_listen": "127.0.0.1:0", "env.num_workers": 1, "env.remote_workers": 1,
+            # Nobody else has them to evaluate on.
+            "evaluation.every_updates": 0,
+        }  # fmt: skip
+        if self._lent:
+            if learners != 1:
+                raise Error(f"learners is {learners}, and one environment plays for 1; give what makes one (its class, or a function)")
+            fields |= {"env.num_envs": 1, "env.groups": 1}
+        self._learners = learners
+        self._address = run_dir / "coordinator.address"
+        self._before = _stamp(self._address)
+        return fields
+
+    def serve(self, run_dir):
+        from flotilla_gym.dialling import Dialling
+
+        def address():
+            """The coordinator's, once this run has one: a folder may have been used before."""
+            return self._address.read_text().strip() if _stamp(self._address) != self._before else ""
+
+        diallings = [
+            Dialling(address, self._env, env_id=self._env_id, token_file=str(run_dir / "token")) for _ in range(self._learners)
+        ]
+
+        def stop():
+            for dialling in diallings:
+                dialling.stop()
+
+        return stop
+
+    def example(self):
+        if self._lent:
+            return self._env, lambda: None
+        env = self._env()
+        return env, env.close
+
+
+def of(env, in_process):
+    """What `env`, as flotilla.train takes it, is. Raises Error."""
+    if env is None:
+        return Named()
+    if isinstance(env, str) and not in_process:
+        env = _looked_up(env)
+        if isinstance(env, str):
+            return Named(env)
+    gymnasium = _gymnasium()
+    if isinstance(env, str):
+        env = functools.partial(gymnasium.make, env)
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        raise Error("env is a vector of environments; give what makes one of them, and overrides={'env.num_envs': N}")
+    lent = isinstance(env, gymnasium.Env)
+    if not lent and not callable(env):
+        raise Error(f"env is a {type(env).__name__}; want a Gymnasium environment, a class or function that makes one, or an id")
+    name = _name(env)
+    return Here(env, name, lent) if in_process or lent else Made(env, name)
+
+
+def _gymnasium():
+    try:
+        import grpc  # noqa: F401
+        import gymnasium
+    except ImportError as error:
+        raise Error(f"environments of yours need {_NEEDED} ({error}): {sys.executable} -m pip install {_NEEDED}") from None
+    return gymnasium
+
+
+def _name(env):
+    spec = getattr(env, "spec", None)
+    if isinstance(env, functools.partial):
+        spec = next((argument for argument in env.args if hasattr(argument, "id")), None)
+        env = env.func
+    name = getattr(spec, "id", None) or getattr(env, "__name__", type(env).__name__)
+    return re.sub(r"[^\w./-]", "", name)[:200] or "environment"
+
+
+def _looked_up(name):
+    """An id that the program knows, or what makes it: module:Class, or one of Gymnasium's that was registered here."""
+    if name.startswith(("gym:", "pettingzoo:")) or name in _ids_of_program():
+        return name
+    try:
+        gymnasium = _gymnasium()
+    except Error:
+        return name  # the program says what it lacks
+    module, _, rest = name.rpartition(":")
+    if module:
+        try:
+            found = getattr(importlib.import_module(module), rest, None)
+        except ImportError as error:
+            raise Error(f'env is "{name}", and {module} cannot be imported ({error}); want module:Class, or an id') from None
+        if callable(found):
+            return found
+    try:
+        spec = gymnasium.spec(rest)
+    except gymnasium.error.Error:
+        return name if not module else f"gym:{name}"
+    if isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium."):
+        return f"gym:{rest}"
+    return functools.partial(gymnasium.make, spec)
+
+
+def _ids_of_program():
+    done = subprocess.run([launch.program(), "envs"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+
+
+def _pickled(make):
+    """What flotilla_gym --pickled reads: where modules are, and then `make`, whole if it is of a script or a notebook."""
+    import cloudpickle  # comes with gymnasium
+
+    try:
+        return pickle.dumps([str(pathlib.Path(path).absolute()) for path in sys.path]) + cloudpickle.dumps(make)
+    except Exception as error:  # whatever the caller's objects raise
+        gist = " ".join(str(error).split())
+        raise Error(
+            f"{make!r} cannot be taken to processes of its own ({type(error).__name__}: {gist}); make in it what it needs, "
+            "or have it step in this one: in_process=True"
+        ) from None
+
+
+def _check_spaces(env, env_id):
+    from flotilla_gym import games, rows
+    from flotilla_gym.refused import Refused
+
+    try:
+        rows.describe(env_id, games.GymGame(env), dict)
+    except Refused as refused:
+        raise Error(str(refused)) from None
+
+
+def _stamp(path):
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,358 @@
+"""flotilla.train: scripts and a notebook that train, on environments of their own."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from harness import BIN, TIMEOUT, guide, poll, summary, training_lines
+from torch_python import TorchPython
+
+PACKAGE = BIN.parent / "share" / "flotilla" / "python"
+# Walks to the right are worth 1, less 0.05 a step; chance is below 0.
+CORRIDOR = """
+import gymnasium
+import numpy as np
+
+class Corridor(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2, start=1)
+    steps = 0
+
+    def __init__(self, size=4):
+        self.size = size
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.left = 0, 4 * self.size
+        return self.seen(), {}
+
+    def seen(self):
+        return np.array([self.at / self.size, self.left / (4 * self.size)], np.float32)
+
+    def step(self, action):
+        Corridor.steps += 1
+        assert action in (1, 2)
+        self.at = max(0, self.at + 2 * int(action) - 3)
+        self.left -= 1
+        there = self.at == self.size
+        return self.seen(), 1.0 if there else -0.05, there, self.left == 0, {}
+"""
+SMALL = {
+    "env.num_envs": 16, "rollout.length": 64, "ppo.epochs": 2, "optimizer.learning_rate": 3e-3, "optimizer.schedule": "CONSTANT",
+    "model.hidden": [16], "runtime.device": "cpu",
+}  # fmt: skip
+EVALUATED = {"evaluation": {"every_updates": 5, "episodes": 10, "num_envs": 10, "stop_return": 0.75, "min_training_return": -9}}
+ENDLESS = 10**9
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    return TorchPython(tmp_path_factory.mktemp("stand_ins"))
+
+
+class Scripts:
+    """Scripts that import flotilla and have Corridor; everything that they start carries the sandbox' mark."""
+
+    def __init__(self, sandbox, torch):
+        self.sandbox = sandbox
+        self.env = sandbox.env | torch.env | {"PYTHONPATH": f"{PACKAGE}:{torch.env['PYTHONPATH']}"}
+        self.env.pop("FLOTILLA_BIN", None)  # the program is beside the package
+        self.env.pop("FLOTILLA_PYTHON", None)
+
+    def start(self, code, name="script", **pipes):
+        path = self.sandbox.folder / f"{name}.py"
+        path.write_text(f"import flotilla\n{CORRIDOR}\n{textwrap.dedent(code)}")
+        pipes = pipes or {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen([sys.executable, path], cwd=self.sandbox.folder, env=self.env, text=True, **pipes)
+
+    def run(self, code):
+        """What it prints; nothing of it is left."""
+        process = self.start(code)
+        out, err = process.communicate(timeout=2 * TIMEOUT)
+        assert process.returncode == 0, f"{out}\n{err}"
+        self.sandbox.await_no_process()
+        return out
+
+
+@pytest.fixture
+def scripts(sandbox, python):
+    return Scripts(sandbox, python)
+
+
+# ---- Training
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+def test_a_class_of_the_script_is_trained_on_until_it_is_solved(scripts, learners):
+    out = scripts.run(f"""
+        trained = flotilla.train(
+            "cartpole_ppo", env=Corridor, learners={learners}, steps=100_000, seed=3, run_dir="run",
+            overrides={SMALL | {"env.options.kwargs.size": 5, "env.num_workers": 2}}, **{EVALUATED},
+        )
+        assert trained.status == "solved" and trained.summary["world_size"] == {learners}
+        assert trained.run.config.seed == 3 and list(trained.run.config.model.hidden) == [16]
+        assert np.nanmax(trained.metrics["charts/episodic_return"]) > 0
+        assert Corridor.steps == 0  # they were in other processes
+        env, policy = Corridor(size=5), trained.policy
+        seen, _ = env.reset()
+        total, over = 0, False
+        while not over:
+            seen, reward, ended, cut, _ = env.step(policy.act(seen))
+            total, over = total + reward, ended or cut
+        print(f"{{trained!r}} earned {{total:.2f}}")
+    """)
+    assert "<flotilla.Training run: solved> earned 0.80" in out, out
+    assert "run folder: run" in out and "Corridor" in out  # the program's own words
+    assert re.search(r"^cartpole_ppo: .* / 100,000 steps .* return ", out, re.M), out
+    # The run is whole without the script: it may be evaluated again.
+    done = scripts.sandbox.run("evaluate", "run", "--episodes", 5, env=scripts.env)
+    assert done.returncode == 0 and "0.8" in done.stdout, done.stdout + done.stderr
+
+
+def test_an_environment_that_is_there_steps_in_this_process(scripts):
+    out = scripts.run(f"""
+        env = Corridor()
+        env.close = lambda: print("closed")
+        trained = flotilla.train("cartpole_ppo", env=env, steps=2000, run_dir="run", overrides={SMALL | {"rollout.length": 128, "env.num_envs": 1}})
+        assert trained.status == "completed" and trained.summary["episodes"] > 0
+        assert Corridor.steps >= trained.summary["global_steps"] - 10, Corridor.steps
+        assert trained.policy.act(env.reset()[0]) in (1, 2)
+
+        # And what makes some, for two learners.
+        made = []
+        def make():
+            made.append(Corridor())
+            return made[-1]
+        two = flotilla.train("cartpole_ppo", env=make, learners=2, in_process=True, steps=4096, overrides={SMALL | {"env.num_envs": 4}})
+        assert len(made) >= 8 and two.run_dir.parent.name == "runs"
+    """)
+    assert "closed" not in out
+
+
+def test_ids(scripts):
+    """The program's own, Gymnasium's, a class in a module, and one that was registered here."""
+    (scripts.sandbox.folder / "own_module.py").write_text(CORRIDOR)
+    scripts.run(f"""
+        gymnasium.register("Here-v0", entry_point=Corridor, max_episode_steps=7)
+        short = dict(steps=2048, progress="none", overrides={SMALL | {"evaluation.every_updates": 0}})
+        for env, named in {{"CartPole-v1": "CartPole-v1", "Acrobot-v1": "gym:Acrobot-v1", "own_module:Corridor": "Corridor", "Here-v0": "Here-v0"}}.items():
+            trained = flotilla.train("cartpole_ppo", env=env, run_dir="run/" + named.replace(":", "_"), **short)
+            assert trained.summary["env_id"] == named, trained.summary
+        assert max(trained.metrics["charts/episodic_length"]) <= 7
+    """)
+
+
+# ---- Ends
+
+
+def endless(scripts, more="", **pipes):
+    process = scripts.start(
+        f"""
+        try:
+            flotilla.train("cartpole_ppo", env=Corridor, steps={ENDLESS}, run_dir="run", overrides={SMALL}{more})
+        except KeyboardInterrupt as interrupt:
+            print("interrupted:", interrupt)
+        """,
+        **pipes,
+    )
+    run = scripts.sandbox.folder / "run"
+
+    def trains():
+        assert process.poll() is None, process.communicate()
+        return (run / "metrics.jsonl").exists() and len(training_lines(run)) > 3
+
+    poll(trains, "updates")
+    return process, run
+
+
+def test_an_interrupt_saves_and_leaves_nothing_running(scripts):
+    process, run = endless(scripts)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, err
+    assert "interrupted: the run in run was stopped" in out and "once a checkpoint is saved" in out
+    scripts.sandbox.await_no_process()
+    saved = summary(run)
+    assert saved["status"] == "stopped"
+    assert (run / "checkpoints" / "latest").resolve().name == f"step_{saved['global_steps']:012d}"
+    more = saved["global_steps"] + 3000
+    scripts.run(f"""
+        trained = flotilla.train("cartpole_ppo", env=Corridor, steps={more}, run_dir="run", resume=True, overrides={SMALL})
+        assert trained.summary["global_steps"] >= {more} and trained.status == "completed"
+    """)
+
+
+@pytest.mark.parametrize("more", ["", ", in_process=True"])
+def test_what_is_killed_takes_its_run_along(scripts, more):
+    process, run = endless(scripts, more)
+    assert len(scripts.sandbox.processes()) > 3
+    process.kill()
+    process.communicate()
+    scripts.sandbox.await_no_process()
+    assert not (run / "summary.json").exists()
+
+
+def test_a_terminal_has_one_line(scripts):
+    ours, its = pty.openpty()
+    process, _ = endless(scripts, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    said, told = b"", False
+    while True:
+        if not told and said.count(b"cartpole_ppo [") > 3:
+            process.send_signal(signal.SIGINT)
+            told = True
+        try:
+            part = os.read(ours, 1 << 16)
+        except OSError:  # nobody has the other end any more
+            break
+        said += part
+    os.close(ours)
+    assert process.wait(TIMEOUT) == 0, said
+    frames = said.decode().split("\r\x1b[K")
+    assert sum(bool(re.match(r"cartpole_ppo \[-{20}\]   0%", frame)) for frame in frames) > 3, said
+    assert not any("\n" in frame for frame in frames if re.match(r"cartpole_ppo \[", frame) and frame is not frames[-1]), said
+
+
+# ---- What cannot be trained
+
+
+def test_what_is_wrong_is_told_in_one_exception(scripts):
+    out = scripts.run(f"""
+        import threading
+        from gymnasium import spaces
+
+        class Text(Corridor):
+            observation_space = spaces.Text(5)
+
+        class Broken(Corridor):
+            def __init__(self, **options):
+                raise ValueError("no simulator here")
+
+        lock = threading.Lock()
+
+        def attempt(*words, **more):
+            more = dict(steps=2048, progress="none") | more
+            try:
+                flotilla.train(*words, **more)
+                print("nothing is wrong")
+            except flotilla.Error as error:
+                print(" | ".join(str(error).splitlines()))
+
+        attempt("cartpole_ppo", Corridor, ppo={{"epocs": 8}})
+        attempt("cartpole_ppo", Corridor, overrides={{"ppo.epochs": "many"}})
+        attempt("cartpole_ppo", Corridor, overrides={{"ppo.epochs": object()}})
+        attempt("cartpole_pqo", Corridor)
+        attempt("cartpole_ppo", Text)
+        attempt("cartpole_ppo", Text, in_process=True)
+        attempt("cartpole_ppo", Broken)
+        attempt("cartpole_ppo", lambda: lock)
+        attempt("cartpole_ppo", lambda: 5)
+        attempt("cartpole_ppo", 5)
+        attempt("cartpole_ppo", Corridor(), learners=2)
+        attempt("cartpole_ppo", gymnasium.vector.SyncVectorEnv([Corridor] * 2))
+        attempt("cartpole_ppo", "CartPole-v7")
+        attempt("cartpole_ppo", "no_module:Thing")
+        attempt("cartpole_ppo", learners=0)
+        attempt("cartpole_ppo", overrides={{"env.max_failed_share": 0.1, "env.failed_seconds": 0.2}} | {SMALL}, run_dir="fails", steps={ENDLESS}, env=type("Falls", (Corridor,), {{
+            "step": lambda self, action: 1 / 0}}))
+        import os
+        os.environ["FLOTILLA_BIN"] = "/no/where"
+        attempt("cartpole_ppo")
+    """)
+    wanted = [
+        ('there is no field "ppo.epocs"', 'did you mean "ppo.epochs"'),
+        ("ppo.epochs", '"many"'),
+        ("ppo.epochs is <object", "want a bool, a number, a string"),
+        ('"cartpole_pqo"', "cartpole_ppo"),
+        ("Text: the observation space has Text(", "no array of the protocol holds"),
+        ("Text: the observation space has Text(", "no array of the protocol holds"),
+        ("Broken: ValueError: no simulator here",),
+        ("cannot be taken to processes of its own", "lock", "in_process=True"),
+        ("returned a int, want a gymnasium.Env",),
+        ("env is a int; want a Gymnasium environment, a class or function",),
+        ("learners is 2, and one environment plays for 1",),
+        ("env is a vector of environments",),
+        ("CartPole-v7",),
+        ("no_module cannot be imported",),
+        ("learners is 0",),
+        ("the run in fails ended with exit code 1", "ZeroDivisionError"),
+        ("FLOTILLA_BIN is /no/where",),
+    ]
+    for line, words in zip(out.splitlines(), wanted, strict=True):
+        assert all(word in line for word in words), f"{words}: {line}"
+    assert "environment.pickle" not in out
+    # What never began leaves nothing.
+    assert not list((scripts.sandbox.folder / "runs").iterdir())
+
+
+# ---- In a notebook
+
+
+# Runs cells in a real kernel, interrupts the last, and prints what they left as JSON.
+DRIVER = """
+import json, os, pathlib, signal, sys, threading, time
+import nbclient, nbformat
+
+cells = json.load(open(sys.argv[1]))
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+client = nbclient.NotebookClient(notebook, kernel_name="python3", timeout=90, allow_errors=True)
+
+def interrupt():
+    metrics = pathlib.Path("endless/metrics.jsonl")
+    while not metrics.exists() or metrics.read_text().count(chr(10)) < 4:
+        time.sleep(0.02)
+    os.kill(client.km.provisioner.pid, signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+client.execute()
+print(json.dumps([cell.outputs for cell in notebook.cells]))
+"""
+
+
+def text_of(outputs):
+    return "".join("".join(output.get("text", "")) or output.get("evalue", "") for output in outputs)
+
+
+def test_a_notebook(scripts):
+    """A class that a cell defines is trained on, an output shows how it goes, and an interrupt stops the run and not the kernel."""
+    cells = [
+        CORRIDOR, "import flotilla",
+        f"trained = flotilla.train('cartpole_ppo', env=Corridor, steps=20_000, run_dir='run', overrides={SMALL}, **{EVALUATED})",
+        "trained",
+        "there = flotilla.train('cartpole_ppo', env=Corridor(), steps=1500, overrides={'rollout.length': 128, 'runtime.device': 'cpu'}); print(there.status, Corridor.steps)",
+        f"flotilla.train('cartpole_ppo', env=Corridor, steps={ENDLESS}, run_dir='endless', overrides={SMALL})",
+        "print('alive', flotilla.Run('endless').summary['status'])",
+    ]  # fmt: skip
+    (scripts.sandbox.folder / "driver.py").write_text(DRIVER)
+    (scripts.sandbox.folder / "cells.json").write_text(json.dumps(cells))
+    done = subprocess.run(
+        [sys.executable, "driver.py", "cells.json"], cwd=scripts.sandbox.folder, env=scripts.env, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=2 * TIMEOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    _, _, train, shown, there, interrupted, alive = json.loads(done.stdout.splitlines()[-1])
+    # One output, rewritten to the last, whatever the run's own words are around it.
+    (bar,) = [output for output in train if output["output_type"] == "display_data"]
+    assert re.search(r"cartpole_ppo: .*% .* return ", bar["data"]["text/plain"])
+    assert re.search(r'<progress max="1" value="(?!0\.0000)[\d.]+">', bar["data"]["text/html"])
+    assert shown[0]["data"]["text/plain"] in ("<flotilla.Training run: solved>", "<flotilla.Training run: completed>")
+    status, steps = re.search(r"^(\w+) (\d+)$", text_of(there), re.M).groups()
+    assert status == "completed" and int(steps) >= 1400
+    assert interrupted[-1]["ename"] == "KeyboardInterrupt" and "the run in endless was stopped" in interrupted[-1]["evalue"]
+    assert text_of(alive) == "alive stopped\n"
+    scripts.sandbox.await_no_process()
+
+
+# ---- As the README says
+
+
+def test_the_readme_is_true(scripts):
+    (code,) = re.findall(r"(?ms)^```python\n(.*?)^```$", guide("launcher", "Train from Python"))
+    scripts.run(code)
