@@ -144,7 +144,7 @@ print(json.dumps(run.series["follow/mean_return"].since(0)))
 
 def test_a_damaged_checkpoint_is_left_out_and_told(followed, tmp_path):
     run_dir = followed.sandbox.folder / "damaged"
-    subprocess.run(["cp", "-r", followed.run_dir, run_dir], check=True)
+    subprocess.run(["cp", "-a", followed.run_dir, run_dir], check=True)
     (run_dir / "evaluations.jsonl").unlink()
     kept = kept_by(run_dir)
     (run_dir / "checkpoints" / kept[0] / "state.safetensors").unlink()
@@ -156,7 +156,7 @@ def test_a_damaged_checkpoint_is_left_out_and_told(followed, tmp_path):
 
 def test_ctrl_c_ends_it(followed):
     run_dir = followed.sandbox.folder / "going"
-    subprocess.run(["cp", "-r", followed.run_dir, run_dir], check=True)
+    subprocess.run(["cp", "-a", followed.run_dir, run_dir], check=True)
     (run_dir / "summary.json").unlink()  # as of a run that goes on
     newest = lines_of(run_dir)[-1]["checkpoint"]
     lines = (run_dir / "evaluations.jsonl").read_text().splitlines(keepends=True)
