@@ -5,12 +5,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
+#include "launcher/follow.h"
 #include "launcher/numbers.h"
 #include "launcher/player.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/run_folder.h"
 #include "services/base/scratch_folder.h"
+#include "services/base/shutdown.h"
+#include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
 
@@ -49,6 +52,82 @@ int Show(const std::string& result_path, bool json) {
   return kExitDone;
 }
 
+// A run's folder, and no checkpoint's, which has a configuration too.
+absl::Status CheckRun(const std::string& path) {
+  if (CheckpointFolder(path).Exists()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", path, "\" is a checkpoint; --follow wants its run's folder"));
+  }
+  if (RunFolder(path).HoldsRun()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", path, "\" is no run's folder, which --follow wants"));
+}
+
+void ShowLine(const Json& line) {
+  const auto number = [&](const char* name) {  // null if it is not finite
+    return line.contains(name) && line.at(name).is_number()
+               ? line.at(name).get<double>()
+               : std::nan("");
+  };
+  std::printf("step %s  mean return %.2f over %s episodes (%.1f to %.1f)\n",
+              WithCommas(line.at("global_step").get<int64_t>()).c_str(),
+              number("eval/mean_return"),
+              WithCommas(line.at("episodes").get<int64_t>()).c_str(),
+              number("eval/min_return"), number("eval/max_return"));
+}
+
+int Follow(const std::string& path, std::optional<int> episodes, bool json,
+           const RpcCredentials& credentials) {
+  if (const absl::Status run = CheckRun(path); !run.ok()) {
+    return Report("evaluate", run);
+  }
+  const RunFolder run(path);
+  const ScratchFolder scratch;
+  if (!scratch.status().ok()) return Report("evaluate", scratch.status());
+  const auto signals = ShutdownSignals::Install();
+  if (!signals.ok()) return Report("evaluate", signals.status());
+  const auto log = FollowLog::Open(run);
+  if (!log.ok()) return Report("evaluate", log.status());
+
+  const std::stop_token stop = (*signals)->Stop();
+  const auto play = [&](const std::string& held) -> absl::StatusOr<Json> {
+    const std::string result = scratch.path() + "/result.json";
+    const std::string said = scratch.path() + "/log";
+    std::remove(result.c_str());
+    std::remove(said.c_str());
+    ASSIGN_OR_RETURN(
+        const Subprocess::Exit exit,
+        AwaitPlayer(held,
+                    {absl::StrCat("--episodes=",
+                                  episodes.value_or(DefaultEpisodes(held))),
+                     "--output=" + result},
+                    credentials, said, stop));
+    if (exit.code != 0) {
+      return absl::InternalError(absl::StrCat(
+          "the player ended with ", exit.ToString(), ": ", LastLine(said)));
+    }
+    return ParseJson(WholeFile(result).value_or(""));
+  };
+  FollowOptions options;
+  options.on_evaluated = [&](const Json& line) {
+    if (json) {
+      std::printf("%s\n", FormatJson(line).c_str());
+    } else {
+      ShowLine(line);
+    }
+    std::fflush(stdout);
+  };
+  options.on_skipped = [](const std::string& text) {
+    std::fprintf(stderr, "flotilla evaluate: %s\n", text.c_str());
+  };
+  const auto failed = FollowRun(run, play, options, log->get(), stop);
+  if (absl::IsCancelled(failed.status())) {
+    return 128 + (*signals)->first_signal();
+  }
+  if (!failed.ok()) return Report("evaluate", failed.status());
+  return *failed == 0 ? kExitDone : kExitFailed;
+}
+
 }  // namespace
 
 int RunEvaluate(const Arguments& arguments) {
@@ -59,7 +138,15 @@ int RunEvaluate(const Arguments& arguments) {
                    "checkpoint, or the one named\n(RUN/checkpoints/best).");
   line.Int("--episodes", "N", 1,
            "how many (default: evaluation.episodes of the run)", &episodes);
-  line.Switch("--json", "print every episode, as JSON", &json);
+  line.Switch(
+      "--json",
+      "print every episode, as JSON; with --follow, every line of the file",
+      &json);
+  bool follow = false;
+  line.Switch("--follow",
+              "evaluate every checkpoint of a run as it appears, until the run "
+              "is over, into RUN/evaluations.jsonl; goes on where it was",
+              &follow);
   // For an env server that runs already (env.server).
   RpcCredentials credentials;
   AddCredentialFlags(&credentials, &line);
@@ -68,6 +155,9 @@ int RunEvaluate(const Arguments& arguments) {
   if (parsed.positional.empty()) {
     return ReportUsage("evaluate", absl::InvalidArgumentError(
                                        "name a run's folder or a checkpoint"));
+  }
+  if (follow) {
+    return Follow(parsed.positional[0], episodes, json, credentials);
   }
   const auto checkpoint = FindCheckpoint(parsed.positional[0]);
   if (!checkpoint.ok()) return Report("evaluate", checkpoint.status());

@@ -22,6 +22,8 @@ class RunFolder {
   // The specification (EnvSpec) of what it learns in.
   std::string environment() const { return path_ + "/environment.textproto"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
+  // Of checkpoints, by whoever follows the run.
+  std::string evaluations() const { return path_ + "/evaluations.jsonl"; }
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string summary() const { return path_ + "/summary.json"; }
   // What changes the run takes it, unless it has TLS or a token from elsewhere.

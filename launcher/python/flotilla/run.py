@@ -73,21 +73,7 @@ class Run:
     def rows(self):
         """The lines of metrics.jsonl, each {name: number}, in their order. A line that is cut off, as the last one of a
         run that trains may be, is left out."""
-        rows = []
-        try:
-            with open(self.path / "metrics.jsonl", "rb") as file:
-                for line in file:
-                    try:
-                        row = json.loads(line) if len(line) <= LONGEST_LINE else None
-                    except (ValueError, RecursionError):
-                        continue
-                    if isinstance(row, dict) and "global_step" in row:
-                        rows.append({name: value for name, value in row.items() if _is_number(value)})
-        except FileNotFoundError:
-            return rows
-        except OSError as error:
-            raise Error(f"cannot read {error.filename}: {error.strerror}") from None
-        return rows
+        return [{name: value for name, value in row.items() if _is_number(value)} for row in _read_rows(self.path / "metrics.jsonl")]
 
     def metrics(self):
         """{name: [lines] float64}, NaN where a line does not have it: evaluations have lines of their own."""
@@ -101,8 +87,15 @@ class Run:
         return columns
 
     def evaluations(self):
-        """The lines of metrics.jsonl that tell of evaluations."""
-        return [row for row in self.rows() if "eval/mean_return" in row]
+        """Those of the run itself and those of `flotilla evaluate --follow`, each {name: number} by the names of
+        metrics.jsonl and a "source", "run" or "follow"; of the latter, "checkpoint" is its name. By global_step."""
+        own = [row | {"source": "run"} for row in self.rows() if "eval/mean_return" in row]
+        followed = []
+        for row in _read_rows(self.path / "evaluations.jsonl"):
+            if isinstance(row.get("checkpoint"), str):
+                numbers = {name: value for name, value in row.items() if _is_number(value)}
+                followed.append(numbers | {"checkpoint": row["checkpoint"], "source": "follow"})
+        return sorted(own + followed, key=lambda row: row["global_step"])
 
     def checkpoints(self):
         """Folders of the checkpoints that there are, the oldest first."""
@@ -116,6 +109,25 @@ class Run:
 
     def __repr__(self):
         return f"flotilla.Run({os.fspath(self.path)!r})"
+
+
+def _read_rows(path):
+    """The whole lines of a file, objects with a global_step; none if there is no file."""
+    rows = []
+    try:
+        with open(path, "rb") as file:
+            for line in file:
+                try:
+                    row = json.loads(line) if len(line) <= LONGEST_LINE else None
+                except (ValueError, RecursionError):
+                    continue
+                if isinstance(row, dict) and _is_number(row.get("global_step")):
+                    rows.append(row)
+    except FileNotFoundError:
+        return rows
+    except OSError as error:
+        raise Error(f"cannot read {error.filename}: {error.strerror}") from None
+    return rows
 
 
 def _is_number(value):

@@ -141,7 +141,8 @@ class Feed:
         for run in runs:
             with self._lock:
                 new = run.poll_metrics()
-                behind |= run.tail.behind
+                new |= run.poll_followed()
+                behind |= run.tail.behind or run.followed_tail.behind
                 if run.all_read:  # marks of a log stand where the curves are
                     new |= run.poll_coordinator_log()
                 new |= run.poll_logs()

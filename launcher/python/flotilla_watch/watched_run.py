@@ -31,6 +31,8 @@ class WatchedRun:
         self.path = path
         self.most_points = most_points
         self.tail = MetricsTail(pathlib.Path(path) / "metrics.jsonl") if path else None
+        # Of checkpoints, by flotilla evaluate --follow.
+        self.followed_tail = MetricsTail(pathlib.Path(path) / "evaluations.jsonl") if path else None
         self.log_at = 0  # of coordinator.log
         self.log_inode = 0
         self.logs = []
@@ -62,15 +64,8 @@ class WatchedRun:
             step, seconds = row["global_step"], row.get("wall_seconds", 0.0)
             self.newest = (step, seconds)
             for name, value in row.items():
-                if name in NO_CURVES:
-                    continue
-                series = self.series.get(name)
-                if series is None:
-                    if len(self.series) >= MOST_METRICS or not METRIC_NAME.fullmatch(name):
-                        self.too_many_metrics = True
-                        continue
-                    series = self.series[name] = Series(self.most_points)
-                series.add(step, seconds, value)
+                if name not in NO_CURVES:
+                    self._add_point(name, step, seconds, value)
             for name, what in FAULT_COUNTERS.items():
                 more = row.get(name, 0) - self.counters.get(name, 0)
                 if more > 0 and not self.all_read and name in self.counters:
@@ -78,11 +73,35 @@ class WatchedRun:
                 if name in row:
                     self.counters[name] = row[name]
 
+    def _add_point(self, name, step, seconds, value):
+        series = self.series.get(name)
+        if series is None:
+            if len(self.series) >= MOST_METRICS or not METRIC_NAME.fullmatch(name):
+                self.too_many_metrics = True
+                return
+            series = self.series[name] = Series(self.most_points)
+        series.add(step, seconds, value)
+
+    def poll_followed(self):
+        """Whether anything is new. As curves beside the run's own: eval/x of a
+        checkpoint is follow/x."""
+        rows, anew = self.followed_tail.poll()
+        if anew:  # all curves begin again, these and the run's
+            self.forget()
+            self.tail = MetricsTail(self.tail.path)
+        for row in rows:
+            for name, value in row.items():
+                group, _, rest = name.partition("/")
+                if group == "eval":
+                    self._add_point(f"follow/{rest}", row["global_step"], row.get("wall_seconds", 0.0), value)
+        return bool(rows) or anew
+
     def poll_metrics(self):
         """Whether anything is new."""
         rows, anew = self.tail.poll()
         if anew:
             self.forget()
+            self.followed_tail = MetricsTail(self.followed_tail.path)
         if self.clock_zero is None and rows and not self.tail.behind:
             self.set_clock(rows[-1].get("wall_seconds", 0.0))
         self.add_rows(rows)

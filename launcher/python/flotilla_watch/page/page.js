@@ -7,9 +7,9 @@ const COLORS = {
   light: ["#0072b2", "#d55e00", "#009e73", "#b8548f", "#8a6d00", "#2f8fc4", "#7f52b5", "#b97a00", "#8c564b", "#6a6a6a"],
   dark: ["#4da3ff", "#ff8a3d", "#2fc78f", "#e695c5", "#d6b84a", "#8fd3ff", "#bf9cf0", "#ffc04d", "#d19c88", "#b0b0b0"],
 };
-const GROUPS = ["charts", "eval", "losses", "perf", "policy", "rollout", "replay", "env", "sync", "system"];
-const OPEN = new Set(["charts", "eval", "losses", "perf"]);
-const FIRST = ["charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/mean_return"];
+const GROUPS = ["charts", "eval", "follow", "losses", "perf", "policy", "rollout", "replay", "env", "sync", "system"];
+const OPEN = new Set(["charts", "eval", "follow", "losses", "perf"]);
+const FIRST = ["charts/episodic_return", "charts/episodic_length", "charts/SPS", "eval/mean_return", "follow/mean_return"];
 const MOST_CHART_MARKS = 80;
 
 const runs = new Map();  // by id
