@@ -214,7 +214,7 @@ absl::Status FollowLog::Append(const Json& line) {
     }
     const absl::Status status = SystemError("write", path_);
     // What is there of it goes at the next start, if not now.
-    if (ftruncate(fd_, before) != 0) return status;
+    [[maybe_unused]] const int shortened = ftruncate(fd_, before);
     return status;
   }
   done_.insert({line.at("checkpoint").get<std::string>(),
@@ -287,6 +287,7 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
   fs::remove_all(holding, error);  // a killed follower's
   const absl::Cleanup let_go = [&] { fs::remove_all(holding, error); };
   std::set<std::pair<std::string, std::string>> failed;
+  bool waited = false;
   while (!stop.stop_requested()) {
     if (!run.HoldsRun()) {
       return absl::NotFoundError(absl::StrCat("the run's folder ", run.path(),
@@ -306,6 +307,8 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
     }
     if (name.empty()) {
       if (over) return static_cast<int>(failed.size());
+      if (!waited) options.on_waiting();
+      waited = true;
       Wait(options.poll, stop);
       continue;
     }

@@ -85,6 +85,8 @@ struct FollowOptions {
   // Of what was left out and why, in words.
   std::function<void(const std::string& text)> on_skipped =
       [](const std::string&) {};
+  // Called once, when for the first time nothing is left to do but wait.
+  std::function<void()> on_waiting = [] {};
 };
 
 // Evaluates every checkpoint of `run` that `log` does not have, in the order of

@@ -120,6 +120,13 @@ int Follow(const std::string& path, std::optional<int> episodes, bool json,
   options.on_skipped = [](const std::string& text) {
     std::fprintf(stderr, "flotilla evaluate: %s\n", text.c_str());
   };
+  options.on_waiting = [&] {
+    std::fprintf(
+        stderr,
+        "flotilla evaluate: waits for the next checkpoint in %s, until "
+        "the run is over\n",
+        run.path().c_str());
+  };
   const auto failed = FollowRun(run, play, options, log->get(), stop);
   if (absl::IsCancelled(failed.status())) {
     return 128 + (*signals)->first_signal();

@@ -140,13 +140,18 @@ TEST_F(FollowTest, APreemptedRunIsNotOver) {
   End(v1::RunSummary::PREEMPTED);
   std::stop_source stop;
   options_.poll = absl::Milliseconds(1);
+  int waits = 0;
+  options_.on_waiting = [&] {
+    ++waits;
+    Save(20, "2");
+  };
   options_.on_evaluated = [&](const Json&) {
-    if (played_.size() == 1) Save(20, "2");
     if (played_.size() == 2) stop.request_stop();
   };
   const auto play = [this](const std::string& path) { return Play(path); };
   EXPECT_TRUE(absl::IsCancelled(Follow(play, stop.get_token()).status()));
   EXPECT_EQ(played_.size(), 2u);
+  EXPECT_EQ(waits, 1);
 }
 
 TEST_F(FollowTest, RemovingItWhileItIsPlayedDoesNoHarm) {
