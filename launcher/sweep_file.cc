@@ -34,9 +34,9 @@ constexpr int64_t kMostPoints = 10000;
 constexpr int64_t kMostTrials = 100000;
 
 // What metrics.jsonl has numbers of.
-constexpr const char* kMetricGroups[] = {"charts", "eval",  "losses", "perf",
-                                         "sync",   "env",   "policy", "rollout",
-                                         "replay", "system"};
+constexpr const char* kMetricGroups[] = {
+    "agents", "charts", "env",     "eval",     "losses", "metrics", "perf",
+    "policy", "replay", "rollout", "selfplay", "sync",   "system"};
 
 // A parameter, as JSON has it: {"field", "kind", "low", "high", "step", "values"};
 // "values" are those of a grid or a choice.

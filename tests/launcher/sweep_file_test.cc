@@ -115,6 +115,9 @@ TEST_F(SweepFileTest, WhatCannotBeIsToldWithItsPlace) {
               HasSubstr("pbt forks single runs"));
   EXPECT_THAT(ErrorOf(one + "sampler: QMC"),
               HasSubstr("sampler is of method OPTUNA, and method is RANDOM"));
+  for (const char* group : {"agents", "metrics", "selfplay"}) {
+    EXPECT_EQ(ErrorOf(one + "metric { name: \"" + group + "/x\" }"), "nothing");
+  }
   EXPECT_THAT(ErrorOf(one + "metric { name: \"score\" lines: 5 }"),
               HasSubstr("metric.lines is of metrics.jsonl"));
   EXPECT_THAT(ErrorOf("parameter { field: \"ppo.clip_ratio\" "
