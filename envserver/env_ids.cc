@@ -63,13 +63,12 @@ absl::Status CheckEnvId(const std::string& env_id) {
 
 absl::Status NoSuchEnvironment(const std::string& env_id,
                                const std::vector<std::string>& known) {
-  std::string meant = DidYouMean(env_id, known);
-  if (meant.empty()) {
-    const std::string guess = AtariGuess(env_id);
-    if (!guess.empty()) {
-      meant = absl::StrCat("; did you mean \"", guess, "\"?");
-    }
-  }
+  // First: Breakout-v5 is not our Breakout.
+  const std::string guess = AtariGuess(env_id);
+  const std::string meant =
+      std::find(known.begin(), known.end(), guess) != known.end()
+          ? absl::StrCat("; did you mean \"", guess, "\"?")
+          : DidYouMean(env_id, known);
   return absl::NotFoundError(absl::StrCat(
       "there is no environment \"", env_id, "\" here", meant,
       " (`flotilla envs` lists them; gym:", env_id, " asks Gymnasium for it)"));

@@ -204,6 +204,7 @@ absl::Status RunServer(const EnvironmentRegistry& registry,
       {name,
        &service,
        {{"/" + name + "/Play", {{kLearnerRole}}},
+        {"/" + name + "/Replay", {{kLearnerRole, kClientRole}}},
         {"/" + name + "/GetSpec", {{kLearnerRole, kClientRole}, true}}}}};
   options.on_drain = [&] { service.Shutdown(); };
   ASSIGN_OR_RETURN(const auto server, RpcServer::Start(options));

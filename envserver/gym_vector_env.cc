@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<GymVectorEnv>> GymVectorEnv::Make(
   options.max_num_envs = hello.num_envs();
   ASSIGN_OR_RETURN(auto server, GymServer::Start(options));
   hello.set_offer_shared_memory(true);
+  hello.set_offer_ring(true);
   EnvStreamOptions play;
   play.connect_timeout = kMakeTimeout;
   // How long a step may take is the learner's to say.

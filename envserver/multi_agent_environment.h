@@ -73,6 +73,14 @@ class MultiAgentEnvironment {
     static_cast<void>(end);
     return true;
   }
+
+  // Whether Render draws it. Constant for the object's life.
+  virtual bool renders() const { return false; }
+
+  // What it looks like now to people; picture.h helps. Changes nothing. Only
+  // called where a game is played again, never where somebody learns, and always
+  // of the same size.
+  virtual v1::Frame Render() const { return v1::Frame(); }
 };
 
 // Element `index` of a leaf.

@@ -5,16 +5,20 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "envserver/batch_vector_env.h"
 #include "envserver/env_ids.h"
 #include "envserver/envs/atari.h"
 #include "envserver/envs/atari_emulator.h"
+#include "envserver/envs/breakout.h"
 #include "envserver/envs/cartpole.h"
 #include "envserver/envs/connect4.h"
 #include "envserver/envs/diagnostic.h"
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
 #include "envserver/envs/point_nav.h"
+#include "envserver/envs/pong.h"
 #include "envserver/envs/sleep.h"
+#include "envserver/envs/snake.h"
 #include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
 #include "glog/logging.h"
@@ -81,6 +85,7 @@ EnvironmentRegistry::EnvironmentRegistry()
       "Sleep",
       [](auto& a) { return Sleep::Make(a.options().sleep(), a.worker_id()); },
       "sleep");
+  AddBatch("Breakout", Breakout::Make, Breakout::Options());
   Add("Bandit", [](auto&) { return MakeBandit(); });
   Add("Connect4", [](auto& a) { return Connect4::Make(a.Text("opponent")); },
       {{"opponent", "",
@@ -92,9 +97,11 @@ EnvironmentRegistry::EnvironmentRegistry()
   Add("Memory", [](auto&) { return MakeMemory(); });
   Add("Multiagent", [](auto&) { return MakeMultiagent(); });
   Add("Password", [](auto&) { return MakePassword(); });
+  AddBatch("Pong", Pong::Make, Pong::Options());
   Add("Selfplay", [](auto& a) { return MakeSelfplay(a.Text("opponent")); },
       {{"opponent", "",
         "who plays the other side: best, without a mistake; else an agent"}});
+  AddBatch("Snake", Snake::Make, Snake::Options());
   Add("Spaces", [](auto& a) { return MakeSpaces(a.Text("hide")); },
       {{"hide", "", "the leaf to leave blank: flags or image"}});
   Add("Squared", [](auto&) { return MakeSquared(); });
@@ -121,6 +128,18 @@ void EnvironmentRegistry::Add(const std::string& env_id, EnvironmentMaker make,
   CHECK(added) << "there are two environments \"" << env_id << "\"";
 }
 
+void EnvironmentRegistry::AddBatch(const std::string& env_id, BatchMaker make,
+                                   std::vector<EnvironmentOption> options) {
+  Add(
+      env_id,
+      [make](const EnvironmentArguments& arguments) -> EnvironmentOr {
+        ASSIGN_OR_RETURN(auto batch, make(arguments, 1));
+        return AsMultiAgent(std::move(batch));
+      },
+      std::move(options));
+  entries_[env_id].make_batch = std::move(make);
+}
+
 absl::StatusOr<const EnvironmentRegistry::Entry*> EnvironmentRegistry::Find(
     const std::string& env_id) const {
   const auto found = entries_.find(env_id);
@@ -141,11 +160,27 @@ EnvironmentOr EnvironmentRegistry::Make(const std::string& env_id,
                                         const v1::EnvOptions& options,
                                         uint64_t worker_id) const {
   ASSIGN_OR_RETURN(const Entry* entry, Find(env_id));
-  RETURN_IF_ERROR(CheckOptions(env_id, entry->part, options));
-  ASSIGN_OR_RETURN(
-      const EnvironmentArguments arguments,
-      EnvironmentArguments::Read(env_id, entry->options, options, worker_id));
+  ASSIGN_OR_RETURN(const EnvironmentArguments arguments,
+                   ArgumentsOf(*entry, env_id, options, worker_id));
   return entry->make(arguments);
+}
+
+absl::StatusOr<std::unique_ptr<BatchEnvironment>>
+EnvironmentRegistry::MakeBatch(const std::string& env_id,
+                               const v1::EnvOptions& options,
+                               uint64_t worker_id, size_t environments) const {
+  ASSIGN_OR_RETURN(const Entry* entry, Find(env_id));
+  CHECK(entry->make_batch != nullptr) << env_id << " steps on its own";
+  ASSIGN_OR_RETURN(const EnvironmentArguments arguments,
+                   ArgumentsOf(*entry, env_id, options, worker_id));
+  return entry->make_batch(arguments, environments);
+}
+
+absl::StatusOr<EnvironmentArguments> EnvironmentRegistry::ArgumentsOf(
+    const Entry& entry, const std::string& env_id,
+    const v1::EnvOptions& options, uint64_t worker_id) {
+  RETURN_IF_ERROR(CheckOptions(env_id, entry.part, options));
+  return EnvironmentArguments::Read(env_id, entry.options, options, worker_id);
 }
 
 absl::StatusOr<v1::EnvSpec> EnvironmentRegistry::Stated(
@@ -161,6 +196,11 @@ absl::StatusOr<v1::EnvSpec> EnvironmentRegistry::Stated(
     option->set_help(declared.help);
   }
   return spec;
+}
+
+bool EnvironmentRegistry::IsBatch(const std::string& env_id) const {
+  const auto entry = Find(env_id);
+  return entry.ok() && (*entry)->make_batch != nullptr;
 }
 
 StepCost EnvironmentRegistry::CostOf(const std::string& env_id) const {
@@ -184,6 +224,7 @@ absl::StatusOr<v1::EnvSpec> RegistryFactory::Describe(
   ASSIGN_OR_RETURN(const v1::EnvSpec stated,
                    registry_->Stated(env_id, options));
   spec.MergeFrom(stated);
+  spec.set_renders(environment->renders());
   return spec;
 }
 
@@ -194,6 +235,22 @@ absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
     return GymVectorEnv::Make(
         hello, {.retry_wait = retry_wait_, .renew_failed = renew_failed_},
         listener);
+  }
+  const auto make_batch = [&](size_t environments) {
+    return registry_->MakeBatch(hello.env_id(), hello.options(),
+                                hello.worker_id(), environments);
+  };
+  if (registry_->IsBatch(hello.env_id())) {
+    BatchVectorEnv::Options options;
+    ASSIGN_OR_RETURN(options.stated,
+                     registry_->Stated(hello.env_id(), hello.options()));
+    options.num_envs = hello.num_envs();
+    options.num_groups = hello.num_groups();
+    options.seed = hello.seed();
+    options.worker_id = hello.worker_id();
+    options.incarnation = hello.incarnation();
+    options.threads = threads_;
+    return BatchVectorEnv::Make(options, make_batch, listener);
   }
   ThreadVectorEnv::Options options;
   ASSIGN_OR_RETURN(options.stated,
@@ -214,6 +271,34 @@ absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::Make(
                               hello.worker_id());
       },
       listener);
+}
+
+absl::StatusOr<std::unique_ptr<VectorEnv>> RegistryFactory::MakeReplay(
+    const std::string& env_id, const v1::EnvOptions& options,
+    std::vector<uint64_t> seeds, bool frames,
+    VectorEnv::Listener* listener) const {
+  if (IsGym(env_id)) {
+    return absl::UnimplementedError(absl::StrCat(
+        env_id,
+        " is played again by a Python server, which env.server=\"\" "
+        "starts"));
+  }
+  ThreadVectorEnv::Options one;
+  ASSIGN_OR_RETURN(one.stated, registry_->Stated(env_id, options));
+  one.num_envs = 0;
+  one.seeds = std::move(seeds);
+  one.draws = frames;
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ThreadVectorEnv> made,
+      ThreadVectorEnv::Make(
+          one,
+          [&] { return registry_->Make(env_id, options, /*worker_id=*/0); },
+          listener));
+  if (frames && !made->spec().renders()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(env_id, " cannot be seen: it draws nothing"));
+  }
+  return made;
 }
 
 }  // namespace flotilla

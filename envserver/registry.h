@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "envserver/batch_environment.h"
 #include "envserver/environment.h"
 #include "envserver/environment_arguments.h"
 #include "flotilla/v1/config.pb.h"
@@ -16,12 +17,17 @@
 
 namespace flotilla {
 
-// Makes one environment, be it an Environment or one of several agents. Errors: kInvalidArgument naming the option whose value
-// does not fit; kFailedPrecondition, with the remedy, if this build or machine
-// lacks what it needs.
+// Makes one environment, be it an Environment or one of several agents. Errors:
+// kInvalidArgument naming the option whose value does not fit; kFailedPrecondition,
+// with the remedy, if this build or machine lacks what it needs.
 using EnvironmentMaker =
     std::function<absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>>(
         const EnvironmentArguments&)>;
+
+// The same of so many that step together.
+using BatchMaker =
+    std::function<absl::StatusOr<std::unique_ptr<BatchEnvironment>>(
+        const EnvironmentArguments&, size_t environments)>;
 
 // Whether rows are worth threads: a step takes much longer than waking one.
 enum class StepCost { kCheap, kHeavy };
@@ -45,6 +51,8 @@ class EnvironmentRegistry {
   void Add(const std::string& env_id, EnvironmentMaker make,
            std::vector<EnvironmentOption> options = {},
            StepCost cost = StepCost::kCheap);
+  void AddBatch(const std::string& env_id, BatchMaker make,
+                std::vector<EnvironmentOption> options = {});
 
   // Every id that Make takes, sorted.
   std::vector<std::string> List() const;
@@ -56,6 +64,14 @@ class EnvironmentRegistry {
   absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> Make(
       const std::string& env_id, const v1::EnvOptions& options,
       uint64_t worker_id) const;
+
+  // Whether it was added by AddBatch.
+  bool IsBatch(const std::string& env_id) const;
+
+  // So many of one that IsBatch, which step together. Errors: as Make.
+  absl::StatusOr<std::unique_ptr<BatchEnvironment>> MakeBatch(
+      const std::string& env_id, const v1::EnvOptions& options,
+      uint64_t worker_id, size_t environments) const;
 
   // What the registry and `options` add to the specification of `env_id`.
   // Errors: kNotFound, as Make.
@@ -71,18 +87,23 @@ class EnvironmentRegistry {
     std::vector<EnvironmentOption> options;
     StepCost cost;
     std::string part;  // of EnvOptions, that it reads; "": none
+    BatchMaker make_batch = nullptr;
   };
 
   void AddOurs(const std::string& env_id, EnvironmentMaker make,
                const std::string& part);
   absl::StatusOr<const Entry*> Find(const std::string& env_id) const;
+  // What `entry` is made from. Errors: those of Make but its maker's.
+  static absl::StatusOr<EnvironmentArguments> ArgumentsOf(
+      const Entry& entry, const std::string& env_id,
+      const v1::EnvOptions& options, uint64_t worker_id);
 
   std::map<std::string, Entry> entries_;
   Entry atari_;  // every game of the emulator
 };
 
-// Makes the registry's environments in rows of ThreadVectorEnv, and gym: ones
-// behind a GymVectorEnv.
+// Makes the registry's environments in rows of ThreadVectorEnv, those that step
+// together in a BatchVectorEnv, and gym: ones behind a GymVectorEnv.
 //
 // Thread-safe.
 class RegistryFactory final : public VectorEnvFactory {
@@ -103,6 +124,10 @@ class RegistryFactory final : public VectorEnvFactory {
       const std::string& env_id, const v1::EnvOptions& options) const override;
   absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
       const v1::Hello& hello, VectorEnv::Listener* listener) const override;
+  absl::StatusOr<std::unique_ptr<VectorEnv>> MakeReplay(
+      const std::string& env_id, const v1::EnvOptions& options,
+      std::vector<uint64_t> seeds, bool frames,
+      VectorEnv::Listener* listener) const override;
 
  private:
   const EnvironmentRegistry* const registry_;

@@ -43,11 +43,16 @@ void Blank(Row observation) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
-    const Options& options, MakeEnv make, Listener* listener) {
+    const Options& asked, MakeEnv make, Listener* listener) {
+  Options options = asked;
   std::vector<std::unique_ptr<MultiAgentEnvironment>> environments(1);
   ASSIGN_OR_RETURN(environments[0], Guard(make));
   v1::EnvSpec spec = environments[0]->spec();
   spec.MergeFrom(options.stated);
+  spec.set_renders(environments[0]->renders());
+  if (options.num_envs == 0) {
+    ASSIGN_OR_RETURN(options.num_envs, AgentsOf(spec));
+  }
   ASSIGN_OR_RETURN(GroupLayout layout,
                    MakeGroupLayout(spec, options.num_envs, options.num_groups));
   const int agents = layout.agents;
@@ -74,7 +79,8 @@ absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> ThreadVectorEnv::Make(
       env.slots[s].action = state.action;
     }
   }
-  RETURN_IF_ERROR(result->StartThreads());
+  RETURN_IF_ERROR(result->pool_.Start(
+      std::min(options.threads, static_cast<int>(result->states_.size()))));
   return result;
 }
 
@@ -87,28 +93,13 @@ ThreadVectorEnv::ThreadVectorEnv(const Options& options, MakeEnv make,
       spec_(std::move(spec)),
       layout_(std::move(layout)),
       states_(static_cast<size_t>(layout_.environments() * layout_.groups)),
-      groups_(static_cast<size_t>(layout_.groups)) {}
-
-absl::Status ThreadVectorEnv::StartThreads() {
-  const int threads =
-      std::min(options_.threads, static_cast<int>(states_.size()));
-  if (threads == 1) return absl::OkStatus();
-  return Guard([&] {
-    for (int i = 0; i < threads; ++i) {
-      threads_.emplace_back([this] { WorkerMain(); });
-    }
-    return absl::OkStatus();
-  });
-}
-
-ThreadVectorEnv::~ThreadVectorEnv() {
-  {
-    MutexLock lock(&mu_);
-    stop_ = true;
-    work_.notify_all();
-  }
-  for (std::thread& thread : threads_) thread.join();
-}
+      groups_(static_cast<size_t>(layout_.groups)),
+      pool_(
+          layout_.groups,
+          [this](int group, int env) {
+            RunEnv(groups_[group].reset, &EnvsOf(group)[env]);
+          },
+          [this](int group) { Complete(group); }) {}
 
 void ThreadVectorEnv::Reset(int group, ObservationBuffers observation,
                             v1::StepBatch* out) {
@@ -123,6 +114,7 @@ void ThreadVectorEnv::Step(int group, const v1::ActionBatch& actions,
 void ThreadVectorEnv::Begin(int group, const v1::ActionBatch* actions,
                             ObservationBuffers observation,
                             v1::StepBatch* out) {
+  frames_.clear();
   groups_[group].reset = actions == nullptr;
   groups_[group].out = out;
   const std::span<EnvState> envs = EnvsOf(group);
@@ -142,16 +134,7 @@ void ThreadVectorEnv::Begin(int group, const v1::ActionBatch* actions,
       ++r;
     }
   }
-  if (threads_.empty()) {
-    for (EnvState& env : envs) RunEnv(groups_[group].reset, &env);
-    Complete(group);
-    return;
-  }
-  MutexLock lock(&mu_);
-  groups_[group].next_env = 0;
-  groups_[group].remaining = layout_.environments();
-  queue_.push_back(group);
-  work_.notify_all();
+  pool_.Begin(group, layout_.environments());
 }
 
 void ThreadVectorEnv::RunEnv(bool reset, EnvState* env) {
@@ -159,6 +142,7 @@ void ThreadVectorEnv::RunEnv(bool reset, EnvState* env) {
     env->slots[s].outcome = Outcome();
     env->state[s].finished.reset();
   }
+  env->unusable = false;
   env->lost = env->pending;
   if (env->pending) {
     env->error = absl::OkStatus();
@@ -174,8 +158,12 @@ void ThreadVectorEnv::RunEnv(bool reset, EnvState* env) {
 
 absl::Status ThreadVectorEnv::StartEpisode(EnvState* env) {
   env->steps = 0;
-  const uint64_t seed = EpisodeSeed(options_.seed, options_.worker_id, env->row,
-                                    options_.incarnation, env->episode++);
+  const uint64_t episode = env->episode++;
+  uint64_t seed = EpisodeSeed(options_.seed, options_.worker_id, env->row,
+                              options_.incarnation, episode);
+  if (!options_.seeds.empty()) {
+    seed = episode < options_.seeds.size() ? options_.seeds[episode] : 0;
+  }
   for (size_t s = 0; s < env->slots.size(); ++s) {
     env->slots[s].active = true;
     env->state[s].gone = false;
@@ -184,9 +172,19 @@ absl::Status ThreadVectorEnv::StartEpisode(EnvState* env) {
   RETURN_IF_ERROR(
       Guard([&] { return env->env->ResetSlots(seed, env->slots); }));
   for (const SlotState& state : env->state) {
-    RETURN_IF_ERROR(CheckObservation(state));
+    RETURN_IF_ERROR(CheckUsable(env, CheckObservation(state)));
   }
+  Draw(*env);
   return absl::OkStatus();
+}
+
+absl::Status ThreadVectorEnv::CheckUsable(EnvState* env, absl::Status numbers) {
+  env->unusable = env->unusable || !numbers.ok();
+  return numbers;
+}
+
+void ThreadVectorEnv::Draw(const EnvState& env) {
+  if (options_.draws) frames_.push_back(env.env->Render());
 }
 
 absl::Status ThreadVectorEnv::CheckObservation(const SlotState& state) const {
@@ -213,6 +211,7 @@ absl::Status ThreadVectorEnv::StepEnv(EnvState* env) {
     }
   }
   RETURN_IF_ERROR(Guard([&] { return env->env->StepSlots(env->slots); }));
+  Draw(*env);
   ++env->steps;
   bool over = true;  // for all
   size_t ended = 0;
@@ -225,9 +224,10 @@ absl::Status ThreadVectorEnv::StepEnv(EnvState* env) {
       Blank(slot.observation);
       continue;
     }
-    RETURN_IF_ERROR(CheckNumbers(
-        "the reward", std::as_bytes(std::span(&slot.outcome.reward, 1))));
-    RETURN_IF_ERROR(CheckObservation(state));
+    RETURN_IF_ERROR(CheckUsable(
+        env, CheckNumbers("the reward",
+                          std::as_bytes(std::span(&slot.outcome.reward, 1)))));
+    RETURN_IF_ERROR(CheckUsable(env, CheckObservation(state)));
     if (EndSlot(env, s)) {
       ++ended;
     } else {
@@ -358,40 +358,19 @@ void ThreadVectorEnv::FillError(const EnvState& env, size_t slot, int r,
                                 v1::StepBatch* out) {
   v1::RowError* error = out->add_error();
   error->set_row(r);
+  if (!env.pending) error->set_episode(env.episode - 1);
   // Nothing new, or said of the first slot.
   if (env.error.ok() || slot > 0) return;
   error->set_message(
       PrintableLine(absl::StrCat("env \"", spec_.env_id(), "\", row ", env.row,
                                  ": ", std::string(env.error.message())),
                     kMaxErrorBytes));
+  error->set_unusable(env.unusable);
 }
 
 std::span<ThreadVectorEnv::EnvState> ThreadVectorEnv::EnvsOf(int group) {
   const auto envs = static_cast<size_t>(layout_.environments());
   return std::span(states_).subspan(static_cast<size_t>(group) * envs, envs);
-}
-
-void ThreadVectorEnv::WorkerMain() {
-  while (const auto claimed = ClaimEnv()) {
-    const auto [group, env] = *claimed;
-    RunEnv(groups_[group].reset, &EnvsOf(group)[env]);
-    if (FinishEnv(group)) Complete(group);
-  }
-}
-
-std::optional<std::pair<int, int>> ThreadVectorEnv::ClaimEnv() {
-  MutexLock lock(&mu_);
-  while (!stop_ && queue_.empty()) lock.Wait(&work_);
-  if (stop_) return std::nullopt;
-  const int group = queue_.front();
-  const int env = groups_[group].next_env++;
-  if (groups_[group].next_env == layout_.environments()) queue_.pop_front();
-  return std::pair(group, env);
-}
-
-bool ThreadVectorEnv::FinishEnv(int group) {
-  MutexLock lock(&mu_);
-  return --groups_[group].remaining == 0;
 }
 
 }  // namespace flotilla

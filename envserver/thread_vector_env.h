@@ -1,23 +1,19 @@
 #ifndef FLOTILLA_ENVSERVER_THREAD_VECTOR_ENV_H_
 #define FLOTILLA_ENVSERVER_THREAD_VECTOR_ENV_H_
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "envserver/multi_agent_environment.h"
-#include "services/base/mutex.h"
+#include "envserver/part_pool.h"
 #include "services/env/group_layout.h"
 #include "services/env/vector_env.h"
 
@@ -52,7 +48,7 @@ class ThreadVectorEnv final : public VectorEnv {
   static constexpr absl::Duration kHold = absl::Milliseconds(2);
 
   struct Options {
-    int num_envs = 1;  // rows
+    int num_envs = 1;  // rows; 0: one environment
     int num_groups = 1;
     // Of EpisodeSeed, in services/base/random.h.
     uint64_t seed = 0;
@@ -66,6 +62,10 @@ class ThreadVectorEnv final : public VectorEnv {
     // made anew, as also where a reset fails. 0: at once, in the same step.
     absl::Duration retry_wait = absl::ZeroDuration();
     bool renew_failed = false;
+    // Of a game that is played again: the seeds of its episodes, in turn. Those
+    // after them are 0. Empty: those of EpisodeSeed.
+    std::vector<uint64_t> seeds = {};
+    bool draws = false;  // for frames(); one environment, one thread
   };
 
   // Makes every environment. `make` may be called again later, from any
@@ -74,13 +74,13 @@ class ThreadVectorEnv final : public VectorEnv {
   static absl::StatusOr<std::unique_ptr<ThreadVectorEnv>> Make(
       const Options& options, MakeEnv make, Listener* listener);
 
-  ~ThreadVectorEnv() override;
-
   const v1::EnvSpec& spec() const override { return spec_; }
   void Reset(int group, ObservationBuffers observation,
              v1::StepBatch* out) override;
   void Step(int group, const v1::ActionBatch& actions,
             ObservationBuffers observation, v1::StepBatch* out) override;
+
+  std::span<const v1::Frame> frames() const override { return frames_; }
 
  private:
   // What is kept of a slot besides.
@@ -107,19 +107,16 @@ class ThreadVectorEnv final : public VectorEnv {
     std::vector<Slot> slots;
     bool lost = false;  // it was pending before this operation
     absl::Status error;
+    bool unusable = false;  // the error is of a number
   };
 
   struct Group {
     bool reset = false;
     v1::StepBatch* out = nullptr;
-    int next_env = 0;   // to be claimed; guarded by mu_ where there are threads
-    int remaining = 0;  // likewise
   };
 
   ThreadVectorEnv(const Options& options, MakeEnv make, Listener* listener,
                   v1::EnvSpec spec, GroupLayout layout);
-
-  absl::Status StartThreads();
 
   // Null `actions`: a reset.
   void Begin(int group, const v1::ActionBatch* actions,
@@ -136,16 +133,13 @@ class ThreadVectorEnv final : public VectorEnv {
   // Begins a pending environment's next episode. Errors: what fails now.
   absl::Status Retry(EnvState* env);
   absl::Status CheckObservation(const SlotState& state) const;
+  // Notes what `numbers`, a check of them, says.
+  static absl::Status CheckUsable(EnvState* env, absl::Status numbers);
   void Complete(int group);
   void FillRow(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
+  void Draw(const EnvState& env);
   void FillError(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
   std::span<EnvState> EnvsOf(int group);
-
-  void WorkerMain();
-  // Blocks for an environment to run; nullopt: stop.
-  std::optional<std::pair<int, int>> ClaimEnv();
-  // Returns whether it was the group's last.
-  bool FinishEnv(int group);
 
   const Options options_;
   const MakeEnv make_;
@@ -154,12 +148,8 @@ class ThreadVectorEnv final : public VectorEnv {
   const GroupLayout layout_;
   std::vector<EnvState> states_;
   std::vector<Group> groups_;
-
-  Mutex mu_;
-  std::condition_variable work_;
-  bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  std::deque<int> queue_ ABSL_GUARDED_BY(mu_);  // groups with some to claim
-  std::vector<std::thread> threads_;
+  std::vector<v1::Frame> frames_;  // Options.draws
+  PartPool pool_;                  // its threads end before what they use
 };
 
 }  // namespace flotilla

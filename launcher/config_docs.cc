@@ -19,6 +19,7 @@
 #include "glog/logging.h"
 #include "launcher/text_layout.h"
 #include "services/base/config.h"
+#include "services/base/config_change.h"
 #include "services/base/config_ranges.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
@@ -362,6 +363,14 @@ absl::StatusOr<std::string> ExplainField(
     facts.push_back({"default", value});
   } else if (!IsSection(field)) {
     facts.push_back({"default", "none"});
+  }
+  if (!IsSection(field)) {
+    const std::string fixed = WhyFixed(path);
+    facts.push_back(
+        {"in flight",
+         fixed.empty()
+             ? absl::StrCat("can change: `flotilla set RUN ", path, "=VALUE`")
+             : fixed});
   }
   AppendEntries(facts, width, &text);
   absl::StrAppend(&text, "\n");

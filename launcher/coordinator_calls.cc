@@ -58,8 +58,10 @@ absl::StatusOr<v1::Status> CoordinatorCalls::GetStatus(absl::Duration timeout) {
 
 absl::Status CoordinatorCalls::WatchStatus(
     absl::Duration interval,
-    const std::function<bool(const v1::Status&)>& on_status) {
+    const std::function<bool(const v1::Status&)>& on_status,
+    std::stop_token stop) {
   grpc::ClientContext context;
+  const std::stop_callback cancels(stop, [&] { context.TryCancel(); });
   v1::WatchStatusRequest request;
   request.set_interval_ms(absl::ToInt64Milliseconds(interval));
   const auto stream = stub_->WatchStatus(&context, request);
@@ -71,7 +73,8 @@ absl::Status CoordinatorCalls::WatchStatus(
       return absl::OkStatus();
     }
   }
-  return Explain(stream->Finish());
+  const grpc::Status ended = stream->Finish();
+  return stop.stop_requested() ? absl::OkStatus() : Explain(ended);
 }
 
 absl::Status CoordinatorCalls::Stop(const std::string& reason,
@@ -82,6 +85,24 @@ absl::Status CoordinatorCalls::Stop(const std::string& reason,
   request.set_reason(reason);
   v1::StopResponse response;
   return Explain(stub_->Stop(&context, request, &response));
+}
+
+absl::StatusOr<v1::Change> CoordinatorCalls::Set(
+    const std::vector<std::string>& overrides, absl::Duration timeout) {
+  grpc::ClientContext context;
+  // The coordinator has more to say at its own deadline than this one has.
+  SetDeadline(timeout + absl::Seconds(5), &context);
+  v1::SetRequest request;
+  request.mutable_override()->Assign(overrides.begin(), overrides.end());
+  request.set_timeout_ms(absl::ToInt64Milliseconds(timeout));
+  v1::SetResponse response;
+  const grpc::Status status = stub_->Set(&context, request, &response);
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED &&
+      !status.error_message().empty() && agreed_) {
+    return FromGrpc(status);
+  }
+  RETURN_IF_ERROR(Explain(status));
+  return response.change();
 }
 
 absl::Status CoordinatorCalls::CloseRun(const std::string& member_id,

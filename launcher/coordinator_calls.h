@@ -4,7 +4,9 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,13 +37,17 @@ class CoordinatorCalls {
     PauseBetweenCalls(channel_.get(), duration);
   }
 
-  // Gives every status to `on_status` until that returns false, the run ends
-  // (OK), or the connection breaks.
+  // Gives every status to `on_status` until that returns false or `stop` is
+  // requested (OK both), or the connection breaks.
   absl::Status WatchStatus(
       absl::Duration interval,
-      const std::function<bool(const v1::Status&)>& on_status);
+      const std::function<bool(const v1::Status&)>& on_status,
+      std::stop_token stop = {});
 
   absl::Status Stop(const std::string& reason, absl::Duration timeout);
+  // Changes fields in flight; blocks until the ranks have agreed on the update.
+  absl::StatusOr<v1::Change> Set(const std::vector<std::string>& overrides,
+                                 absl::Duration timeout);
   // In the name of the learner `member_id`, whose slot has `secret`.
   absl::Status CloseRun(const std::string& member_id, const std::string& secret,
                         const std::string& status, absl::Duration timeout);

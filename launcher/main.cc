@@ -30,8 +30,10 @@ struct Command {
 constexpr Command kCommands[] = {
     {"train", "train, on this machine or as one node of many", RunTrain},
     {"evaluate", "play episodes with a trained policy", RunEvaluate},
+    {"replay", "play a run's games again, and film them", RunReplay},
     {"status", "what a run is doing", RunStatus},
     {"stop", "ask a run to save a checkpoint and finish", RunStop},
+    {"set", "change fields of a run while it goes on", RunSet},
     {"runs", "list runs, and in what they differ", RunRuns},
     {"plot", "compare runs in a table and a picture", RunPlot},
     {"dashboard", "a page that shows runs while they train", RunDashboard},

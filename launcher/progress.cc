@@ -11,6 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "launcher/numbers.h"
 #include "launcher/text_layout.h"
+#include "services/base/config.h"
+#include "services/base/config_change.h"
 #include "services/base/member_state.h"
 #include "services/base/printable.h"
 
@@ -28,6 +30,22 @@ double Fraction(const v1::Status& status, const ProgressFacts& facts) {
   return std::clamp(static_cast<double>(status.global_step()) /
                         static_cast<double>(facts.total_env_steps),
                     0.0, 1.0);
+}
+
+// The run may have been made longer or shorter in flight.
+ProgressFacts AsChanged(ProgressFacts facts, const v1::Status& status) {
+  if (facts.total_env_steps <= 0) return facts;
+  for (const v1::Change& change : status.change()) {
+    if (!change.refused().empty() || change.update() == 0) continue;
+    for (const std::string& text : change.override()) {
+      v1::RunConfig config;
+      if (PathOf(text) == "total_env_steps" &&
+          ApplyOverride(text, &config).ok()) {
+        facts.total_env_steps = config.total_env_steps();
+      }
+    }
+  }
+  return facts;
 }
 
 // Before the learners of a resumed run have said where they are, it is where it
@@ -155,7 +173,9 @@ std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
 
 }  // namespace
 
-std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts) {
+std::string ProgressLine(const v1::Status& status,
+                         const ProgressFacts& as_begun) {
+  const ProgressFacts facts = AsChanged(as_begun, status);
   std::vector<std::string> parts;
   if (facts.total_env_steps > 0) {
     parts.push_back(absl::StrFormat(
@@ -174,8 +194,9 @@ std::string ProgressLine(const v1::Status& status, const ProgressFacts& facts) {
 }
 
 std::vector<std::string> ProgressBlock(const v1::Status& status,
-                                       const ProgressFacts& facts,
+                                       const ProgressFacts& as_begun,
                                        size_t width) {
+  const ProgressFacts facts = AsChanged(as_begun, status);
   const std::string count =
       absl::StrFormat(" %3.0f%%  %s/%s steps", 100 * Fraction(status, facts),
                       Brief(static_cast<double>(status.global_step())),
@@ -212,6 +233,18 @@ std::vector<std::string> ProgressBlock(const v1::Status& status,
   return block;
 }
 
+std::string ChangeLine(const v1::Change& change) {
+  std::string line =
+      absl::StrCat("change ", change.number(), ": ",
+                   PrintableLine(absl::StrJoin(change.override(), " ")));
+  if (!change.refused().empty()) {
+    return absl::StrCat(line, ", refused: ", PrintableLine(change.refused()));
+  }
+  return change.update() == 0
+             ? line + ", not agreed yet"
+             : absl::StrCat(line, ", from update ", change.update(), " on");
+}
+
 std::string StatusText(const v1::Status& status, size_t width) {
   std::string text;
   const auto add = [&](const std::string& line) {
@@ -229,6 +262,7 @@ std::string StatusText(const v1::Status& status, size_t width) {
   if (!status.started_over().empty()) {
     absl::StrAppend(&text, status.started_over(), "\n");
   }
+  for (const v1::Change& change : status.change()) add(ChangeLine(change));
   if (!status.fence_reason().empty()) {
     add(absl::StrCat("the last generation ended: ",
                      PrintableLine(status.fence_reason())));

@@ -29,6 +29,9 @@ std::vector<std::string> ProgressBlock(const v1::Status& status,
                                        const ProgressFacts& facts,
                                        size_t width);
 
+// "change 1: ppo.epochs=2, from update 31 on"
+std::string ChangeLine(const v1::Change& change);
+
 // Everything, for `flotilla status`. Lines that are wider than `width` go on
 // below, indented.
 std::string StatusText(const v1::Status& status, size_t width);

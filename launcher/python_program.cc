@@ -26,4 +26,9 @@ absl::StatusOr<std::vector<std::string>> PackageCommand(
   return CommandOf("flotilla", arguments);
 }
 
+absl::StatusOr<std::vector<std::string>> VideoCommand(
+    const std::vector<std::string>& arguments) {
+  return CommandOf("flotilla_video", arguments);
+}
+
 }  // namespace flotilla

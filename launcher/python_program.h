@@ -19,6 +19,10 @@ absl::StatusOr<std::vector<std::string>> WatchCommand(
 absl::StatusOr<std::vector<std::string>> PackageCommand(
     const std::vector<std::string>& arguments);
 
+// The same of launcher/python/flotilla_video.
+absl::StatusOr<std::vector<std::string>> VideoCommand(
+    const std::vector<std::string>& arguments);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LAUNCHER_PYTHON_PROGRAM_H_

@@ -219,6 +219,14 @@ absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
   return absl::OkStatus();
 }
 
+std::optional<int64_t> UpdateOf(const std::string& checkpoint) {
+  const auto text = WholeFile(CheckpointFolder(checkpoint).progress());
+  const auto progress = ParseFlatJson(text.value_or(""));
+  if (!progress.ok()) return std::nullopt;
+  const int64_t update = CounterOf(*progress, "update");
+  return update < 0 ? std::nullopt : std::optional(update);
+}
+
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,
                         const v1::RunConfig& config) {
   const auto summary = ReadRunSummary(folder.summary());

@@ -61,6 +61,9 @@ absl::Status CheckResumable(const v1::RunConfig& before,
 absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
                        v1::RunConfig* after);
 
+// The updates behind `checkpoint` (a folder); nullopt if it does not say.
+std::optional<int64_t> UpdateOf(const std::string& checkpoint);
+
 // Why the run in `folder`, resumed from `checkpoint` (a folder), has nothing
 // left to do as `config` has it, and what would go further; "" if it has.
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,

@@ -163,6 +163,11 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
   if (const std::string equal = DescribeParameters(summary); !equal.empty()) {
     lines.push_back(equal);
   }
+  for (const v1::RunSummary::Change& change : summary.change()) {
+    lines.push_back(
+        absl::StrCat("changed in flight: ", absl::StrJoin(change.set(), " "),
+                     ", from update ", change.update(), " on"));
+  }
   if (!summary.started_over().empty()) {
     lines.push_back(summary.started_over());
   }

@@ -26,6 +26,7 @@
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/member_state.h"
+#include "services/base/run_changes.h"
 #include "services/base/run_summary.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
@@ -51,13 +52,21 @@ std::string MemberId(const Topology& topology, int index) {
 // What the coordinator has to know about the run.
 std::vector<std::string> CoordinatorFlags(const TrainJob& job) {
   const v1::DistributedConfig& distributed = job.config.distributed();
-  return {
+  std::vector<std::string> flags = {
       absl::StrCat("--run_id=", job.folder.name()),
       absl::StrCat("--min_learners=", job.topology.min_world_size),
       absl::StrCat("--max_learners=", job.topology.max_world_size),
       absl::StrCat("--heartbeat_seconds=", distributed.heartbeat_seconds()),
       absl::StrCat("--dead_after_seconds=", distributed.dead_after_seconds()),
       absl::StrCat("--last_call_seconds=", distributed.last_call_seconds())};
+  if (!job.metrics_listen.empty()) {
+    flags.push_back("--metrics-listen=" + job.metrics_listen);
+    flags.push_back("--metrics-address-file=" + job.folder.metrics_address());
+  }
+  if (!job.metrics_token_file.empty()) {
+    flags.push_back("--metrics-token-file=" + job.metrics_token_file);
+  }
+  return flags;
 }
 
 class Job {
@@ -140,6 +149,7 @@ class Job {
     for (const std::string& line : job_.notices) progress_.Say(line);
     if (job_.topology.hosts_coordinator) {
       RETURN_IF_ERROR(WriteRunTopology(job_.folder, job_.topology));
+      RETURN_IF_ERROR(KeepChanges());
       RETURN_IF_ERROR(HostCoordinator());
     } else {
       RETURN_IF_ERROR(AwaitCoordinator());
@@ -156,6 +166,15 @@ class Job {
       return absl::NotFoundError(absl::StrCat("cannot read ", copy.from));
     }
     return WriteFileAtomically(copy.to, *file);
+  }
+
+  // What is left of another run's would be made again.
+  absl::Status KeepChanges() const {
+    const std::string path = job_.folder.changes();
+    if (job_.changes.change_size() > 0) return WriteChanges(path, job_.changes);
+    std::error_code absent;
+    fs::remove(path, absent);
+    return absl::OkStatus();
   }
 
   // The launcher of node 0 writes the run's own; the others keep theirs beside
@@ -333,6 +352,10 @@ class Job {
     if (!job_.device_ids.empty()) {
       program.argv.push_back("--device_ids=" +
                              absl::StrJoin(job_.device_ids, ","));
+    }
+    if (job_.cores.pinned()) {
+      program.argv.push_back("--cores=" +
+                             absl::StrJoin(job_.cores.cores[start.index], ","));
     }
     if (topology.one_rank) program.argv.push_back("--given_rank");
     const std::string resume = ResumeFrom(start);

@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "flotilla/v1/config.pb.h"
+#include "flotilla/v1/coordinator.pb.h"
+#include "launcher/core_plan.h"
 #include "launcher/runs.h"
 #include "launcher/topology.h"
 #include "launcher/trackers.h"
@@ -26,12 +28,16 @@ struct TrainJob {
   std::vector<Copy> copies;
   Topology topology;
   std::optional<std::string> resume;  // "latest" or a checkpoint
+  v1::Changes changes;                // in flight, of the run that goes on
   std::vector<std::string> notices;   // for people, once it starts
   std::string nothing_left;  // why a resumed run is over already; "": it is not
   RunLock* lock = nullptr;   // borrowed; null: another launcher holds it
   std::vector<int> device_ids;  // a GPU for each learner of this host, or none
+  CorePlan cores;
   int max_restarts = 3;
   RpcCredentials credentials;
+  // Of the coordinator that this launcher starts; "": nowhere, and none.
+  std::string metrics_listen, metrics_token_file;
   std::string progress = "auto";
   TrackOptions track;
 };

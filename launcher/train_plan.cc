@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +13,7 @@
 #include "services/base/config.h"
 #include "services/base/device_choice.h"
 #include "services/base/global_sizes.h"
+#include "services/base/precision.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -111,8 +113,11 @@ std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
     absl::StrAppendFormat(&text, "  %-18s %-25s (%s)\n", source.name,
                           source.value, source.source);
   }
-  absl::StrAppend(&text, Row("ranks here", Ranks(topology), ""),
-                  Row("device", Devices(devices), ""), "\n");
+  absl::StrAppend(
+      &text, Row("ranks here", Ranks(topology), ""),
+      Row("device", Devices(devices), ""),
+      Row("precision", v1::Precision_Name(config.runtime().precision()), ""),
+      "\n");
   absl::StrAppend(&text, Row("sizes", "a learner", "global"));
   absl::StrAppend(
       &text, both("environments", plan.num_envs),
@@ -171,6 +176,25 @@ absl::StatusOr<std::vector<std::string>> PlanDevices(
         "gloo, or a GPU for each"));
   }
   return devices;
+}
+
+absl::StatusOr<v1::Precision> PlanPrecision(
+    const v1::RunConfig& config, const std::vector<std::string>& devices,
+    const std::vector<Gpu>& gpus) {
+  const v1::Precision wanted = config.runtime().precision();
+  v1::Precision chosen = wanted;
+  for (const std::string& device : devices) {
+    const auto gpu = std::ranges::find_if(gpus, [&](const Gpu& g) {
+      return !g.uuid.empty() && absl::EndsWith(device, g.uuid);
+    });
+    const bool cpu = !absl::StartsWith(device, "cuda");
+    Arithmetic arithmetic = ArithmeticOfCpu();
+    if (!cpu) arithmetic = ArithmeticOf(gpu == gpus.end() ? Gpu() : *gpu);
+    ASSIGN_OR_RETURN(const v1::Precision here,
+                     ChoosePrecision(wanted, arithmetic));
+    if (chosen == v1::PRECISION_AUTO || here == v1::FP32) chosen = here;
+  }
+  return chosen;
 }
 
 }  // namespace flotilla

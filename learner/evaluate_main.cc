@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -26,6 +27,7 @@
 #include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 #include "services/env/agents.h"
+#include "services/env/recorded_games.h"
 
 namespace flotilla {
 namespace {
@@ -95,13 +97,14 @@ std::string HostName() {
 
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 int decisions, const std::string& output,
+                                const std::string& games,
                                 const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop) {
   ASSIGN_OR_RETURN(CheckpointData data, LoadCheckpoint(checkpoint));
   FindKeptFiles(checkpoint, &data.config);
   // What they are compared with computes in float32.
-  if (decisions > 0) data.config.mutable_runtime()->set_bf16(false);
+  if (decisions > 0) data.config.mutable_runtime()->set_precision(v1::FP32);
   const v1::RunConfig& config = data.config;
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   ASSIGN_OR_RETURN(const RankDevice device,
@@ -145,12 +148,18 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                      normalizer, decisions, stop));
     return WriteTensorFile(recorded, output);
   }
+  v1::RecordedGames recorded;
   ASSIGN_OR_RETURN(
       const std::vector<EvaluatedEpisode> played,
       Evaluate(options, trained, algorithm->live_policy(), opponents.get(),
                normalizer, episodes, config.evaluation().greedy(),
-               /*round=*/progress.evaluation_round + (uint64_t{1} << 32),
-               stop));
+               /*round=*/progress.evaluation_round + (uint64_t{1} << 32), stop,
+               games.empty() ? nullptr : &recorded));
+  recorded.set_round(std::max<int64_t>(1, progress.evaluation_round));
+  for (v1::RecordedGame& game : *recorded.mutable_game()) {
+    game.set_global_step(progress.global_step);
+  }
+  if (!games.empty()) RETURN_IF_ERROR(WriteGames(games, recorded));
   std::ofstream out(output);
   out << FormatJson(ToJson(config, checkpoint, played)) << "\n";
   out.flush();

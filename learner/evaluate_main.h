@@ -16,6 +16,9 @@ namespace flotilla {
 //   {"env_id": ..., "checkpoint": ..., "mean_return": ..., "episodes":
 //    [{"return": ..., "length": ...}, ...]}
 //
+// and, unless that is empty, the games to the file `games`, to be seen again
+// (services/env/recorded_games.h).
+//
 // Or, with `decisions` above 0, makes so many decisions instead, and writes those
 // with what they were made of as safetensors (learner/eval/decisions.h).
 //
@@ -23,6 +26,7 @@ namespace flotilla {
 // Errors: those of the checkpoint, the env worker and the file.
 absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                                 int decisions, const std::string& output,
+                                const std::string& games,
                                 const RpcCredentials& credentials,
                                 const DeviceChooser& choose_device,
                                 std::stop_token stop);

@@ -3,13 +3,18 @@
 #include <google/protobuf/text_format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "learner/algo/algorithm.h"
 #include "learner/algo/algorithm_plugin.h"
 #include "learner/collective/rank_device.h"
@@ -20,6 +25,7 @@
 #include "services/base/atomic_file.h"
 #include "services/base/command_line.h"
 #include "services/base/config.h"
+#include "services/base/cores.h"
 #include "services/base/exit_codes.h"
 #include "services/base/global_sizes.h"
 #include "services/base/lifeline.h"
@@ -48,6 +54,7 @@ struct Flags {
   int local_world_size = 1;
   int world_size = 1;
   std::string device_ids;
+  std::string cores;
   bool given_rank = false;
   int requested_rank = 0;
   int64_t restarts = 0;
@@ -57,6 +64,7 @@ struct Flags {
   int episodes = 100;
   int decisions = 0;
   std::string output;
+  std::string games;
   RpcCredentials credentials;
   DeviceChooser choose_device;
 };
@@ -85,6 +93,8 @@ CommandLine MakeLine(Flags* flags) {
            &flags->world_size);
   line.Text("--device-ids", "0,0,1", "the GPU of each learner on this node",
             &flags->device_ids);
+  line.Text("--cores", "0,2,3", "those that it and its env workers run on",
+            &flags->cores);
   line.Switch("--given-rank", "srun or its like may have bound a GPU",
               &flags->given_rank);
   line.Int("--requested-rank", "R", 0, "the rank to ask the coordinator for",
@@ -107,6 +117,9 @@ CommandLine MakeLine(Flags* flags) {
             "with --evaluate: the JSON file to write, or safetensors of "
             "decisions; with --try: what does not fit, or nothing",
             &flags->output);
+  line.Text("--games", "FILE",
+            "with --evaluate: what to write its games to, to be seen again",
+            &flags->games);
   AddCredentialFlags(&flags->credentials, &line);
   return line;
 }
@@ -244,8 +257,23 @@ int CodeFor(const absl::Status& status) {
   }
 }
 
+// Before there are other threads.
+void PinToCores(const std::string& list) {
+  std::vector<int> cores;
+  for (const absl::string_view core :
+       absl::StrSplit(list, ',', absl::SkipEmpty())) {
+    int number = 0;
+    if (absl::SimpleAtoi(core, &number)) cores.push_back(number);
+  }
+  if (cores.empty() || PinTo(cores)) return;
+  std::fprintf(stderr, "flotilla-learner: cannot run on cores %s alone: %s\n",
+               list.c_str(), std::strerror(errno));
+}
+
 int Main(const Flags& flags) {
   KeepMemory();
+  PinToCores(flags.cores);
+  StartLifelineWatch();
   auto installed = ShutdownSignals::Install();
   if (!installed.ok()) {
     std::fprintf(stderr, "%s\n", installed.status().ToString().c_str());
@@ -262,7 +290,7 @@ int Main(const Flags& flags) {
     } else if (!flags.evaluate.empty()) {
       const absl::Status evaluated = EvaluateCheckpoint(
           flags.evaluate, flags.episodes, flags.decisions, flags.output,
-          flags.credentials, flags.choose_device, signals->Stop());
+          flags.games, flags.credentials, flags.choose_device, signals->Stop());
       if (!evaluated.ok()) outcome = evaluated;
     } else {
       outcome = RunTraining(flags, *signals);
@@ -292,7 +320,6 @@ int Main(const Flags& flags) {
 }  // namespace
 
 int LearnerMain(int argc, char** argv, DeviceChooser choose_device) {
-  StartLifelineWatch();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
   Flags flags;

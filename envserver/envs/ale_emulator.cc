@@ -120,6 +120,12 @@ class AleEmulator final : public AtariEmulator {
     MapBytes(gray_, pixels, screen.arraySize(), gray);
   }
 
+  void ColorScreen(uint8_t* rgb) const override {
+    const ale::ALEScreen& screen = ale_.getScreen();
+    ale_.theOSystem->colourPalette().applyPaletteRGB(
+        rgb, const_cast<uint8_t*>(screen.getArray()), screen.arraySize());
+  }
+
  private:
   ale::ALEInterface ale_;
   ale::ActionVect actions_;

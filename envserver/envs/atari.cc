@@ -91,6 +91,16 @@ bool Atari::GameOver(v1::EpisodeEnd* end) {
   return true;
 }
 
+v1::Frame Atari::Render() const {
+  v1::Frame frame;
+  frame.set_width(emulator_->width());
+  frame.set_height(emulator_->height());
+  frame.mutable_rgb()->resize(size_t{3} * frame.width() * frame.height());
+  emulator_->ColorScreen(
+      reinterpret_cast<uint8_t*>(frame.mutable_rgb()->data()));
+  return frame;
+}
+
 int Atari::PlayFrame(int action) {
   const int reward = emulator_->Act(action);
   raw_return_ += reward;

@@ -48,6 +48,8 @@ class Atari final : public Environment {
   absl::Status Reset(uint64_t seed, Row observation) override;
   absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override;
   bool GameOver(v1::EpisodeEnd* end) override;
+  bool renders() const override { return true; }
+  v1::Frame Render() const override;
 
  private:
   // What one action of frame_skip frames did.

@@ -36,6 +36,8 @@ class AtariEmulator {
 
   // Writes the screen in gray, [height, width].
   virtual void Screen(uint8_t* gray) const = 0;
+  // The same in colours, [height, width, 3].
+  virtual void ColorScreen(uint8_t* rgb) const = 0;
 };
 
 // Ids of the games whose ROM is there: "ALE/Breakout-v5". Empty if this build

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "envserver/picture.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -70,6 +71,22 @@ absl::StatusOr<Outcome> CartPole::Step(ConstRow action, Row observation) {
   outcome.terminated = x < -kXLimit || x > kXLimit || theta < -kThetaLimit ||
                        theta > kThetaLimit;
   return outcome;
+}
+
+v1::Frame CartPole::Render() const {
+  constexpr double kScale = 100, kTrack = 240;  // pixels a metre; from the top
+  Picture picture(480, 320, {255, 255, 255});
+  picture.Line({0, kTrack}, {480, kTrack}, 1, {0, 0, 0});
+  const Picture::Point axle = {240 + kScale * state_[0], kTrack - 15};
+  picture.Rectangle({axle.x - 25, axle.y - 15}, {axle.x + 25, axle.y + 15},
+                    {0, 0, 0});
+  const double length = 2 * kHalfLength * kScale;
+  picture.Line(axle,
+               {axle.x + length * std::sin(state_[2]),
+                axle.y - length * std::cos(state_[2])},
+               10, {202, 152, 101});
+  picture.Disc(axle, 5, {129, 132, 203});
+  return picture.frame();
 }
 
 void CartPole::Observe(Row observation) const {

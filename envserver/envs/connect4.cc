@@ -1,6 +1,7 @@
 #include "envserver/envs/connect4.h"
 
 #include "absl/strings/str_cat.h"
+#include "envserver/picture.h"
 
 namespace flotilla {
 namespace {
@@ -149,6 +150,22 @@ void Connect4::Play(int column) {
 
 void Connect4::LetOpponentPlay() {
   Play(ChooseColumn(opponent_, board_, turn_, &random_));
+}
+
+v1::Frame Connect4::Render() const {
+  constexpr double kCell = 48;  // pixels
+  Picture picture(static_cast<int>(kCell) * kColumns,
+                  static_cast<int>(kCell) * kRows, {45, 80, 170});
+  for (int row = 0; row < kRows; ++row) {
+    for (int column = 0; column < kColumns; ++column) {
+      const Color color = board_.Has(0, row, column)   ? Color{250, 210, 60}
+                          : board_.Has(1, row, column) ? Color{220, 60, 60}
+                                                       : Color{235, 238, 245};
+      picture.Disc({(column + 0.5) * kCell, (kRows - row - 0.5) * kCell},
+                   0.4 * kCell, color);
+    }
+  }
+  return picture.frame();
 }
 
 void Connect4::Observe(std::span<Slot> slots) const {

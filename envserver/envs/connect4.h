@@ -81,6 +81,8 @@ class Connect4 final : public MultiAgentEnvironment {
   absl::Status ResetSlots(uint64_t seed, std::span<Slot> slots) override;
   absl::Status StepSlots(std::span<Slot> slots) override;
   bool SlotGameOver(size_t slot, v1::EpisodeEnd* end) override;
+  bool renders() const override { return true; }
+  v1::Frame Render() const override;
 
  private:
   explicit Connect4(const ConnectFourOpponent* opponent);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "envserver/picture.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -126,6 +127,31 @@ int Maze::ShortestWay() const {
 
 bool Maze::IsWall(int y, int x) const {
   return y < 0 || y >= size_ || x < 0 || x >= size_ || wall_[y * size_ + x];
+}
+
+v1::Frame Maze::Render() const {
+  const int cell = std::max(4, 320 / size_);  // pixels
+  Picture picture(cell * size_, cell * size_, {255, 255, 255});
+  const auto fill = [&](int y, int x, Color color) {
+    picture.Rectangle({double(x) * cell, double(y) * cell},
+                      {(x + 1.0) * cell, (y + 1.0) * cell}, color);
+  };
+  for (int y = 0; y < size_; ++y) {
+    for (int x = 0; x < size_; ++x) {
+      // What it sees is lighter.
+      const bool seen =
+          std::abs(y - y_) <= view_ / 2 && std::abs(x - x_) <= view_ / 2;
+      if (IsWall(y, x)) {
+        fill(y, x, seen ? Color{90, 90, 110} : Color{40, 40, 50});
+      } else if (!seen) {
+        fill(y, x, {215, 215, 215});
+      }
+    }
+  }
+  fill(size_ - 2, size_ - 2, {80, 180, 90});
+  picture.Disc({(x_ + 0.5) * cell, (y_ + 0.5) * cell}, 0.35 * cell,
+               {204, 77, 77});
+  return picture.frame();
 }
 
 void Maze::Observe(Row observation) const {

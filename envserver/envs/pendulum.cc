@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "envserver/picture.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -63,6 +64,20 @@ absl::StatusOr<Outcome> Pendulum::Step(ConstRow action, Row observation) {
   Outcome outcome;
   outcome.reward = static_cast<float>(-cost);
   return outcome;
+}
+
+v1::Frame Pendulum::Render() const {
+  constexpr double kScale = 110;  // pixels a metre
+  Picture picture(320, 320, {255, 255, 255});
+  const Picture::Point pivot = {160, 160};
+  // Upright at 0; Gymnasium turns it to the left.
+  const Picture::Point end = {pivot.x - kScale * std::sin(theta_),
+                              pivot.y - kScale * std::cos(theta_)};
+  picture.Line(pivot, end, 24, {204, 77, 77});
+  picture.Disc(pivot, 12, {204, 77, 77});
+  picture.Disc(end, 12, {204, 77, 77});
+  picture.Disc(pivot, 5, {0, 0, 0});
+  return picture.frame();
 }
 
 void Pendulum::Observe(Row observation) const {

@@ -24,6 +24,8 @@ class Pendulum final : public Environment {
   const v1::EnvSpec& spec() const override { return spec_; }
   absl::Status Reset(uint64_t seed, Row observation) override;
   absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override;
+  bool renders() const override { return true; }
+  v1::Frame Render() const override;
 
  private:
   void Observe(Row observation) const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "envserver/picture.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -130,6 +131,46 @@ bool PointNav::GameOver(v1::EpisodeEnd* end) {
   metric["distance_to_goal"] = metrics_.distance_to_goal;
   metric["collisions"] = metrics_.collisions;
   return true;
+}
+
+// The plan from above, beside what its camera sees.
+v1::Frame PointNav::Render() const {
+  constexpr int kCell = 8, kSide = FloorPlan::kSide * kCell;  // pixels
+  constexpr double kScale = kCell / FloorPlan::kCell;         // a metre
+  constexpr int kPixels = DepthCamera::kPixels, kZoom = kSide / kPixels;
+  Picture picture(2 * kSide, kSide, {255, 255, 255});
+  for (int y = 0; y < FloorPlan::kSide; ++y) {
+    for (int x = 0; x < FloorPlan::kSide; ++x) {
+      const PlanCell cell = scene_->plan.at(x, y);
+      if (cell == PlanCell::kFree) continue;
+      const Color color = cell == PlanCell::kWall   ? Color{60, 60, 70}
+                          : cell == PlanCell::kDoor ? Color{235, 225, 205}
+                                                    : Color{190, 160, 120};
+      picture.Rectangle({double(x) * kCell, double(y) * kCell},
+                        {(x + 1.0) * kCell, (y + 1.0) * kCell}, color);
+    }
+  }
+  const auto at = [&](const Point& point) {
+    return Picture::Point{kScale * point.x, kScale * point.y};
+  };
+  picture.Disc(at(episode_.start), 5, {150, 150, 230});
+  picture.Disc(at(goal().point), 7, {80, 180, 90});
+  const Point ahead = DirectionOf(heading_);
+  picture.Line(at(position_),
+               at({position_.x + 0.6 * ahead.x, position_.y + 0.6 * ahead.y}),
+               4, {204, 77, 77});
+  picture.Disc(at(position_), 6, {204, 77, 77});
+
+  std::vector<std::byte> depth(kPixels * kPixels);
+  library_->camera().Render(scene_->plan, position_, heading_, depth);
+  for (int y = 0; y < kSide; ++y) {
+    for (int x = 0; x < kSide; ++x) {
+      const auto gray = static_cast<uint8_t>(
+          depth[static_cast<size_t>(y / kZoom * kPixels + x / kZoom)]);
+      picture.Pixel(kSide + x, y, {gray, gray, gray});
+    }
+  }
+  return picture.frame();
 }
 
 void PointNav::Observe(Row observation) const {

@@ -31,8 +31,8 @@ namespace flotilla {
 //                "collisions"  steps that hit something; they slide along it
 //
 // Starts and goals are apart by 5 to 30 m of way that is at least 1.3 times the
-// straight line. A way is the shortest for a square body of 0.2 m, see
-// FreeSpace.
+// straight line; half of those of the train split are near each other instead. A
+// way is the shortest for a square body of 0.2 m, see FreeSpace.
 class PointNav final : public Environment {
  public:
   static constexpr double kStep = 0.25;            // meters
@@ -52,6 +52,8 @@ class PointNav final : public Environment {
   absl::Status Reset(uint64_t seed, Row observation) override;
   absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override;
   bool GameOver(v1::EpisodeEnd* end) override;
+  bool renders() const override { return true; }
+  v1::Frame Render() const override;
 
   // Of the episode that a Reset began: what its observations do not tell.
   const Scene& scene() const { return *scene_; }

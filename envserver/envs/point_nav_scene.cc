@@ -18,6 +18,9 @@ constexpr double kLeastDetour = 1.3;  // way over straight line
 // After which whatever has a way will do.
 constexpr int kTries = 200;
 
+constexpr double kNear = 8;  // meters in a straight line, at most
+constexpr double kTwoPi = 6.283185307179586;
+
 Point FreePoint(const FreeSpace& space, Random* random) {
   constexpr double kSize = FloorPlan::kSide * FloorPlan::kCell;
   while (true) {
@@ -27,27 +30,47 @@ Point FreePoint(const FreeSpace& space, Random* random) {
   }
 }
 
+Point FreePointNear(const FreeSpace& space, const Point& to, Random* random) {
+  const double radius = random->Uniform(0, kNear);
+  while (true) {
+    const double angle = random->Uniform(0, kTwoPi);
+    const double away = random->Uniform(0, radius);
+    const Point point{to.x + away * std::cos(angle),
+                      to.y + away * std::sin(angle)};
+    if (space.IsFree(point)) return point;
+  }
+}
+
+void FindFarStart(const FreeSpace& space, const FreeSpace::Goal& to,
+                  Random* random, Scene::Episode* episode) {
+  for (int tried = 0; tried < kTries; ++tried) {
+    episode->start = FreePoint(space, random);
+    episode->distance = space.DistanceTo(to, episode->start);
+    const double straight = Distance(episode->start, to.point);
+    if (episode->distance >= kShortest && episode->distance <= kLongest &&
+        episode->distance >= kLeastDetour * straight) {
+      return;
+    }
+  }
+}
+
 }  // namespace
 
-Scene Scene::Make(uint64_t seed) {
+Scene Scene::Make(uint64_t seed, SceneSplit split) {
   const FloorPlan plan = FloorPlan::Make(HashSeed({seed, 0}));
   Scene scene{plan, FreeSpace(plan), {}, {}};
   Random random(HashSeed({seed, 1}));
   for (int goal = 0; goal < kGoals; ++goal) {
     scene.goals.push_back(
         scene.space.MakeGoal(FreePoint(scene.space, &random)));
+    const FreeSpace::Goal& to = scene.goals.back();
     for (int i = 0; i < kEpisodesPerGoal; ++i) {
       Episode episode{.start = {}, .heading = 0, .goal = goal, .distance = 0};
-      for (int tried = 0; tried < kTries; ++tried) {
-        episode.start = FreePoint(scene.space, &random);
-        episode.distance =
-            scene.space.DistanceTo(scene.goals.back(), episode.start);
-        const double straight =
-            Distance(episode.start, scene.goals.back().point);
-        if (episode.distance >= kShortest && episode.distance <= kLongest &&
-            episode.distance >= kLeastDetour * straight) {
-          break;
-        }
+      if (split == SceneSplit::kTrain && i % 2 == 1) {
+        episode.start = FreePointNear(scene.space, to.point, &random);
+        episode.distance = scene.space.DistanceTo(to, episode.start);
+      } else {
+        FindFarStart(scene.space, to, &random, &episode);
       }
       episode.heading = static_cast<int>(random.Below(kHeadings));
       scene.episodes.push_back(episode);
@@ -66,7 +89,7 @@ std::shared_ptr<const Scene> SceneLibrary::Get(SceneSplit split,
   }
   // Two who ask at once make the same.
   auto scene = std::make_shared<const Scene>(
-      Scene::Make(HashSeed({static_cast<uint64_t>(split), index})));
+      Scene::Make(HashSeed({static_cast<uint64_t>(split), index}), split));
   MutexLock lock(&mu_);
   return scenes_.emplace(key, std::move(scene)).first->second;
 }

@@ -26,8 +26,10 @@ struct Scene {
     double distance;  // of the shortest way, in meters
   };
 
-  // Everything follows `seed`.
-  static Scene Make(uint64_t seed);
+  // Everything follows `seed`. Of `kTrain` every second episode begins near its
+  // goal, whatever the way: who has just learned to walk arrives there at times,
+  // and can learn to stop.
+  static Scene Make(uint64_t seed, SceneSplit split);
 
   FloorPlan plan;
   FreeSpace space;

@@ -16,8 +16,10 @@ using Arguments = std::vector<std::string>;
 // it is done and returns the process's exit code.
 int RunTrain(const Arguments& arguments);
 int RunEvaluate(const Arguments& arguments);
+int RunReplay(const Arguments& arguments);
 int RunStatus(const Arguments& arguments);
 int RunStop(const Arguments& arguments);
+int RunSet(const Arguments& arguments);
 int RunRuns(const Arguments& arguments);
 int RunPlot(const Arguments& arguments);
 int RunDashboard(const Arguments& arguments);

@@ -5,9 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
+#include "launcher/film.h"
 #include "launcher/follow.h"
 #include "launcher/numbers.h"
 #include "launcher/player.h"
+#include "launcher/video.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/run_folder.h"
@@ -15,6 +17,7 @@
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
+#include "services/env/recorded_games.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -154,14 +157,26 @@ int RunEvaluate(const Arguments& arguments) {
               "evaluate every checkpoint of a run as it appears, until the run "
               "is over, into RUN/evaluations.jsonl; goes on where it was",
               &follow);
+  FilmOptions film;
+  line.Text("--video", "FILE",
+            "film the best of the episodes: .mp4 (needs av and pillow in "
+            "python3, or FLOTILLA_PYTHON), .webp or .gif (pillow)",
+            &film.video);
   // For an env server that runs already (env.server).
-  RpcCredentials credentials;
-  AddCredentialFlags(&credentials, &line);
+  AddCredentialFlags(&film.credentials, &line);
   const ParsedLine parsed = ParseLine("evaluate", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
+  const RpcCredentials& credentials = film.credentials;
   if (parsed.positional.empty()) {
     return ReportUsage("evaluate", absl::InvalidArgumentError(
                                        "name a run's folder or a checkpoint"));
+  }
+  if (film.video) {
+    const absl::Status path =
+        follow ? absl::InvalidArgumentError(
+                     "--video films one evaluation, and --follow plays many")
+               : CheckVideoPath(*film.video);
+    if (!path.ok()) return ReportUsage("evaluate", path);
   }
   if (follow) {
     return Follow(parsed.positional[0], episodes, json, credentials);
@@ -172,14 +187,23 @@ int RunEvaluate(const Arguments& arguments) {
   const ScratchFolder scratch;
   if (!scratch.status().ok()) return Report("evaluate", scratch.status());
   const std::string result = scratch.path() + "/result.json";
+  const std::string games = scratch.path() + "/evaluation.games";
+  std::vector<std::string> flags = {
+      absl::StrCat("--episodes=",
+                   episodes.value_or(DefaultEpisodes(*checkpoint))),
+      "--output=" + result};
+  if (film.video) flags.push_back("--games=" + games);
   int code =
-      RunPlayer("evaluate", *checkpoint,
-                {absl::StrCat("--episodes=",
-                              episodes.value_or(DefaultEpisodes(*checkpoint))),
-                 "--output=" + result},
-                credentials, scratch.path());
+      RunPlayer("evaluate", *checkpoint, flags, credentials, scratch.path());
   if (code == kExitDone) code = Show(result, json);
-  return code;
+  if (code != kExitDone || !film.video) return code;
+  auto played = ReadGames(games);
+  if (!played.ok()) return Report("evaluate", played.status());
+  const GameAlbum album = GameAlbum::Of(*std::move(played));
+  const auto best = album.Find("evaluation");
+  if (!best.ok()) return Report("evaluate", best.status());
+  film.quiet = json;
+  return FilmGame("evaluate", *best, film);
 }
 
 }  // namespace flotilla

@@ -1,5 +1,4 @@
 #include <google/protobuf/util/json_util.h>
-#include <unistd.h>
 
 #include <cstdio>
 
@@ -11,8 +10,11 @@
 #include "launcher/progress.h"
 #include "launcher/summary.h"
 #include "launcher/text_layout.h"
+#include "launcher/watch/terminal.h"
+#include "launcher/watch/watch_screen.h"
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
+#include "services/base/shutdown.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -20,8 +22,10 @@ namespace {
 
 constexpr absl::Duration kTimeout = absl::Seconds(5);
 constexpr absl::Duration kInterval = absl::Seconds(1);
+// With a coordinator that has gone.
+constexpr absl::Duration kPatience = absl::Seconds(10);
 
-void Print(const v1::Status& status, bool json, bool redraw) {
+void Print(const v1::Status& status, bool json) {
   if (json) {
     google::protobuf::util::JsonPrintOptions options;
     options.preserve_proto_field_names = true;
@@ -30,9 +34,7 @@ void Print(const v1::Status& status, bool json, bool redraw) {
     google::protobuf::util::MessageToJsonString(status, &text, options);
     std::printf("%s\n", text.c_str());
   } else {
-    // Home, and the screen cleared.
-    std::printf("%s%s", redraw ? "\x1b[H\x1b[J" : "",
-                StatusText(status, TerminalWidth(stdout)).c_str());
+    std::printf("%s", StatusText(status, TerminalWidth(stdout)).c_str());
   }
   std::fflush(stdout);
 }
@@ -53,6 +55,45 @@ int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
   return kExitDone;
 }
 
+// On the whole screen.
+int Watch(const RunAddress& run, const v1::Status& first,
+          CoordinatorCalls* calls) {
+  const auto signals = ShutdownSignals::Install();
+  if (!signals.ok()) return Report("status", signals.status());
+  const auto last = WatchOnScreen(run, first, calls, (*signals)->Stop());
+  if (absl::IsUnavailable(last.status())) {
+    return ShowFinished(run, last.status(), false);
+  }
+  if (!last.ok()) return Report("status", last.status());
+  if (last->has_value()) Print(**last, false);
+  const int signal = (*signals)->first_signal();
+  return signal == 0 ? kExitDone : ExitCodeOf(signal);
+}
+
+// One status after the other, for a pipe.
+int Follow(const RunAddress& run, const v1::Status& first, bool json,
+           CoordinatorCalls* calls) {
+  Print(first, json);
+  v1::GenerationState last = first.state();
+  absl::Time heard_at = absl::Now();
+  while (last != v1::CLOSED) {
+    const absl::Status watched =
+        calls->WatchStatus(kInterval, [&](const v1::Status& now) {
+          Print(now, json);
+          heard_at = absl::Now();
+          last = now.state();
+          return last != v1::CLOSED;
+        });
+    if (last == v1::CLOSED) break;
+    // It may be started again; programs that read us ask anew themselves.
+    if (json || absl::Now() - heard_at > kPatience) {
+      return ShowFinished(run, watched, json);
+    }
+    calls->Pause(kInterval / 5);
+  }
+  return kExitDone;
+}
+
 }  // namespace
 
 int RunStatus(const Arguments& arguments) {
@@ -64,7 +105,9 @@ int RunStatus(const Arguments& arguments) {
                    "named.");
   line.Text("--run-dir", "RUN", "the run's folder", &run_dir);
   line.Text("--coordinator", "HOST:PORT", "its coordinator", &coordinator);
-  line.Switch("--watch", "go on until the run ends", &watch);
+  line.Switch("--watch",
+              "go on until the run ends: on the whole screen of a terminal",
+              &watch);
   line.Switch("--json", "one JSON object (with --watch, one a line)", &json);
   AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("status", arguments, 1, &line);
@@ -80,18 +123,13 @@ int RunStatus(const Arguments& arguments) {
   const absl::Status answered =
       status.ok() ? CheckSameRun(*run, *status) : status.status();
   if (!answered.ok()) return ShowFinished(*run, answered, json);
-  const bool redraw = watch && !json && isatty(STDOUT_FILENO);
-  Print(*status, json, redraw);
-  if (!watch) return kExitDone;
-  v1::GenerationState last = v1::GENERATION_STATE_UNSPECIFIED;
-  const absl::Status watched =
-      (*calls)->WatchStatus(kInterval, [&](const v1::Status& now) {
-        Print(now, json, redraw);
-        last = now.state();
-        return last != v1::CLOSED;
-      });
-  if (!watched.ok()) return ShowFinished(*run, watched, json);
-  return kExitDone;
+  if (!watch) {
+    Print(*status, json);
+    return kExitDone;
+  }
+  return !json && Terminal::IsThere()
+             ? Watch(*run, *status, calls->get())
+             : Follow(*run, *status, json, calls->get());
 }
 
 }  // namespace flotilla

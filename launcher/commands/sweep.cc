@@ -1,4 +1,3 @@
-#include <sched.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -8,6 +7,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/programs.h"
 #include "launcher/sweep_file.h"
+#include "services/base/cores.h"
 #include "services/base/gpus.h"
 #include "services/base/python_program.h"
 #include "services/base/status_macros.h"
@@ -17,13 +17,6 @@ namespace flotilla {
 namespace {
 
 namespace fs = std::filesystem;
-
-// As taskset and containers leave them to us.
-int UsableCores() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  return sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : 1;
-}
 
 struct SweepFlags {
   std::optional<std::string> sweep_dir;
@@ -59,7 +52,7 @@ absl::StatusOr<std::vector<std::string>> MakeCommand(const std::string& named,
   ASSIGN_OR_RETURN(
       Json sweep,
       ReadSweep(file, base,
-                {.cores = UsableCores(),
+                {.cores = static_cast<int>(UsableCores().size()),
                  .gpus = static_cast<int>(SurveyGpus().gpus.size())}));
   if (flags.parallel) {
     Json& placement = sweep["placement"];

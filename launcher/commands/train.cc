@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "launcher/commands/command.h"
@@ -19,10 +20,12 @@
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
 #include "services/base/config_text.h"
+#include "services/base/cores.h"
 #include "services/base/device_choice.h"
 #include "services/base/gpus.h"
 #include "services/base/kept_files.h"
 #include "services/base/printable.h"
+#include "services/base/run_changes.h"
 #include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
@@ -53,6 +56,7 @@ struct TrainFlags {
   std::vector<std::pair<std::string, std::string>> typed;
   bool dry_run = false;
   RpcCredentials credentials;
+  std::string metrics_listen, metrics_token_file;
   std::string progress = "auto";
   std::vector<std::string> track;
   std::optional<std::string> project, group, tags;
@@ -129,6 +133,12 @@ CommandLine MakeLine(TrainFlags* flags) {
               "sizes; train nothing",
               &flags->dry_run);
   AddCredentialFlags(&flags->credentials, &line);
+  line.Text("--metrics-listen", "HOST:PORT",
+            "have the coordinator serve /metrics there, for Prometheus",
+            &flags->metrics_listen);
+  line.Text("--metrics-token-file", "FILE",
+            "a token that Prometheus has to show (credentials_file)",
+            &flags->metrics_token_file);
   line.Choice("--progress", {"auto", "plain", "none"},
               "live progress (auto: a bar on a terminal, else lines)",
               &flags->progress);
@@ -294,8 +304,39 @@ void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
   }
 }
 
+// What the run that goes on in its own folder was changed to in flight: that
+// holds, and is changed again at the same updates, but for what the files and
+// flags say otherwise by now than when the run began.
+absl::StatusOr<v1::Changes> KeepChanges(const Place& place,
+                                        const v1::RunConfig& config,
+                                        std::vector<std::string>* notices) {
+  const RunFolder folder(place.run_dir);
+  std::error_code error;
+  if (!fs::equivalent(place.source_run, place.run_dir, error) ||
+      !fs::exists(folder.config(), error)) {
+    return v1::Changes();
+  }
+  ASSIGN_OR_RETURN(const v1::Changes changes, ReadChanges(folder.changes()));
+  ASSIGN_OR_RETURN(const v1::RunConfig began,
+                   LoadRunConfig(folder.config(), {}));
+  std::vector<std::string> other;
+  for (const FieldChange& change : FindChanges(began, config)) {
+    other.push_back(change.path);
+  }
+  const v1::Changes kept = WithoutFields(changes, other);
+  for (const v1::Change& change : kept.change()) {
+    if (!change.refused().empty()) continue;
+    notices->push_back(
+        absl::StrCat("resume: ", absl::StrJoin(change.override(), " "),
+                     " holds from update ", change.update(),
+                     " on, as `flotilla set` had it"));
+  }
+  return kept;
+}
+
 absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
                                          const Place& place,
+                                         v1::Changes* changes,
                                          std::vector<std::string>* notices) {
   std::vector<std::string> overrides = flags.overrides;
   if (!flags.backend.empty()) {
@@ -319,7 +360,12 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
     ASSIGN_OR_RETURN(v1::RunConfig before, LoadRunConfig(before_path, {}));
     RETURN_IF_ERROR(KeepFiles(RunFolder(place.source_run), &before, &config));
     RETURN_IF_ERROR(CheckResumable(before, config));
-    TellChanges(before, config, flags, notices);
+    ASSIGN_OR_RETURN(*changes, KeepChanges(place, config, notices));
+    // A checkpoint's is what held when it was made.
+    const bool of_checkpoint = place.resume && *place.resume != "latest";
+    const int64_t update =
+        of_checkpoint ? UpdateOf(*place.resume).value_or(0) + 1 : 0;
+    TellChanges(before, ConfigAt(config, *changes, update), flags, notices);
   }
   return Resolved(config);
 }
@@ -522,25 +568,36 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                    DetectTopology(flags.topology, CurrentEnvironment(),
                                   static_cast<int>(gpus.size())));
   ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
-  ASSIGN_OR_RETURN(job.config, LoadConfig(flags, place, &job.notices));
+  ASSIGN_OR_RETURN(job.config,
+                   LoadConfig(flags, place, &job.changes, &job.notices));
   RETURN_IF_ERROR(
       SettleTopology(flags, place, static_cast<int>(gpus.size()), &job));
-  ASSIGN_OR_RETURN(const v1::RunConfig of_learner,
-                   PlanSizes(job.config, job.topology));
   if (flags.device_ids) {
     ASSIGN_OR_RETURN(job.device_ids, ParseDeviceIds(*flags.device_ids));
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> devices,
                    PlanDevices(job.config, job.topology, job.device_ids, gpus));
+  ASSIGN_OR_RETURN(const v1::Precision precision,
+                   PlanPrecision(job.config, devices, gpus));
+  job.config.mutable_runtime()->set_precision(precision);
+  ASSIGN_OR_RETURN(const v1::RunConfig of_learner,
+                   PlanSizes(job.config, job.topology));
+  ASSIGN_OR_RETURN(job.cores,
+                   PlanCores(of_learner, job.topology, devices, UsableCores()));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
   job.resume = place.resume;
   job.max_restarts = flags.max_restarts.value_or(3);
   job.credentials = flags.credentials;
   job.progress = flags.progress;
+  job.metrics_listen = flags.metrics_listen;
+  job.metrics_token_file = flags.metrics_token_file;
   RETURN_IF_ERROR(TakeFiles(flags, place.config_path, &job));
   if (place.resume && place.source_run == place.run_dir) {
-    job.nothing_left = NothingLeft(job.folder, place.checkpoint(), job.config);
+    const int64_t update = UpdateOf(place.checkpoint()).value_or(0);
+    job.nothing_left =
+        NothingLeft(job.folder, place.checkpoint(),
+                    ConfigAt(job.config, job.changes, update + 1));
   }
   if (job.nothing_left.empty()) {
     RETURN_IF_ERROR(CheckPrograms(job.topology));
@@ -555,7 +612,9 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
                 place.config_path.c_str(), FormatResolved(job.config).c_str(),
-                DescribePlan(of_learner, job.topology, devices).c_str(),
+                absl::StrCat(DescribePlan(of_learner, job.topology, devices),
+                             DescribeCores(job.cores, job.topology))
+                    .c_str(),
                 "run folder", place.run_dir.c_str(), "resume from",
                 job.resume.value_or("nothing: a new run").c_str());
     for (const std::string& line : job.notices) {

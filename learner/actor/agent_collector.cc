@@ -56,11 +56,8 @@ AgentCollector::AgentCollector(EnvPool* pool, const Spaces& spaces,
   const int64_t all = int64_t{pool->num_slots()} * pool->rows_per_slot();
   int64_t theirs = 0;
   for (int64_t i = 0; i < all; ++i) {
-    const int64_t game = i / agents_;
     Seat seat;
-    // How far behind the first slot that is an opponent's.
-    seat.learns = (i % agents_ - game % agents_ + agents_) % agents_ >=
-                  options.opponent_slots;
+    seat.learns = LearnsOf(i, agents_, options.opponent_slots);
     seat.row = seat.learns ? rows_++ : theirs++;
     seats_.push_back(seat);
   }

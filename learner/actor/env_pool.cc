@@ -93,6 +93,15 @@ EnvPool::~EnvPool() {
   }
 }
 
+void EnvPool::Record(const GameTapes::Options& recording) {
+  tapes_ = std::make_unique<GameTapes>(recording, spec_, options_.seed,
+                                       num_slots(), rows_per_slot_);
+}
+
+void EnvPool::SetGameSink(GameSink* sink) {
+  if (tapes_ != nullptr) tapes_->set_sink(sink);
+}
+
 void EnvPool::Release(Worker* worker) {
   if (worker->up.remote_id.empty()) return;
   options_.coordinator->ReleaseEnvServers({worker->up.remote_id}).IgnoreError();
@@ -157,6 +166,11 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   if (absl::IsDataLoss(why) && !worker->up.remote_id.empty()) {
     // Before it is given back: another worker may wait for one.
     dropped_.Drop(worker->up.remote_id, absl::Now() + kBudgetWindow);
+  }
+  if (tapes_ != nullptr) {
+    const int groups = options_.env.groups();
+    tapes_->Lost(static_cast<int>(worker->id - workers_.front().id) * groups,
+                 groups, detail);
   }
   std::optional<v1::Member> again;
   if (options_.dial != nullptr && absl::IsAborted(why) &&
@@ -249,7 +263,13 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
     if (status.ok()) status = NoteRows(&worker, slot);
     if (status.ok()) {
       slot.arrived = false;
-      return std::exchange(slot.fresh, false) ? Event::kReset : Event::kStep;
+      const bool fresh = std::exchange(slot.fresh, false);
+      if (tapes_ != nullptr && fresh) {
+        tapes_->Began(s, slot.group, worker.id, worker.incarnation, slot.batch);
+      } else if (tapes_ != nullptr) {
+        tapes_->Stepped(s, slot.batch);
+      }
+      return fresh ? Event::kReset : Event::kStep;
     }
     RETURN_IF_ERROR(Fail(&worker, status));
   }
@@ -316,6 +336,7 @@ void EnvPool::Send(int s, std::span<const std::string> columns) {
     if (slot.actions.action_size() == i) slot.actions.add_action();
     *slot.actions.mutable_action(i) = columns[i];
   }
+  if (tapes_ != nullptr) tapes_->Acted(s, columns);
   stream->Send(slot.actions).IgnoreError();
 }
 

@@ -21,6 +21,7 @@
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/actor/env_worker.h"
 #include "learner/actor/failed_rows.h"
+#include "learner/actor/game_tapes.h"
 #include "services/base/mutex.h"
 
 namespace flotilla {
@@ -50,6 +51,12 @@ class EnvPool {
       EnvWorkerOptions options, uint64_t first_worker_id, uint64_t incarnation,
       std::stop_token stop = {});
   ~EnvPool();
+
+  // Writes down what is played, before anything is received.
+  void Record(const GameTapes::Options& recording);
+  // Who is told of it from here on, between two rollouts; see GameTapes. Null:
+  // nobody.
+  void SetGameSink(GameSink* sink);
 
   const v1::EnvSpec& spec() const { return spec_; }
   int num_slots() const { return static_cast<int>(slots_.size()); }
@@ -139,6 +146,7 @@ class EnvPool {
   std::deque<Worker> workers_;
   DroppedServers dropped_;
   std::vector<Slot> slots_;
+  std::unique_ptr<GameTapes> tapes_;  // null: nothing is recorded
   v1::StepBatch incoming_;
   std::stop_source closing_;
 

@@ -57,6 +57,7 @@ v1::Hello MakeHello(const EnvWorkerOptions& options, const Part& part,
   hello.set_seed(options.seed);
   hello.set_offer_shared_memory(offer_shared_memory &&
                                 options.env.shared_memory());
+  hello.set_offer_ring(hello.offer_shared_memory() && options.env.ring());
   return hello;
 }
 
@@ -73,6 +74,7 @@ EnvStreamOptions StreamOptions(const EnvWorkerOptions& options,
   stream.connect_timeout = absl::Seconds(options.env.reset_timeout_seconds());
   stream.step_timeout = absl::Seconds(options.env.step_timeout_seconds());
   stream.reset_timeout = absl::Seconds(options.env.reset_timeout_seconds());
+  stream.ring_spin = options.ring_spin;
   stream.stop = std::move(stop);
   return stream;
 }

@@ -33,6 +33,7 @@ struct EnvWorkerOptions {
   RpcCredentials credentials;  // for ours, and those that are leased
   RpcCredentials server_credentials;  // for env.server, where that runs already
   int threads = 1;                    // that step rows, per worker
+  absl::Duration ring_spin = absl::ZeroDuration();  // of EnvStreamOptions
   // Leases env.remote_workers; borrowed. Null where there are none.
   CoordinatorClient* coordinator = nullptr;
   // Where those of them come to that dial; borrowed. Null: none are leased.

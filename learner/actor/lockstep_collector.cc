@@ -20,6 +20,7 @@ LockstepCollector::LockstepCollector(EnvPool* pool, const Spaces& spaces,
                                      Normalizer* normalizer)
     : Collector(pool, spaces, options, normalizer),
       rows_(int64_t{pool->num_slots()} * pool->rows_per_slot()),
+      fresh_(pool->num_slots(), false),
       absent_(pool->num_slots(), false),
       in_flight_(pool->num_slots(), false),
       failed_(pool->rows_per_slot(), 0),
@@ -43,6 +44,13 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->final_step.clear();
   r->final_observation.clear();
   r->observation.CopyStep(0, carried_, 0);
+  acts_there_ = r->there != nullptr && policy->resident() != nullptr;
+  if (acts_there_) {
+    if (!resident_) {
+      resident_.emplace(spaces_, rows_, r->there->valid.device());
+    }
+    resident_->Begin(policy->resident(), state_size_, options_.reset_state, r);
+  }
   int64_t end = r->length;
   bool cut = false;
   std::optional<Clock::time_point> asked_at;
@@ -76,6 +84,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->valid.narrow(0, end, r->length - end).zero_();
   // The last row opens the next rollout.
   carried_.CopyStep(0, r->observation, end);
+  if (acts_there_) resident_->End(end);
   const uint8_t* valid = Host<uint8_t>(r->valid);
   r->valid_steps = 0;
   for (int64_t i = 0; i < r->length * rows_; ++i) r->valid_steps += valid[i];
@@ -122,6 +131,7 @@ void LockstepCollector::StoreObservation(int slot, int64_t t, Rollout* r) {
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
   r->observation.Write(
       t, first, rows, [&](int leaf) { return pool_->Observation(slot, leaf); });
+  fresh_[slot] = true;
   if (!normalizer_->observations()) return;
   const int64_t stride = r->observation.stride();
   float* to = r->observation.Numbers(t, first);
@@ -185,15 +195,15 @@ void LockstepCollector::StoreOutcome(int slot, int64_t t, Policy* policy,
 void LockstepCollector::Forget(int slot, bool all) {
   const v1::StepBatch& batch = pool_->batch(slot);
   const int64_t S = state_size_;
-  float* state = state_.data() + pool_->first_row(slot) * S;
+  const auto forget = [&](int64_t i) {
+    const int64_t row = pool_->first_row(slot) + i;
+    std::fill_n(state_.data() + row * S, S, 0.0f);
+    if (acts_there_) resident_->Forget(row);
+  };
   for (int64_t i = 0; S > 0 && i < pool_->rows_per_slot(); ++i) {
-    if (all || batch.terminated()[i] || batch.truncated()[i]) {
-      std::fill_n(state + i * S, S, 0.0f);
-    }
+    if (all || batch.terminated()[i] || batch.truncated()[i]) forget(i);
   }
-  for (const v1::RowError& error : batch.error()) {
-    std::fill_n(state + error.row() * S, S, 0.0f);
-  }
+  for (const v1::RowError& error : batch.error()) forget(error.row());
 }
 
 // Each final observation whose episode a time limit ended, and its value.
@@ -219,6 +229,10 @@ void LockstepCollector::Bootstrap(int slot, int64_t t, Policy* policy,
     r->final_step.push_back(at);
     r->final_observation.insert(r->final_observation.end(), final_row_.begin(),
                                 final_row_.end());
+    if (acts_there_) {
+      resident_->AddFinal(at, final_row_);
+      continue;
+    }
     Observations seen;
     seen.state = state_.data() + b * state_size_;
     r->observation.ViewFinal(t - 1, b, final_row_.data(), &scratch_, &seen);
@@ -230,7 +244,14 @@ void LockstepCollector::Bootstrap(int slot, int64_t t, Policy* policy,
 void LockstepCollector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
                                Random* rng, Rollout* r) {
   const int64_t at = t * rows_ + pool_->first_row(slot);
-  const int64_t rows = pool_->rows_per_slot();
+  const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
+  if (acts_there_ && !absent_[slot]) {
+    const bool fresh = fresh_[slot];
+    fresh_[slot] = false;
+    if (t == end) return resident_->Value(t, first, rows, fresh);
+    resident_->Decide(t, first, rows, fresh, rng);
+    return SendActions(slot, t, *r);
+  }
   float* value = Host<float>(r->value) + at;
   float* state = state_.data() + pool_->first_row(slot) * state_size_;
   if (t == 0 && state_size_ > 0) {
@@ -240,6 +261,7 @@ void LockstepCollector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
   }
   if (absent_[slot]) {
     std::fill_n(value, rows, 0.0f);
+    if (acts_there_) resident_->Skip(t, first, rows);
     if (t < r->length) {
       std::memset(Host<uint8_t>(r->valid) + at, 0, rows);
     }

@@ -2,10 +2,12 @@
 #define FLOTILLA_LEARNER_ACTOR_LOCKSTEP_COLLECTOR_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "learner/actor/action_columns.h"
 #include "learner/actor/collector.h"
+#include "learner/actor/resident_actor.h"
 
 namespace flotilla {
 
@@ -38,6 +40,10 @@ class LockstepCollector final : public Collector {
   void Forget(int slot, bool all);
 
   const int64_t rows_;
+  // Rollouts that are filled on a device too.
+  std::optional<ResidentActor> resident_;
+  bool acts_there_ = false;  // the current one is
+  std::vector<bool> fresh_;  // per slot: was written since it was decided about
   bool started_ = false;
   std::vector<bool> absent_;  // per slot, at the current step
   // Per slot: actions were sent and not answered. True at a Collect's begin

@@ -36,6 +36,14 @@ struct Opponents {
   }
 };
 
+// Whether seat `seat` of a pool whose environments have `agents` is learned from:
+// of environment e slots e, e + 1, ... (modulo the agents) are opponents'.
+inline bool LearnsOf(int64_t seat, int agents, int opponent_slots) {
+  const int64_t game = seat / agents;
+  // How far behind the first slot that is an opponent's.
+  return (seat % agents - game % agents + agents) % agents >= opponent_slots;
+}
+
 // How a game against an earlier self ended for the learner.
 struct GameResult {
   int64_t snapshot = 0;

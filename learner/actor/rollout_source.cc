@@ -20,9 +20,7 @@ class RolloutsWhenAsked : public RolloutSource {
         collector_(MakeCollector(options_.pool, options_.spaces,
                                  CollectorOptions(options_),
                                  options_.normalizer)),
-        rollout_(MakeRollout(
-            options_.spaces, options_.config.rollout().length(),
-            collector_->rows(), options_.pinned, options_.state_size)) {}
+        rollout_(MakeRolloutFor(options_, collector_->rows())) {}
 
   void Begin(int rank, std::stop_token fence) override {
     rank_ = rank;
@@ -57,6 +55,19 @@ class RolloutsWhenAsked : public RolloutSource {
 };
 
 }  // namespace
+
+Rollout MakeRolloutFor(const RolloutSourceOptions& options, int64_t rows) {
+  const int64_t length = options.config.rollout().length();
+  Rollout rollout = MakeRollout(options.spaces, length, rows, options.pinned,
+                                options.state_size);
+  // Agents that take turns leave gaps that only the host fills.
+  if (!options.learned_on.is_cpu() && options.pool->spec().agents() <= 1 &&
+      options.live_policy->resident() != nullptr) {
+    rollout.there = std::make_shared<Rollout>(MakeRolloutOn(
+        options.learned_on, options.spaces, length, rows, options.state_size));
+  }
+  return rollout;
+}
 
 Collector::Options CollectorOptions(const RolloutSourceOptions& options) {
   const v1::RunConfig& config = options.config;

@@ -64,6 +64,9 @@ struct RolloutSourceOptions {
   v1::RunConfig config;
   Spaces spaces;
   bool pinned = false;
+  // Where rollouts are learned from; if that is no CPU they are filled there too, as
+  // far as the policy decides there (Rollout::there).
+  torch::Device learned_on = torch::kCPU;
   int64_t state_size = 0;  // the policy's
   EnvPool* pool = nullptr;
   Normalizer* normalizer = nullptr;  // of the weights being trained
@@ -75,6 +78,9 @@ struct RolloutSourceOptions {
     return nullptr;
   };
 };
+
+// A rollout of `rows` rows for them.
+Rollout MakeRolloutFor(const RolloutSourceOptions& options, int64_t rows);
 
 Collector::Options CollectorOptions(const RolloutSourceOptions& options);
 

@@ -21,9 +21,7 @@ RolloutsAhead::RolloutsAhead(RolloutSourceOptions options)
   // Beside those that wait, one is being filled and one learned from.
   const v1::RolloutConfig& rollout = options_.config.rollout();
   for (int i = 0; i < rollout.queue_capacity() + 2; ++i) {
-    slots_.push_back(MakeRollout(options_.spaces, rollout.length(),
-                                 collector_->rows(), options_.pinned,
-                                 options_.state_size));
+    slots_.push_back(MakeRolloutFor(options_, collector_->rows()));
   }
 }
 

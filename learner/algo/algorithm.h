@@ -49,6 +49,16 @@ class Algorithm {
   virtual absl::StatusOr<std::vector<Metric>> Update(
       const Rollout& rollout, const UpdateContext& context) = 0;
 
+  // From the next update on learns as `config` says. It differs from what the
+  // algorithm was made of in fields alone that can change in flight
+  // (services/base/config_change.h). Between updates. What was learned stays.
+  // Errors: kUnimplemented, and nothing changes, if it takes no changes.
+  virtual absl::Status Reconfigure(const v1::RunConfig& config) {
+    (void)config;
+    return absl::UnimplementedError(
+        "this algorithm takes no changes in flight");
+  }
+
   // Acts with the weights being trained; borrowed. Only between updates.
   virtual Policy* live_policy() = 0;
 

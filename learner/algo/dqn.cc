@@ -39,6 +39,7 @@ class Dqn : public Algorithm {
         replay_(net_.spaces(), config.env().num_envs(),
                 ReplayOptions(config.dqn(), net_.device())) {
     BeforeCollecting(0);
+    StateWasReplaced();
   }
 
   void BeforeCollecting(int64_t global_step) override {
@@ -48,8 +49,19 @@ class Dqn : public Algorithm {
   absl::StatusOr<std::vector<Metric>> Update(
       const Rollout& rollout, const UpdateContext& context) override;
 
+  absl::Status Reconfigure(const v1::RunConfig& config) override {
+    config_ = config;
+    step_.Reconfigure(config.optimizer());
+    replay_.set_discount(config.dqn().discount());
+    return absl::OkStatus();
+  }
+
   Policy* live_policy() override { return &policy_; }
   ReplayBuffer* replay() override { return &replay_; }
+  void StateWasReplaced() override {
+    net_.Settle();
+    target_.Settle();
+  }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenQPolicy(net_, policy_.epsilon());
   }
@@ -65,11 +77,11 @@ class Dqn : public Algorithm {
  private:
   static QNetwork Start(const v1::RunConfig& config, QNetwork net) {
     net.Initialize(config.seed());
-    net.set_bf16(config.runtime().bf16());
+    net.set_bf16(config.runtime().precision() == v1::BF16);
     return net;
   }
 
-  const v1::RunConfig config_;
+  v1::RunConfig config_;
   QNetwork net_;
   QNetwork target_;
   GradientStep step_;
@@ -96,6 +108,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   if (context.global_step >= dqn.learning_starts()) {
     steps = dqn.updates_per_rollout();
   }
+  net_.Unsettle();
   for (int i = 0; i < steps; ++i) {
     ReplayBatch batch;
     TdSums sums;
@@ -129,8 +142,10 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     if (step_.count() % dqn.target_update_every() == 0) {
       torch::NoGradGuard no_grad;
       target_.Flat().parameters.copy_(net_.Flat().parameters);
+      target_.Settle();
     }
   }
+  net_.Settle();
   return std::vector<Metric>{
       {"charts/learning_rate", learning_rate},
       {"charts/epsilon", EpsilonAt(dqn, context.global_step)},

@@ -30,7 +30,10 @@ GradientStep::GradientStep(const FlatParameters& net,
                    : nullptr),
       moment1_(torch::zeros_like(net.parameters)),
       moment2_(torch::zeros_like(net.parameters)),
-      step_(torch::zeros({1}, torch::kInt64)) {}
+      step_(torch::zeros({1}, torch::kInt64)),
+      later_(net.device().is_cpu() ? nullptr
+                                   : std::make_unique<DeviceStep>(
+                                         net, config, moment1_, moment2_)) {}
 
 void GradientStep::BeforeLastBackward(Collective* collective, double samples) {
   if (buckets_ != nullptr && collective->has_group()) {
@@ -42,11 +45,14 @@ double GradientStep::Scale(double samples) const {
   return by_ranks_ && samples > 0 ? 1 / samples : 1;
 }
 
+torch::Tensor GradientStep::Tail() const {
+  return net_.gradient_message.narrow(0, net_.size(), FlatParameters::kTail);
+}
+
 // The gradients and the tail behind them, over all ranks.
 absl::Status GradientStep::Sum(Collective* collective, double samples) {
   const double scale = Scale(samples);
-  const torch::Tensor tail =
-      net_.gradient_message.narrow(0, net_.size(), FlatParameters::kTail);
+  const torch::Tensor tail = Tail();
   if (buckets_ != nullptr) {
     RETURN_IF_ERROR(buckets_->Finish(collective, scale));
     return collective->AllReduceSum(tail);
@@ -69,8 +75,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   Result result{.samples = samples, .extra = extra};
   double divisor = samples;
   if (collective->has_group()) {
-    const torch::Tensor tail =
-        net_.gradient_message.narrow(0, P, FlatParameters::kTail);
+    const torch::Tensor tail = Tail();
     tail.copy_(ToDevice(
         torch::tensor({static_cast<float>(samples), static_cast<float>(extra),
                        samples > 0 ? 1.0f : 0.0f}),
@@ -95,6 +100,59 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                              : StepWithTorch(divisor, learning_rate);
   if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
   return result;
+}
+
+void GradientStep::Begin() {
+  later_->Begin(count());
+  last_ = torch::zeros({1}, moment1_.options());
+  last_samples_ = 0;
+  sync_seconds_ = 0;
+  sync_bytes_ = 0;
+}
+
+absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
+                                      const torch::Tensor& extra,
+                                      double learning_rate) {
+  torch::NoGradGuard no_grad;
+  if (!collective->has_group()) {
+    last_samples_ = samples;
+    last_ = extra;
+    if (samples > 0) later_->Step(samples, learning_rate);
+    return absl::OkStatus();
+  }
+  const torch::Tensor tail = Tail();
+  tail.narrow(0, 0, 1).fill_(samples);
+  tail.narrow(0, 1, 1).copy_(extra);
+  tail.narrow(0, 2, 1).fill_(samples > 0 ? 1 : 0);
+  const auto begin = std::chrono::steady_clock::now();
+  RETURN_IF_ERROR(Sum(collective, samples));
+  sync_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
+          .count();
+  sync_bytes_ +=
+      GradientBytes(net_.size(), type_) + static_cast<int64_t>(tail.nbytes());
+  last_ = tail.narrow(0, 0, 2);
+  later_->Step(tail[by_ranks_ ? 2 : 0], learning_rate);
+  return absl::OkStatus();
+}
+
+torch::Tensor GradientStep::Outcome() const {
+  torch::Tensor last = last_.to(torch::kFloat64);
+  if (last.numel() == 1) {
+    last = torch::cat({torch::full({1}, last_samples_, last.options()), last});
+  }
+  return torch::cat({last, later_->Done()});
+}
+
+absl::StatusOr<GradientStep::Result> GradientStep::Finish(
+    const double* outcome) {
+  *Host<int64_t>(step_) += static_cast<int64_t>(outcome[3]);
+  if (!std::isfinite(outcome[2])) return NotFinite(outcome[2]);
+  return Result{.samples = outcome[0],
+                .extra = outcome[1],
+                .grad_norm = outcome[2],
+                .sync_seconds = sync_seconds_,
+                .sync_bytes = sync_bytes_};
 }
 
 double GradientStep::StepWithKernels(double divisor, double learning_rate) {

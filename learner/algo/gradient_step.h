@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/algo/device_step.h"
 #include "learner/collective/collective.h"
 #include "learner/collective/gradient_buckets.h"
 #include "learner/device/host.h"
@@ -40,6 +41,9 @@ class GradientStep {
   GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config,
                const v1::DistributedConfig& distributed = {});
 
+  // Steps as `config` says from now on. Its type stays what it was.
+  void Reconfigure(const v1::OptimizerConfig& config) { config_ = config; }
+
   // With buckets, lets them overlap the backward pass that follows, which must
   // be the last before Apply with the same collective and samples. May be left
   // out.
@@ -52,6 +56,24 @@ class GradientStep {
   // finite, which leaves the weights alone on every rank.
   absl::StatusOr<Result> Apply(Collective* collective, double samples,
                                double extra, double learning_rate);
+
+  // On a device, the same for several steps in turn, of which the host learns
+  // nothing until it asks for all at once:
+  //
+  //   Begin, ApplyLater ..., Outcome, on the host: Finish
+  //
+  // After a gradient that is not finite none of them changes anything.
+  void Begin();
+  // `extra` is [1] float32 on the device, and may not change until the next call.
+  // Errors: those of the collective.
+  absl::Status ApplyLater(Collective* collective, double samples,
+                          const torch::Tensor& extra, double learning_rate);
+  // [kOutcome] float64 on the device.
+  static constexpr int64_t kOutcome = 4;
+  torch::Tensor Outcome() const;
+  // What `outcome` says of the last step, and sums over all since Begin: grad_norm
+  // and what syncing took. Errors: kInternal, as Apply.
+  absl::StatusOr<Result> Finish(const double* outcome);
 
   // Steps taken, by all ranks alike: those without a sample do not count.
   int64_t count() const { return *Host<int64_t>(step_); }
@@ -72,15 +94,24 @@ class GradientStep {
   double StepWithTorch(double divisor, double learning_rate);
   void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;
+  // What travels behind the gradients: samples, extra, ranks with samples.
+  torch::Tensor Tail() const;
 
   const FlatParameters net_;
-  const v1::OptimizerConfig config_;
+  v1::OptimizerConfig config_;
   const bool by_ranks_;
   const v1::GradientType type_;
   std::unique_ptr<GradientBuckets> buckets_;  // null: one flat message
   // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
-  torch::Tensor moment1_, moment2_;  // [P]
-  torch::Tensor step_;               // [1] int64
+  torch::Tensor moment1_, moment2_;    // [P]
+  torch::Tensor step_;                 // [1] int64
+  std::unique_ptr<DeviceStep> later_;  // null on a CPU
+  // Of the last ApplyLater: samples and extra, [2] float32 over all ranks, or of
+  // this one alone extra [1].
+  torch::Tensor last_;
+  double last_samples_ = 0;
+  double sync_seconds_ = 0;
+  int64_t sync_bytes_ = 0;
 };
 
 }  // namespace flotilla

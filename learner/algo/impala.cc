@@ -3,16 +3,16 @@
 #include <limits>
 #include <utility>
 
+#include "learner/algo/advantages.h"
 #include "learner/algo/policy_gradient.h"
-#include "learner/device/host.h"
-#include "learner/kernels/vtrace.h"
 #include "learner/nn/action_scorer.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
 namespace {
 
-PolicyLoss Loss(const v1::ImpalaConfig& impala) {
+PolicyLoss Loss(const v1::RunConfig& config) {
+  const v1::ImpalaConfig& impala = config.impala();
   PolicyLoss loss;
   loss.clip_ratio = impala.clip_ratio() > 0
                         ? impala.clip_ratio()
@@ -28,13 +28,13 @@ class Impala : public PolicyGradient {
  public:
   Impala(const v1::RunConfig& config, const Spaces& spaces,
          std::unique_ptr<Network> net)
-      : PolicyGradient(config, Loss(config.impala()), spaces, std::move(net)),
+      : PolicyGradient(config, Loss, spaces, std::move(net)),
         scorer_(net_.get(), spaces) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
-    log_prob_ = torch::zeros({T, B});
-    value_ = torch::zeros({T + 1, B});
-    target_ = torch::zeros({T, B});
-    advantage_ = torch::zeros({T, B});
+    log_prob_ = torch::zeros({T, B}, memory());
+    value_ = torch::zeros({T + 1, B}, memory());
+    target_ = torch::zeros({T, B}, memory());
+    advantage_ = torch::zeros({T, B}, memory());
   }
 
  private:
@@ -50,23 +50,13 @@ absl::StatusOr<Impala::Estimates> Impala::Estimate(const Rollout& r,
                                                    const UpdateContext&) {
   scorer_.Score(r, &log_prob_, &value_);
   const v1::ImpalaConfig& impala = config_.impala();
-  VtraceInput input;
-  input.length = r.length;
-  input.rows = r.rows;
-  input.reward = Host<float>(r.reward);
-  input.value = Host<float>(value_);
-  input.log_prob = Host<float>(log_prob_);
-  input.actor_log_prob = Host<float>(r.log_prob);
-  input.terminated = Host<uint8_t>(r.terminated);
-  input.truncated = Host<uint8_t>(r.truncated);
-  input.bootstrap_value = Host<float>(r.bootstrap_value);
-  input.valid = Host<uint8_t>(r.valid);
-  input.discount = static_cast<float>(impala.discount());
-  input.lambda = static_cast<float>(impala.lambda());
-  input.rho_clip = static_cast<float>(impala.rho_clip());
-  input.c_clip = static_cast<float>(impala.c_clip());
-  input.pg_rho_clip = static_cast<float>(impala.pg_rho_clip());
-  Vtrace(input, Host<float>(target_), Host<float>(advantage_));
+  EstimateVtrace(r, value_, log_prob_, r.terminated,
+                 {.discount = impala.discount(),
+                  .lambda = impala.lambda(),
+                  .rho_clip = impala.rho_clip(),
+                  .c_clip = impala.c_clip(),
+                  .pg_rho_clip = impala.pg_rho_clip()},
+                 &target_, &advantage_);
   Rollout now = r;
   now.log_prob = log_prob_;
   now.value = value_;

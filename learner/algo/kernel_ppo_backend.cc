@@ -12,6 +12,8 @@ class KernelPpoBackend : public PpoBackend {
   KernelPpoBackend(const Network* net, const PolicyLoss& loss)
       : net_(net), loss_(loss), gradient_(net->KernelShape().value()) {}
 
+  void set_loss(const PolicyLoss& loss) override { loss_ = loss; }
+
   PpoSums Compute(const PpoBatch& batch) override {
     const Rollout& r = *batch.rollout;
     PpoSamples samples;
@@ -41,9 +43,13 @@ class KernelPpoBackend : public PpoBackend {
                              Host<float>(net_->gradients()));
   }
 
+  torch::Tensor ComputeLater(const PpoBatch&) override {
+    LOG(FATAL) << "kernels run on the host";
+  }
+
  private:
   const Network* const net_;
-  const PolicyLoss loss_;
+  PolicyLoss loss_;
   PpoGradient gradient_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 
 namespace flotilla {
 namespace {
@@ -20,8 +21,9 @@ torch::Tensor Borrow(std::vector<int32_t>* values, int64_t begin, int64_t end) {
 
 }  // namespace
 
-Minibatches::Minibatches(const Rollout& rollout, int count, bool by_column)
-    : rollout_(rollout), count_(count), by_column_(by_column) {
+Minibatches::Minibatches(const Rollout& rollout, int count, bool by_column,
+                         torch::Device device)
+    : rollout_(rollout), count_(count), by_column_(by_column), device_(device) {
   const uint8_t* valid = Host<uint8_t>(rollout.valid);
   for (int64_t i = 0; i < rollout.length * rollout.rows; ++i) {
     if (valid[i]) steps_.push_back(static_cast<int32_t>(i));
@@ -34,9 +36,39 @@ Minibatches::Minibatches(const Rollout& rollout, int count, bool by_column)
 
 void Minibatches::Shuffle(Random* rng) {
   ShuffleValues(rng, by_column_ ? &columns_ : &steps_);
+  if (!device_.is_cpu()) ToDevice();
 }
 
 Minibatch Minibatches::Get(int m) {
+  return device_.is_cpu() ? GetOnHost(m) : there_[m];
+}
+
+// All of an epoch in one copy.
+void Minibatches::ToDevice() {
+  std::vector<torch::Tensor> pieces;
+  there_.assign(count_, {});
+  for (int m = 0; m < count_; ++m) {
+    const Minibatch part = GetOnHost(m);
+    there_[m].host_index = part.index.clone();
+    pieces.push_back(there_[m].host_index);
+    if (by_column_) {
+      there_[m].host_columns = part.columns.clone();
+      pieces.push_back(there_[m].host_columns);
+    }
+  }
+  const torch::Tensor all = flotilla::ToDevice(torch::cat(pieces), device_);
+  int64_t first = 0;
+  const auto next = [&](const torch::Tensor& like) {
+    first += like.numel();
+    return all.narrow(0, first - like.numel(), like.numel());
+  };
+  for (Minibatch& part : there_) {
+    part.index = next(part.host_index);
+    if (by_column_) part.columns = next(part.host_columns);
+  }
+}
+
+Minibatch Minibatches::GetOnHost(int m) {
   Minibatch part;
   if (!by_column_) {
     const int64_t all = steps_.size();

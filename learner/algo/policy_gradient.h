@@ -31,11 +31,15 @@ namespace flotilla {
 // losses/clipfrac, losses/explained_variance, losses/grad_norm; the wait for
 // the all-reduces of one gradient step, sync/all_reduce_ms; and of the whole
 // update sync/bytes.
+//
+// On a device the rollout is copied there once (runtime.rollouts_on), and the host
+// waits once an update, for what it reports; with target_kl once an epoch too.
 class PolicyGradient : public Algorithm {
  public:
   absl::StatusOr<std::vector<Metric>> Update(
       const Rollout& rollout, const UpdateContext& context) final;
 
+  absl::Status Reconfigure(const v1::RunConfig& config) override;
   Policy* live_policy() override { return policy_.get(); }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenPolicy(*net_, spaces_);
@@ -45,7 +49,10 @@ class PolicyGradient : public Algorithm {
   void StateWasReplaced() override { policy_->Refresh(); }
 
  protected:
-  PolicyGradient(const v1::RunConfig& config, const PolicyLoss& loss,
+  // What a configuration makes of the loss.
+  using LossOf = PolicyLoss (*)(const v1::RunConfig&);
+
+  PolicyGradient(const v1::RunConfig& config, LossOf loss_of,
                  const Spaces& spaces, std::unique_ptr<Network> net);
 
   // A rollout and what its steps are worth.
@@ -54,6 +61,7 @@ class PolicyGradient : public Algorithm {
     torch::Tensor advantage;  // [T, B] float32
     torch::Tensor returns;    // [T, B] float32  what the value aims at
   };
+  // `rollout` lies in memory().
   virtual absl::StatusOr<Estimates> Estimate(const Rollout& rollout,
                                              const UpdateContext& context) = 0;
 
@@ -66,12 +74,40 @@ class PolicyGradient : public Algorithm {
   // unless loss.bootstrap_truncation.
   torch::Tensor Terminated(const Rollout& rollout) const;
 
-  const v1::RunConfig config_;
-  const PolicyLoss loss_;
+  // float32, where rollouts lie while they are learned from.
+  torch::TensorOptions memory() const { return memory_; }
+  // That rollout as it was collected, on the host.
+  const Rollout& collected() const { return *collected_; }
+
+  v1::RunConfig config_;
+  const LossOf loss_of_;
+  PolicyLoss loss_;  // of config_
   const Spaces spaces_;
   const std::unique_ptr<Network> net_;
 
  private:
+  // What an update's minibatches came to so far.
+  struct Sums {
+    PpoSums losses;
+    torch::Tensor there;  // the same behind `samples`, if they are on a device
+    double grad_norm = 0, sync_seconds = 0;
+    int64_t sync_bytes = 0;
+    int steps = 0;
+    double kl = 0;  // of the last step, over all ranks
+  };
+  // One gradient step. Where the network is on a device, the host does not know
+  // before Finish what came of it. Errors: as Update.
+  absl::Status Step(const PpoBatch& batch, const UpdateContext& context,
+                    double learning_rate, Sums* sums);
+  // Each waits for the device once. `moments` comes to the host too.
+  void ReadKl(Sums* sums) const;
+  absl::Status Finish(Sums* sums, torch::Tensor* moments);
+  // In memory().
+  const Rollout& Resident(const Rollout& rollout);
+
+  const torch::TensorOptions memory_;
+  const Rollout* collected_ = nullptr;
+  Rollout resident_;  // if memory_ is a device's
   GradientStep step_;
   std::unique_ptr<PpoBackend> backend_;
   std::unique_ptr<NetworkPolicy> policy_;

@@ -4,10 +4,9 @@
 #include <cmath>
 #include <utility>
 
+#include "learner/algo/advantages.h"
 #include "learner/algo/policy_gradient.h"
 #include "learner/algo/segment_ppo.h"
-#include "learner/device/host.h"
-#include "learner/kernels/gae.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -22,6 +21,16 @@ absl::Status NormalizeOverRanks(const Rollout& rollout, Collective* collective,
   const torch::Tensor a = advantage->to(torch::kFloat64) * valid;
   const torch::Tensor sums = torch::stack({valid.sum(), a.sum()});
   RETURN_IF_ERROR(collective->AllReduceSum(sums));
+  if (!sums.is_cpu()) {
+    // The same without reading a number of the device.
+    const torch::Tensor count = sums[0].clamp_min(1);
+    const torch::Tensor offset = sums[1] / count;
+    const torch::Tensor around =
+        ((a - offset).square() * valid).sum().reshape({1});
+    RETURN_IF_ERROR(collective->AllReduceSum(around));
+    advantage->sub_(offset).mul_((around[0] / count + 1e-5).rsqrt());
+    return absl::OkStatus();
+  }
   const double n = std::max(1.0, sums[0].item<double>());
   const double mean = sums[1].item<double>() / n;
   const torch::Tensor squares =
@@ -34,9 +43,9 @@ absl::Status NormalizeOverRanks(const Rollout& rollout, Collective* collective,
 
 // What the backend is to do itself: advantages normalised over ranks are left
 // alone.
-PolicyLoss BackendLoss(const v1::PpoConfig& config) {
-  PolicyLoss loss = PpoLossOf(config);
-  if (config.normalize_advantages_over_ranks()) {
+PolicyLoss BackendLoss(const v1::RunConfig& config) {
+  PolicyLoss loss = PpoLossOf(config.ppo());
+  if (config.ppo().normalize_advantages_over_ranks()) {
     loss.normalize_advantages = false;
   }
   return loss;
@@ -46,11 +55,10 @@ class Ppo : public PolicyGradient {
  public:
   Ppo(const v1::RunConfig& config, const Spaces& spaces,
       std::unique_ptr<Network> net)
-      : PolicyGradient(config, BackendLoss(config.ppo()), spaces,
-                       std::move(net)) {
+      : PolicyGradient(config, BackendLoss, spaces, std::move(net)) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
-    advantage_ = torch::zeros({T, B});
-    returns_ = torch::zeros({T, B});
+    advantage_ = torch::zeros({T, B}, memory());
+    returns_ = torch::zeros({T, B}, memory());
   }
 
  private:
@@ -62,20 +70,10 @@ class Ppo : public PolicyGradient {
 
 absl::StatusOr<Ppo::Estimates> Ppo::Estimate(const Rollout& r,
                                              const UpdateContext& context) {
-  const torch::Tensor terminated = Terminated(r);
-  GaeInput input;
-  input.length = r.length;
-  input.rows = r.rows;
-  input.reward = Host<float>(r.reward);
-  input.value = Host<float>(r.value);
-  input.terminated = Host<uint8_t>(terminated);
-  input.truncated = Host<uint8_t>(r.truncated);
-  input.bootstrap_value = Host<float>(r.bootstrap_value);
-  input.valid = Host<uint8_t>(r.valid);
-  input.discount = static_cast<float>(config_.ppo().discount());
-  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
-  GeneralizedAdvantages(input, Host<float>(advantage_), Host<float>(returns_));
   const v1::PpoConfig& ppo = config_.ppo();
+  EstimateGae(r, Terminated(r),
+              {.discount = ppo.discount(), .lambda = ppo.gae_lambda()},
+              &advantage_, &returns_);
   if (ppo.normalize_advantages() && ppo.normalize_advantages_over_ranks()) {
     RETURN_IF_ERROR(NormalizeOverRanks(r, context.collective, &advantage_));
   }

@@ -16,11 +16,14 @@ namespace flotilla {
 // A minibatch: M of a rollout's T * B steps.
 struct PpoBatch {
   const Rollout* rollout = nullptr;
+  // Indices lie where the rollout does, which may be a device.
   torch::Tensor index;  // [M] int32   t * B + b, valid steps only
   // Recurrent networks: the environments whose sequences are replayed from
   // rollout.initial_state. `index` has all their valid steps, by t and then in
   // this order.
-  torch::Tensor columns;    // [b] int32
+  torch::Tensor columns;  // [b] int32
+  // Of a rollout on a device: both on the host.
+  torch::Tensor host_index, host_columns;
   torch::Tensor advantage;  // [T, B] float32
   torch::Tensor returns;    // [T, B] float32
   double clip_ratio = 0;
@@ -41,6 +44,14 @@ class PpoBackend {
   // Leaves in the network's gradients() the sum, not the mean, over the batch
   // of the loss's gradient. An empty batch leaves zeros.
   virtual PpoSums Compute(const PpoBatch& batch) = 0;
+
+  // The same for a network on a device, of which the host learns nothing: what
+  // PpoSums has behind `samples` is left there, [kSums] float64.
+  static constexpr int64_t kSums = 6;
+  virtual torch::Tensor ComputeLater(const PpoBatch& batch) = 0;
+
+  // Computes that of `loss` from now on.
+  virtual void set_loss(const PolicyLoss& loss) = 0;
 };
 
 // Through autograd: any network, any device. `net` is borrowed by both.

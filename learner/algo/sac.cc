@@ -52,6 +52,16 @@ class Sac : public Algorithm {
   absl::StatusOr<std::vector<Metric>> Update(
       const Rollout& rollout, const UpdateContext& context) override;
 
+  absl::Status Reconfigure(const v1::RunConfig& config) override {
+    config_ = config;
+    for (GradientStep* step :
+         {&actor_step_, &critic_step_, &temperature_step_}) {
+      step->Reconfigure(config.optimizer());
+    }
+    replay_.set_discount(config.sac().discount());
+    return absl::OkStatus();
+  }
+
   Policy* live_policy() override { return &policy_; }
   ReplayBuffer* replay() override { return &replay_; }
   std::unique_ptr<Policy> Freeze() const override {
@@ -79,7 +89,7 @@ class Sac : public Algorithm {
   template <typename Net>
   static Net Start(Net net, const v1::RunConfig& config, uint64_t seed) {
     net.Initialize(seed);
-    net.set_bf16(config.runtime().bf16());
+    net.set_bf16(config.runtime().precision() == v1::BF16);
     return net;
   }
   static const FlatParameters& Temperature(const v1::SacConfig& sac,
@@ -106,7 +116,7 @@ class Sac : public Algorithm {
       GradientStep* step, const std::string& loss_name, Collective* collective,
       double samples, double loss, double learning_rate, Totals* totals);
 
-  const v1::RunConfig config_;
+  v1::RunConfig config_;
   const SquashedGaussian gaussian_;
   SacActor actor_;
   TwinCritics critics_, targets_;

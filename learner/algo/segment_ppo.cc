@@ -4,19 +4,20 @@
 #include <utility>
 #include <vector>
 
+#include "learner/algo/advantages.h"
 #include "learner/algo/policy_gradient.h"
 #include "learner/algo/ppo.h"
 #include "learner/algo/segment_priorities.h"
 #include "learner/device/host.h"
-#include "learner/kernels/vtrace.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/action_scorer.h"
 #include "services/base/run_length.h"
 
 namespace flotilla {
 namespace {
 
-PolicyLoss WithoutNormalization(const v1::PpoConfig& config) {
-  PolicyLoss loss = PpoLossOf(config);
+PolicyLoss WithoutNormalization(const v1::RunConfig& config) {
+  PolicyLoss loss = PpoLossOf(config.ppo());
   loss.normalize_advantages = false;
   return loss;
 }
@@ -25,12 +26,11 @@ class SegmentPpo : public PolicyGradient {
  public:
   SegmentPpo(const v1::RunConfig& config, const Spaces& spaces,
              std::unique_ptr<Network> net)
-      : PolicyGradient(config, WithoutNormalization(config.ppo()), spaces,
-                       std::move(net)),
+      : PolicyGradient(config, WithoutNormalization, spaces, std::move(net)),
         scorer_(net_.get(), spaces) {
     const int64_t T = config.rollout().length(), B = config.env().num_envs();
-    target_ = torch::zeros({T, B});
-    policy_advantage_ = torch::zeros({T, B});
+    target_ = torch::zeros({T, B}, memory());
+    policy_advantage_ = torch::zeros({T, B}, memory());
   }
 
  private:
@@ -57,8 +57,8 @@ absl::StatusOr<SegmentPpo::Estimates> SegmentPpo::Estimate(
   done_ = ShareDone(config_, context.update, context.global_step);
   terminated_ = Terminated(r);
   log_prob_ = r.log_prob.clone();
-  scored_ = torch::empty({0}, torch::kInt64);
-  scored_log_prob_ = scored_value_ = torch::empty({0});
+  scored_ = torch::empty({0}, memory().dtype(torch::kInt64));
+  scored_log_prob_ = scored_value_ = torch::empty({0}, memory());
   Estimates estimates = {r, torch::zeros_like(r.reward),
                          torch::zeros_like(r.reward)};
   estimates.rollout.value = r.value.clone();
@@ -68,22 +68,12 @@ absl::StatusOr<SegmentPpo::Estimates> SegmentPpo::Estimate(
 // The advantages and returns of all steps, from what is known of them.
 void SegmentPpo::EstimateAgain(Estimates* estimates) {
   const Rollout& r = estimates->rollout;
-  VtraceInput input;
-  input.length = r.length;
-  input.rows = r.rows;
-  input.reward = Host<float>(r.reward);
-  input.value = Host<float>(r.value);
-  input.log_prob = Host<float>(log_prob_);
-  input.actor_log_prob = Host<float>(r.log_prob);
-  input.terminated = Host<uint8_t>(terminated_);
-  input.truncated = Host<uint8_t>(r.truncated);
-  input.bootstrap_value = Host<float>(r.bootstrap_value);
-  input.valid = Host<uint8_t>(r.valid);
-  input.discount = static_cast<float>(config_.ppo().discount());
-  input.lambda = static_cast<float>(config_.ppo().gae_lambda());
-  input.rho_clip = static_cast<float>(config_.ppo().rho_clip());
-  input.c_clip = static_cast<float>(config_.ppo().c_clip());
-  Vtrace(input, Host<float>(target_), Host<float>(policy_advantage_));
+  EstimateVtrace(r, r.value, log_prob_, terminated_,
+                 {.discount = config_.ppo().discount(),
+                  .lambda = config_.ppo().gae_lambda(),
+                  .rho_clip = config_.ppo().rho_clip(),
+                  .c_clip = config_.ppo().c_clip()},
+                 &target_, &policy_advantage_);
   estimates->returns = target_;
   estimates->advantage =
       (target_ - r.value.narrow(0, 0, r.length)).masked_fill_(r.valid == 0, 0);
@@ -102,7 +92,7 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
       DrawSegments(probabilities, r.rows / loss_.minibatches, rng);
   index_.clear();
   torch::Tensor weight = torch::zeros({r.rows});
-  const uint8_t* valid = Host<uint8_t>(r.valid);
+  const uint8_t* valid = Host<uint8_t>(collected().valid);
   for (const int64_t b : segments) {
     weight[b] =
         SegmentWeight(probabilities[b], r.rows, config_.ppo().priority_alpha(),
@@ -125,8 +115,11 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
   }
   PpoBatch batch;
   batch.rollout = &r;
-  batch.index = torch::tensor(index_, torch::kInt32);
-  batch.columns = torch::tensor(segments, torch::kInt64).to(torch::kInt32);
+  const torch::Device device = memory().device();
+  batch.host_index = torch::tensor(index_, torch::kInt32);
+  batch.host_columns = torch::tensor(segments, torch::kInt64).to(torch::kInt32);
+  batch.index = ToDevice(batch.host_index, device);
+  batch.columns = ToDevice(batch.host_columns, device);
   batch.returns = estimates->returns;
   torch::Tensor advantage = estimates->advantage;
   if (config_.ppo().normalize_advantages() && index_.size() > 1) {
@@ -134,11 +127,11 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
         advantage.flatten().index_select(0, batch.index);
     advantage = (advantage - drawn.mean()) / (drawn.std() + 1e-8);
   }
-  batch.advantage = advantage * weight;
+  batch.advantage = advantage * ToDevice(weight, device);
 
   scored_ = batch.index.to(torch::kInt64);
-  scored_log_prob_ = torch::empty({scored_.numel()});
-  scored_value_ = torch::empty({scored_.numel()});
+  scored_log_prob_ = torch::empty({scored_.numel()}, memory());
+  scored_value_ = torch::empty({scored_.numel()}, memory());
   scorer_.ScoreSteps(r, batch.index, batch.columns, &scored_log_prob_,
                      &scored_value_);
   return batch;

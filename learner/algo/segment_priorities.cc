@@ -5,12 +5,13 @@
 #include <numeric>
 
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 
 namespace flotilla {
 
 std::vector<double> SegmentProbabilities(const torch::Tensor& advantage,
                                          double alpha) {
-  const torch::Tensor size = advantage.to(torch::kFloat64).abs().sum(0);
+  const torch::Tensor size = ToHost(advantage.to(torch::kFloat64).abs().sum(0));
   const double* sizes = Host<double>(size);
   std::vector<double> p(size.numel());
   double total = 0;

@@ -16,11 +16,23 @@ class TorchPpoBackend : public PpoBackend {
                   const PolicyLoss& loss)
       : net_(net), mask_(spaces.mask), head_(spaces.action), loss_(loss) {}
 
+  void set_loss(const PolicyLoss& loss) override { loss_ = loss; }
+
   PpoSums Compute(const PpoBatch& batch) override {
+    // One transfer for all statistics.
+    const torch::Tensor sums = ToHost(ComputeLater(batch));
+    const double* s = Host<double>(sums);
+    return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
+  }
+
+  torch::Tensor ComputeLater(const PpoBatch& batch) override {
     net_->gradients().zero_();
-    if (batch.index.numel() == 0) return {};
+    if (batch.index.numel() == 0) {
+      return torch::zeros({kSums},
+                          net_->gradients().options().dtype(torch::kFloat64));
+    }
     const torch::Tensor advantage = Advantage(batch);  // [M]
-    PpoSums sums;
+    torch::Tensor sums;
     const std::vector<Part> parts = Cut(batch);
     for (const Part& part : parts) {
       if (&part == &parts.back() && batch.before_last_backward) {
@@ -29,15 +41,16 @@ class TorchPpoBackend : public PpoBackend {
       PpoBatch some = batch;
       some.index = part.index;
       some.columns = part.columns;
-      sums +=
+      const torch::Tensor one =
           Add(some, part.place.defined() ? advantage.index_select(0, part.place)
                                          : advantage);
+      sums = sums.defined() ? sums + one : one;
     }
     return sums;
   }
 
  private:
-  // What goes through the network at once.
+  // What goes through the network at once, where the batch is.
   struct Part {
     torch::Tensor index, columns;  // as in PpoBatch
     torch::Tensor place;  // [m] int64  where in batch.index; undefined: all
@@ -52,21 +65,27 @@ class TorchPpoBackend : public PpoBackend {
     }
     std::vector<Part> parts;
     if (!net_->recurrent()) {
-      const torch::Tensor all =
-          torch::arange(batch.index.numel(), torch::kInt64);
+      const torch::Tensor all = torch::arange(
+          batch.index.numel(), batch.index.options().dtype(torch::kInt64));
       for (const torch::Tensor& place : all.split(most)) {
         parts.push_back({batch.index.index_select(0, place), {}, place});
       }
       return parts;
     }
     const Rollout& r = *batch.rollout;
-    const torch::Tensor row = batch.index.remainder(r.rows);
+    // How long a part is, the host has to know.
+    const torch::Device device = batch.index.device();
+    const torch::Tensor index =
+        device.is_cpu() ? batch.index : batch.host_index;
+    const torch::Tensor row = index.remainder(r.rows);
     for (const torch::Tensor& columns :
-         batch.columns.split(std::max<int64_t>(1, most / r.length))) {
+         (device.is_cpu() ? batch.columns : batch.host_columns)
+             .split(std::max<int64_t>(1, most / r.length))) {
       const torch::Tensor place =
           torch::isin(row, columns).nonzero().squeeze(1);
       if (place.numel() == 0) continue;
-      parts.push_back({batch.index.index_select(0, place), columns, place});
+      parts.push_back({ToDevice(index.index_select(0, place), device),
+                       ToDevice(columns, device), ToDevice(place, device)});
     }
     return parts;
   }
@@ -81,8 +100,10 @@ class TorchPpoBackend : public PpoBackend {
     return (advantage - advantage.mean()) / (advantage.std() + 1e-8);
   }
 
-  // Adds the sum over `batch` of the loss's gradient to what is there.
-  PpoSums Add(const PpoBatch& batch, const torch::Tensor& host_advantage) {
+  // Adds the sum over `batch` of the loss's gradient to what is there, and returns
+  // what it sums besides.
+  torch::Tensor Add(const PpoBatch& batch,
+                    const torch::Tensor& given_advantage) {
     const torch::Device device = net_->device();
     const Rollout& r = *batch.rollout;
     auto pick = [&](const torch::Tensor& flat) {
@@ -94,7 +115,7 @@ class TorchPpoBackend : public PpoBackend {
     const torch::Tensor old_value =
         pick(r.value.narrow(0, 0, r.length).flatten());
     const torch::Tensor returns = pick(batch.returns.flatten());
-    const torch::Tensor advantage = ToDevice(host_advantage, device);
+    const torch::Tensor advantage = ToDevice(given_advantage, device);
 
     const auto [out, observation] =
         RunSteps(*net_, *batch.rollout, batch.index, batch.columns);
@@ -122,23 +143,19 @@ class TorchPpoBackend : public PpoBackend {
     loss.backward();
 
     torch::NoGradGuard no_grad;
-    // One transfer for all statistics.
-    const torch::Tensor sums =
-        ToHost(torch::stack({policy_loss.detach(), value_loss.detach(),
-                             entropy.detach(), (-log_ratio).sum(),
-                             (ratio - 1 - log_ratio).sum(),
-                             ((ratio - 1).abs() > batch.clip_ratio)
-                                 .sum()
-                                 .to(torch::kFloat32)}))
-            .to(torch::kFloat64);
-    const double* s = Host<double>(sums);
-    return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
+    return torch::stack({policy_loss.detach(), value_loss.detach(),
+                         entropy.detach(), (-log_ratio).sum(),
+                         (ratio - 1 - log_ratio).sum(),
+                         ((ratio - 1).abs() > batch.clip_ratio)
+                             .sum()
+                             .to(torch::kFloat32)})
+        .to(torch::kFloat64);
   }
 
   const Network* const net_;
   const int mask_;  // of Spaces.observation; below 0: none
   const ActionHead head_;
-  const PolicyLoss loss_;
+  PolicyLoss loss_;
 };
 
 }  // namespace

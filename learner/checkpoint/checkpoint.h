@@ -59,6 +59,9 @@ class CheckpointStore {
   // always those that `latest` and `best` name.
   CheckpointStore(std::string folder, int keep);
 
+  // Keeps so many from the next Save on.
+  void set_keep(int keep) { keep_ = keep; }
+
   // Writes `data`, replacing a checkpoint of the same step, and points `latest`
   // at it unless this store has saved a later step. Blocks until it is on the
   // disk. Removes old checkpoints and what crashed saves left behind.
@@ -81,7 +84,7 @@ class CheckpointStore {
   std::string Aside(const std::string& name) const;
 
   const std::string folder_;
-  const int keep_;
+  int keep_;
   int64_t last_step_ = -1;  // the highest this store saved
 };
 

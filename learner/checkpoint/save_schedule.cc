@@ -28,10 +28,10 @@ bool IsSaveDue(const v1::CheckpointConfig& config, int64_t update,
   return voted || (every > 0 && update % every == 0);
 }
 
-bool SaveClock::Asks(double now) const {
-  if (config_.has_count() || config_.every_seconds() == 0) return false;
+bool SaveClock::Asks(const v1::CheckpointConfig& config, double now) const {
+  if (config.has_count() || config.every_seconds() == 0) return false;
   return now - since_ >=
-         std::max(config_.every_seconds(), kLeastPeriods * cost_);
+         std::max(config.every_seconds(), kLeastPeriods * cost_);
 }
 
 void SaveClock::Began(double now, double cost_seconds) {

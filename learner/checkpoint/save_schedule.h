@@ -25,19 +25,17 @@ bool IsSaveDue(const v1::CheckpointConfig& config, int64_t update,
 // Not thread-safe.
 class SaveClock {
  public:
-  SaveClock(const v1::CheckpointConfig& config, double now)
-      : config_(config), since_(now) {}
+  explicit SaveClock(double now) : since_(now) {}
 
   // Whether it asks for a checkpoint: checkpoint.every_seconds have passed since
   // the last one was begun, and twenty times what it cost.
-  bool Asks(double now) const;
+  bool Asks(const v1::CheckpointConfig& config, double now) const;
 
   // One was begun at `now`. `cost_seconds`: what the last one whose cost is
   // known took, copying and writing; 0 if none is.
   void Began(double now, double cost_seconds);
 
  private:
-  const v1::CheckpointConfig config_;
   double since_;  // when the last one was begun
   double cost_ = 0;
 };

@@ -36,9 +36,18 @@ torch::Tensor ToDevice(const torch::Tensor& host, torch::Device device) {
   return staged.to(device, /*non_blocking=*/true);
 }
 
+void CopyToDevice(const torch::Tensor& host, torch::Tensor there) {
+  // Converting would make memory of its own on the way.
+  const bool direct = host.is_contiguous() && host.is_pinned() &&
+                      there.is_contiguous() &&
+                      host.scalar_type() == there.scalar_type();
+  there.copy_(direct ? host : ToDevice(host, there.device()),
+              /*non_blocking=*/true);
+}
+
 torch::Tensor RowsToDevice(const torch::Tensor& host,
                            const torch::Tensor& index, torch::Device device) {
-  if (device.is_cpu()) return host.index_select(0, index);
+  if (device.is_cpu() || !host.is_cpu()) return host.index_select(0, index);
   std::vector<int64_t> sizes = host.sizes().vec();
   sizes[0] = index.numel();
   torch::Tensor staged = Staging(sizes, host.scalar_type(), device);

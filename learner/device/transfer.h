@@ -33,8 +33,11 @@ torch::Tensor Staging(const std::vector<int64_t>& sizes, torch::Dtype dtype,
 // other memory may change at once. What lies on `device` already stays.
 torch::Tensor ToDevice(const torch::Tensor& host, torch::Device device);
 
-// host.index_select(0, index) on `device`; `index` is [M] int32 or int64, on the
-// host.
+// Copies `host` over `there`, of the same shape and on a device, as ToDevice does.
+void CopyToDevice(const torch::Tensor& host, torch::Tensor there);
+
+// host.index_select(0, index) on `device`; `index` is [M] int32 or int64, where
+// `host` is: what lies on `device` already is gathered there.
 torch::Tensor RowsToDevice(const torch::Tensor& host,
                            const torch::Tensor& index, torch::Device device);
 

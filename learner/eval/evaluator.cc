@@ -1,15 +1,21 @@
 #include "learner/eval/evaluator.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <map>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "learner/actor/collector.h"
 #include "services/base/config_rules.h"
+#include "services/base/cores.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
 #include "services/env/agents.h"
+#include "services/env/recorded_games.h"
 
 namespace flotilla {
 namespace {
@@ -37,12 +43,41 @@ class Greedy : public Policy {
   Policy* const policy_;
 };
 
+// The games of each environment, in order.
+class GameCollection final : public GameSink {
+ public:
+  void Take(int64_t env, v1::RecordedGame* game) override {
+    games_[env].emplace_back().Swap(game);
+  }
+
+  // Those that count: of each row `quota` episodes, of each environment the games
+  // of its `learners` rows.
+  void AddTo(const std::vector<int>& quota, int learners,
+             v1::RecordedGames* games) {
+    for (auto& [env, played] : games_) {
+      int left = 0;
+      for (int i = 0; i < learners; ++i) {
+        left = std::max(left, quota[env * learners + i]);
+      }
+      for (v1::RecordedGame& game : played) {
+        // What failed is played again, and does not count.
+        if (game.end() == v1::RecordedGame::OVER && left-- <= 0) break;
+        games->add_game()->Swap(&game);
+      }
+    }
+  }
+
+ private:
+  std::map<int64_t, std::vector<v1::RecordedGame>> games_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     EnvWorkerOptions options, const TrainedEnv& trained, Policy* policy,
     const Opponents* opponents, const Normalizer& normalizer, int episodes,
-    bool greedy, uint64_t round, std::stop_token stop) {
+    bool greedy, uint64_t round, std::stop_token stop,
+    v1::RecordedGames* games) {
   v1::EnvConfig* env = &options.env;
   // Whole environments; more rows than episodes only where one has them.
   const int agents = SlotsOf(trained.spec);
@@ -59,6 +94,13 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
         "\" has other spaces in evaluations than in training; "
         "evaluation.kwargs may change neither observations nor actions"));
   }
+  const int theirs = opponents == nullptr ? 0 : trained.opponent_slots;
+  GameCollection played;
+  if (games != nullptr) {
+    pool->Record({.sink = &played,
+                  .max_bytes = std::numeric_limits<int64_t>::max(),
+                  .opponent_slots = theirs});
+  }
   Random rng(SamplingSeed(options.seed, kEvaluationWorker, round));
   Greedy most_likely(policy);
   Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;
@@ -66,14 +108,13 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   Normalizer scaling = normalizer.ForEvaluation();
   const std::unique_ptr<Collector> collector = MakeCollector(
       pool.get(), trained.spaces,
-      {.bootstrap_truncation = false,
-       .opponent_slots = opponents == nullptr ? 0 : trained.opponent_slots},
-      &scaling);
+      {.bootstrap_truncation = false, .opponent_slots = theirs}, &scaling);
   const auto rows = static_cast<int>(collector->rows());
   Rollout steps = MakeRollout(trained.spaces, kStride, rows, /*pinned=*/false,
                               policy->state_size());
   std::vector<int> left(rows, episodes / rows);
   for (int i = 0; i < episodes % rows; ++i) ++left[i];
+  const std::vector<int> quota = left;
   std::vector<EvaluatedEpisode> done;
   // When each row last made a step: its episodes may be all that is missing.
   std::vector<absl::Time> alive(rows, absl::Now());
@@ -116,7 +157,25 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
       }
     }
   }
+  if (games != nullptr) {
+    *games = GamesOf(options.env, pool->spec());
+    games->set_round(static_cast<int64_t>(round));
+    played.AddTo(quota, agents - theirs, games);
+  }
   return done;
+}
+
+void KeepGames(const RunFolder& run, int64_t round, int newest,
+               const v1::RecordedGames& games) {
+  std::error_code error;
+  std::filesystem::create_directories(run.episodes(), error);
+  const absl::Status written = WriteGames(run.evaluation_games(round), games);
+  LOG_IF(WARNING, !written.ok())
+      << "an evaluation cannot be seen again: " << written.message();
+  std::vector<int64_t> rounds = EvaluationsIn(run);
+  for (size_t i = 0; i + newest < rounds.size(); ++i) {
+    std::filesystem::remove(run.evaluation_games(rounds[i]), error);
+  }
 }
 
 v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes) {
@@ -158,9 +217,8 @@ EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config) {
   return options;
 }
 
-static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
-                                          const EnvWorkerOptions& options,
-                                          const TrainedEnv& trained) {
+static EnvWorkerOptions WorkersBeside(const v1::RunConfig& config,
+                                      const EnvWorkerOptions& options) {
   EnvWorkerOptions workers = EvaluationWorkers(config);
   workers.learner_id = options.learner_id;
   workers.run = options.run;
@@ -168,18 +226,34 @@ static Evaluator::PlayRound PlayOnWorkers(const v1::RunConfig& config,
   workers.credentials = options.credentials;
   workers.server_credentials = options.server_credentials;
   workers.threads = options.threads;
-  return [workers, trained, evaluation = config.evaluation()](
-             Policy* policy, const Opponents* opponents,
-             const Normalizer& normalizer, uint64_t round,
-             std::stop_token stop) {
-    return Evaluate(workers, trained, policy, opponents, normalizer,
-                    evaluation.episodes(), evaluation.greedy(), round, stop);
-  };
+  return workers;
 }
 
 Evaluator::Evaluator(const v1::RunConfig& config,
-                     const EnvWorkerOptions& options, const TrainedEnv& trained)
-    : Evaluator(config.evaluation(), PlayOnWorkers(config, options, trained)) {}
+                     const EnvWorkerOptions& options, const TrainedEnv& trained,
+                     const RunFolder& run)
+    : Evaluator(config.evaluation(),
+                [this, workers = WorkersBeside(config, options), trained, run,
+                 kept = config.episodes().record()
+                            ? config.episodes().evaluations()
+                            : 0](Policy* policy, const Opponents* opponents,
+                                 const Normalizer& normalizer, uint64_t round,
+                                 int64_t global_step, std::stop_token stop)
+                    -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+                  v1::RecordedGames games;
+                  ASSIGN_OR_RETURN(
+                      std::vector<EvaluatedEpisode> episodes,
+                      Evaluate(workers, trained, policy, opponents, normalizer,
+                               config_.episodes(), config_.greedy(), round,
+                               stop, kept > 0 ? &games : nullptr));
+                  for (v1::RecordedGame& game : *games.mutable_game()) {
+                    game.set_global_step(global_step);
+                  }
+                  if (kept > 0) {
+                    KeepGames(run, static_cast<int64_t>(round), kept, games);
+                  }
+                  return episodes;
+                }) {}
 
 Evaluator::~Evaluator() {
   stop_.request_stop();
@@ -196,9 +270,10 @@ void Evaluator::Begin(std::unique_ptr<Policy> policy,
        opponents = std::move(opponents),
        normalizer = normalizer.ForEvaluation(), round, update,
        global_step]() -> absl::StatusOr<v1::Evaluation> {
+        Unpin();  // it and its workers go beside those that train
         ASSIGN_OR_RETURN(const std::vector<EvaluatedEpisode> episodes,
                          play_(policy.get(), opponents.get(), normalizer, round,
-                               stop_.get_token()));
+                               global_step, stop_.get_token()));
         v1::Evaluation e = Summarize(episodes);
         e.set_round(round);
         e.set_update(update);

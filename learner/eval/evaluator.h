@@ -14,10 +14,12 @@
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
+#include "flotilla/v1/episodes.pb.h"
 #include "learner/actor/env_pool.h"
 #include "learner/actor/opponents.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
+#include "services/base/run_folder.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -43,17 +45,24 @@ struct TrainedEnv {
 // `opponents` (may be null) and an environment has several agents, they play the
 // slots that were theirs in training, and those episodes are not counted.
 // Observations are scaled by `normalizer` as it is. `round` is part of the seeds.
+// `games`, unless null, gets all that was played so, to be seen again.
 // Errors: kCancelled when `stop` is requested; kResourceExhausted, with the newest
 // reason, if too many rows fail (env.max_failed_share); kInvalidArgument if the
 // environment has other spaces than `trained`; those of EnvPool.
 absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
     EnvWorkerOptions options, const TrainedEnv& trained, Policy* policy,
     const Opponents* opponents, const Normalizer& normalizer, int episodes,
-    bool greedy, uint64_t round, std::stop_token stop);
+    bool greedy, uint64_t round, std::stop_token stop,
+    v1::RecordedGames* games = nullptr);
 
 // Env workers for evaluation: evaluation.num_envs rows, told evaluation.kwargs,
 // and whole games where training ends episodes early (a lost life).
 EnvWorkerOptions EvaluationWorkers(const v1::RunConfig& config);
+
+// Writes the games of evaluation `round` into the run's folder, and drops those of
+// all but the `newest` rounds. A failure is logged.
+void KeepGames(const RunFolder& run, int64_t round, int newest,
+               const v1::RecordedGames& games);
 
 v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes);
 
@@ -63,20 +72,25 @@ v1::Evaluation Summarize(const std::vector<EvaluatedEpisode>& episodes);
 // Not thread-safe: the trainer of rank 0 owns it.
 class Evaluator {
  public:
-  // How a frozen policy is played in round `round`: see Evaluate.
+  // How a frozen policy is played in round `round`, `global_step` of the run: see
+  // Evaluate.
   using PlayRound = std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(
       Policy* policy, const Opponents* opponents, const Normalizer& normalizer,
-      uint64_t round, std::stop_token stop)>;
+      uint64_t round, int64_t global_step, std::stop_token stop)>;
 
-  // `options` are the training workers'; see EvaluationWorkers.
+  // `options` are the training workers'; see EvaluationWorkers. Games go into the
+  // run's folder, if episodes.record.
   Evaluator(const v1::RunConfig& config, const EnvWorkerOptions& options,
-            const TrainedEnv& trained);
+            const TrainedEnv& trained, const RunFolder& run);
   Evaluator(const v1::EvaluationConfig& config, PlayRound play)
       : config_(config), play_(std::move(play)) {}
   // Cancels what runs and waits for it.
   ~Evaluator();
 
   bool busy() const { return running_.valid(); }
+
+  // Evaluates so from the next Begin on. Not while busy.
+  void Reconfigure(const v1::EvaluationConfig& config) { config_ = config; }
 
   // Begins evaluating `policy`, frozen after `update`, against `opponents` that
   // nobody else plays (may be null). Not while busy.
@@ -92,8 +106,8 @@ class Evaluator {
   void WaitFor(absl::Duration timeout);
 
  private:
-  const v1::EvaluationConfig config_;
-  const PlayRound play_;  // called on the round's thread
+  v1::EvaluationConfig config_;  // the thread's while busy
+  const PlayRound play_;         // called on the round's thread
   std::stop_source stop_;
   std::future<absl::StatusOr<v1::Evaluation>> running_;
 };

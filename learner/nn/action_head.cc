@@ -121,6 +121,55 @@ void ActionHead::Sample(const float* outputs, const float* log_std,
   }
 }
 
+std::pair<Actions, torch::Tensor> ActionHead::SampleOnDevice(
+    const torch::Tensor& outputs, const torch::Tensor& log_std,
+    const torch::Tensor& mask, const torch::Tensor& noise) const {
+  const int64_t K = static_cast<int64_t>(num_values_.size());
+  Actions action;
+  std::vector<torch::Tensor> chosen;
+  torch::Tensor log_prob;  // [R] float64
+  const auto add = [&](const torch::Tensor& one) {
+    log_prob = log_prob.defined() ? log_prob + one : one;
+  };
+  int64_t first = 0;
+  for (int64_t i = 0; i < K; ++i) {
+    const int64_t n = num_values_[i];
+    torch::Tensor logits = outputs.narrow(1, first, n);
+    torch::Tensor last;  // takes what rounding leaves over
+    if (mask.defined()) {
+      const torch::Tensor allowed = mask.narrow(1, first, n);
+      logits = ForbidValues(logits, allowed);
+      last = torch::where(allowed.sum(1, /*keepdim=*/true) == 0, n - 1,
+                          (allowed.flip(1) == 0)
+                              .to(torch::kInt64)
+                              .cumprod(1)
+                              .sum(1, /*keepdim=*/true)
+                              .neg_()
+                              .add_(n - 1));
+    }
+    const torch::Tensor relative = logits - logits.amax(1, /*keepdim=*/true);
+    const torch::Tensor below =
+        relative.exp().to(torch::kFloat64).cumsum(1);  // [R, n]
+    const torch::Tensor sum = below.narrow(1, n - 1, 1);
+    torch::Tensor value =
+        (below <= sum * noise.narrow(1, i, 1)).sum(1, /*keepdim=*/true);
+    value = last.defined() ? torch::min(value, last) : value.clamp_max_(n - 1);
+    add((relative.gather(1, value).to(torch::kFloat64) - sum.log()).squeeze(1));
+    chosen.push_back(value);
+    first += n;
+  }
+  if (K > 0) action.discrete = K == 1 ? chosen[0] : torch::cat(chosen, 1);
+  if (continuous_ > 0) {
+    const double half_log_2pi = 0.5 * std::log(2 * std::numbers::pi);
+    const torch::Tensor z = noise.narrow(1, K, continuous_);
+    const torch::Tensor deviation = log_std.exp();
+    action.continuous = outputs.narrow(1, first, continuous_) +
+                        (z * deviation).to(torch::kFloat32);
+    add((z.square() * -0.5 - log_std - half_log_2pi).sum(1));
+  }
+  return {action, log_prob.to(torch::kFloat32)};
+}
+
 LogProbAndEntropy ActionHead::Evaluate(const torch::Tensor& outputs,
                                        const torch::Tensor& log_std,
                                        const torch::Tensor& mask,

@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_NN_ACTION_HEAD_H_
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "learner/nn/policy.h"
@@ -47,6 +48,12 @@ class ActionHead {
               const uint8_t* mask,   // [R, L], or null
               int64_t rows, bool greedy, Random* rng,
               const DecisionOutput& out) const;
+
+  // The same of R rows on a device, without waiting for it: `noise` [R, K + A]
+  // float64 are the numbers that Sample would draw. Returns actions and [R] float32.
+  std::pair<Actions, torch::Tensor> SampleOnDevice(
+      const torch::Tensor& outputs, const torch::Tensor& log_std,
+      const torch::Tensor& mask, const torch::Tensor& noise) const;
 
   // Of `action` [M, ...] under M outputs. `log_std` is [A] or [M, A].
   LogProbAndEntropy Evaluate(const torch::Tensor& outputs,

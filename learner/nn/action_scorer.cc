@@ -12,8 +12,15 @@ namespace {
 // Observations at a time: stacks of frames are large.
 constexpr int64_t kChunk = 512;
 
-torch::Tensor Steps(int64_t begin, int64_t count) {
-  return torch::arange(begin, begin + count, torch::kInt32);
+// Where the rollout is, as its indices are.
+torch::Tensor Steps(const Rollout& rollout, int64_t begin, int64_t count) {
+  return torch::arange(
+      begin, begin + count,
+      torch::dtype(torch::kInt32).device(rollout.valid.device()));
+}
+
+void Store(const torch::Tensor& from, torch::Tensor to) {
+  to.copy_(to.is_cpu() ? ToHost(from) : from);
 }
 
 Actions Flat(const Rollout& rollout) {
@@ -37,18 +44,18 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
   const int64_t seen = values.numel(), acted = log_probs.numel();
   const Actions action = Flat(rollout);
   if (net_->recurrent()) {
-    const torch::Tensor columns = Steps(0, rollout.rows);
+    const torch::Tensor columns = Steps(rollout, 0, rollout.rows);
     const Batch all =
         SequenceBatch(rollout, columns, rollout.length + 1, net_->device());
     const NetworkOutput out = net_->Forward(
         all, SequencesOf(rollout, columns, rollout.length + 1, net_->device()));
-    values.copy_(ToHost(out.value));
+    Store(out.value, values);
     NetworkOutput decided = out;
     decided.policy = out.policy.narrow(0, 0, acted);
     if (out.log_std.defined() && out.log_std.dim() > 1) {
       decided.log_std = out.log_std.narrow(0, 0, acted);
     }
-    log_probs.copy_(ToHost(LogProb(decided, all.Narrow(0, acted), action)));
+    Store(LogProb(decided, all.Narrow(0, acted), action), log_probs);
     return;
   }
   for (int64_t begin = 0; begin < seen; begin += kChunk) {
@@ -56,14 +63,15 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
     // Nothing was done about the last row.
     const int64_t first = std::min(begin, acted);
     const int64_t decided = std::min(begin + count, acted) - first;
-    ScoreChunk(
-        mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(0, begin,
-                                                                       count)}}
-             : rollout.observation.Gather(Steps(begin, count), net_->device()),
-        action.Map([&](const torch::Tensor& t) {
-          return t.narrow(0, first, decided);
-        }),
-        log_probs.narrow(0, first, decided), values.narrow(0, begin, count));
+    ScoreChunk(mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(
+                          0, begin, count)}}
+                    : rollout.observation.Gather(Steps(rollout, begin, count),
+                                                 net_->device()),
+               action.Map([&](const torch::Tensor& t) {
+                 return t.narrow(0, first, decided);
+               }),
+               log_probs.narrow(0, first, decided),
+               values.narrow(0, begin, count));
   }
 }
 
@@ -80,9 +88,9 @@ void ActionScorer::ScoreSteps(const Rollout& rollout,
   };
   if (net_->recurrent()) {
     const Replayed replayed = ReplaySequences(*net_, rollout, index, columns);
-    value->copy_(ToHost(replayed.output.value));
-    log_prob->copy_(
-        ToHost(LogProb(replayed.output, replayed.observation, some(index))));
+    Store(replayed.output.value, *value);
+    Store(LogProb(replayed.output, replayed.observation, some(index)),
+          *log_prob);
     return;
   }
   for (int64_t begin = 0; begin < index.numel(); begin += kChunk) {
@@ -122,14 +130,14 @@ void ActionScorer::ScoreChunk(const Batch& observation, const Actions& action,
     }
   } else {
     out = net_->Forward(observation);
-    value.copy_(ToHost(out.value));
+    Store(out.value, value);
   }
   if (decided == 0) return;
   out.policy = out.policy.narrow(0, 0, decided);
   if (out.log_std.defined() && out.log_std.dim() > 1) {
     out.log_std = out.log_std.narrow(0, 0, decided);
   }
-  log_prob.copy_(ToHost(LogProb(out, observation.Narrow(0, decided), action)));
+  Store(LogProb(out, observation.Narrow(0, decided), action), log_prob);
 }
 
 }  // namespace flotilla

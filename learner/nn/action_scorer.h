@@ -22,8 +22,9 @@ class ActionScorer {
   // `net` is borrowed and must outlive this.
   ActionScorer(const Network* net, const Spaces& spaces);
 
-  // Writes, on the host, the log-probability of the actions that were taken
-  // and the values of all observations.
+  // Writes the log-probability of the actions that were taken and the values of
+  // all observations, where the rollout is: on the host or on the network's
+  // device.
   void Score(const Rollout& rollout,
              torch::Tensor* log_prob,  // [T, B] float32
              torch::Tensor* value);    // [T + 1, B] float32

@@ -67,6 +67,10 @@ class ActorCritic : public Network {
   // MLPs on one vector, with one choice or continuous values, on the CPU.
   std::optional<MlpShape> KernelShape() const override;
   void set_bf16(bool on) override { bf16_ = on; }
+  bool bf16() const override { return bf16_; }
+  void Settle() override {
+    if (bf16_) encoder_.Settle();
+  }
 
  private:
   ActorCritic() = default;

@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/device/host.h"
+#include "learner/kernels/pixels.h"
 
 namespace flotilla {
 namespace {
 
 const double kSqrt2 = std::sqrt(2.0);
+constexpr double kPixelScale = 1.0 / 255.0;
 
 std::vector<LayerSpec> PlanNatureCnn(const std::string& name,
                                      const LeafSpec& leaf,
@@ -68,21 +71,70 @@ std::vector<LayerSpec> PlanEmbedding(const std::string& name,
   return layers;
 }
 
-torch::Tensor Apply(const Layer& layer, const torch::Tensor& x) {
-  const torch::Tensor weight = layer.weight.to(x.scalar_type());
-  const torch::Tensor bias = layer.bias.to(x.scalar_type());
+// Of whole pixels in bfloat16, which keeps all of their bits, the first layer's
+// weights are scaled in place of them.
+double FirstScale(bool pixels, bool bf16) {
+  return pixels && bf16 ? kPixelScale : 1.0;
+}
+
+// Weights and biases as a layer takes them, when `x` is what goes in.
+struct Operands {
+  torch::Tensor weight, bias;
+};
+
+// `scale`: what `x` was not yet multiplied by.
+Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
+  if (dtype == torch::kBFloat16 && layer.settled_weight.defined() &&
+      !at::GradMode::is_enabled()) {
+    return {layer.settled_weight, layer.settled_bias};
+  }
+  const torch::Tensor weight = scale == 1 ? layer.weight : layer.weight * scale;
+  return {weight.to(dtype), layer.bias.to(dtype)};
+}
+
+torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
+                    double scale = 1) {
+  const auto [weight, bias] = OperandsOf(layer, x.scalar_type(), scale);
   return layer.stride > 0
              ? torch::conv2d(x, weight, bias, layer.stride, layer.padding)
              : torch::linear(x, weight, bias);
 }
 
+// uint8 [N, C, H, W] in `dtype`, channels last: of float32 between 0 and 1, of
+// bfloat16, which holds whole numbers up to 256 exactly, as they are.
+torch::Tensor Pixels(const torch::Tensor& x, torch::Dtype dtype) {
+  const bool half = dtype == torch::kBFloat16;
+  if (!x.is_cpu() || !x.is_contiguous() || x.dim() != 4) {
+    const torch::Tensor y = x.to(dtype, /*non_blocking=*/false, /*copy=*/false,
+                                 torch::MemoryFormat::ChannelsLast);
+    return half ? y : y.mul_(kPixelScale);
+  }
+  const int64_t N = x.size(0), C = x.size(1), P = x.size(2) * x.size(3);
+  const torch::Tensor y = torch::empty({N, x.size(2), x.size(3), C}, dtype);
+  const uint8_t* from = Host<uint8_t>(x);
+  uint8_t* const to = HostBytes(y);
+  constexpr int64_t kFrames = 16;  // that are worth a thread
+  at::parallel_for(0, N, kFrames, [&](int64_t begin, int64_t end) {
+    const int64_t at = begin * C * P;
+    if (half) {
+      PixelsToBfloat16(from + at, end - begin, C, P,
+                       reinterpret_cast<uint16_t*>(to) + at);
+    } else {
+      PixelsToFloat(from + at, end - begin, C, P,
+                    static_cast<float>(kPixelScale),
+                    reinterpret_cast<float*>(to) + at);
+    }
+  });
+  return y.permute({0, 3, 1, 2});
+}
+
 // Espeholt et al. 2018, figure 3, right.
 torch::Tensor ResidualConvolutions(const std::vector<Layer>& layers,
-                                   torch::Tensor x) {
+                                   torch::Tensor x, double scale) {
   constexpr size_t kConvolutions = 5;  // of one stage
   for (size_t i = 0; i + 1 < layers.size(); i += kConvolutions) {
-    x = torch::max_pool2d(Apply(layers[i], x), /*kernel_size=*/3, /*stride=*/2,
-                          /*padding=*/1);
+    x = torch::max_pool2d(Apply(layers[i], x, i == 0 ? scale : 1),
+                          /*kernel_size=*/3, /*stride=*/2, /*padding=*/1);
     for (size_t block : {i + 1, i + 3}) {
       const torch::Tensor inner = Apply(layers[block], torch::relu(x));
       x = x + Apply(layers[block + 1], torch::relu(inner));
@@ -139,24 +191,36 @@ std::vector<Layer> MakeLayers(const std::vector<LayerSpec>& specs,
   return layers;
 }
 
+void SettleLayers(bool pixels, std::vector<Layer>* layers) {
+  torch::NoGradGuard no_grad;
+  double scale = FirstScale(pixels, /*bf16=*/true);
+  for (Layer& layer : *layers) {
+    layer.settled_weight.reset();
+    const Operands now = OperandsOf(layer, torch::kBFloat16, scale);
+    layer.settled_weight = now.weight;
+    layer.settled_bias = now.bias;
+    scale = 1;
+  }
+}
+
 torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
                       const ForwardOptions& options) {
   const auto dtype = options.bf16 ? torch::kBFloat16 : torch::kFloat32;
-  if (x.scalar_type() == torch::kUInt8) {
-    x = x.to(dtype, /*non_blocking=*/false, /*copy=*/false,
-             torch::MemoryFormat::ChannelsLast)
-            .mul_(1.0 / 255.0);
+  const bool pixels = x.scalar_type() == torch::kUInt8;
+  const double scale = FirstScale(pixels, options.bf16);
+  if (pixels) {
+    x = Pixels(x, dtype);
   } else if (options.bf16) {
     x = x.to(dtype);
   }
   size_t first = 0;
   if (options.residual) {
-    x = ResidualConvolutions(layers, x);
+    x = ResidualConvolutions(layers, x, scale);
     first = layers.size() - 1;
   }
   for (size_t i = first; i < layers.size(); ++i) {
     if (layers[i].stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
-    x = Apply(layers[i], x);
+    x = Apply(layers[i], x, i == 0 ? scale : 1);
     if (i + 1 == layers.size() && !options.activate_last) break;
     x = options.relu ? torch::relu_(x) : torch::tanh_(x);
   }

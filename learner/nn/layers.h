@@ -27,6 +27,8 @@ struct Layer {
   double gain;
   int64_t stride = 0;  // 0: linear
   int64_t padding = 0;
+  // What SettleLayers made of them; undefined before.
+  torch::Tensor settled_weight = {}, settled_bias = {};  // bfloat16
 };
 
 // Layers of these widths, named `name`.0, `name`.2, ...: the numbers count
@@ -56,6 +58,11 @@ struct ForwardOptions {
   bool bf16 = false;          // layers in bfloat16; the result in float32
   bool residual = false;      // all but the last layer are RESNET's
 };
+
+// Says that the weights stay as they are until the next call: Forward in bfloat16
+// without gradients, on pixels (uint8) or not, takes a copy of them instead of
+// converting them each time.
+void SettleLayers(bool pixels, std::vector<Layer>* layers);
 
 // `x` is [N, D], or images [N, C, H, W], float32; or the same uint8, which are
 // divided by 255. Without layers, `x` as it is.

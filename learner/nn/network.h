@@ -61,8 +61,13 @@ class Network {
   // The network as learner/kernels runs it on a CPU, if they can.
   virtual std::optional<MlpShape> KernelShape() const { return std::nullopt; }
 
-  // Convolutions in bfloat16, weights and everything else in float32.
+  // Convolutions, and the linear layer behind them, in bfloat16; weights and
+  // everything else in float32.
   virtual void set_bf16(bool) {}
+  virtual bool bf16() const { return false; }
+  // Says that the weights stay as they are until the next call: what Forward
+  // without gradients converts of them may be converted once.
+  virtual void Settle() {}
 
   bool recurrent() const { return state_size() > 0; }
   torch::Device device() const { return Flat().device(); }

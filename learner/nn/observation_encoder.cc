@@ -73,6 +73,20 @@ const std::vector<Layer*> ObservationEncoder::layers() {
   return all;
 }
 
+void ObservationEncoder::Settle() {
+  for (Leaf& leaf : leaf_) {
+    if (leaf.spec.kind != LeafKind::kImage) continue;
+    SettleLayers(leaf.spec.dtype == v1::UINT8, &leaf.layers);
+  }
+}
+
+void ObservationEncoder::Unsettle() {
+  for (Layer* layer : layers()) {
+    layer->settled_weight.reset();
+    layer->settled_bias.reset();
+  }
+}
+
 torch::Tensor ObservationEncoder::Encode(const Leaf& leaf,
                                          const torch::Tensor& x, bool bf16,
                                          bool activate_last) const {

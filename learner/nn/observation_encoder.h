@@ -40,8 +40,13 @@ class ObservationEncoder {
   // Whether layers behind it go through RELU.
   bool relu() const { return relu_; }
 
+  // Says that the weights stay as they are, until Unsettle or the next call:
+  // Forward in bfloat16 without gradients converts them no more.
+  void Settle();
+  void Unsettle();
+
   // `activate_last`: whether the last layer of an encoder without a trunk is
-  // activated. Convolutions in bfloat16 if `bf16`.
+  // activated. What images go through is in bfloat16 if `bf16`.
   torch::Tensor Forward(const Batch& batch, bool bf16,
                         bool activate_last = true) const;
 

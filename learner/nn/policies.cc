@@ -1,5 +1,6 @@
 #include "learner/nn/policies.h"
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -7,6 +8,7 @@
 #include "learner/device/transfer.h"
 #include "learner/kernels/mlp_actor_critic.h"
 #include "learner/nn/action_head.h"
+#include "learner/nn/resident_policy.h"
 
 namespace flotilla {
 namespace {
@@ -61,12 +63,23 @@ class KernelPolicy : public NetworkPolicy {
   std::vector<float> noise_;
 };
 
-class TorchPolicy : public NetworkPolicy {
+class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
  public:
-  TorchPolicy(const Network* net, const Spaces& spaces)
-      : net_(net), spaces_(spaces), head_(spaces.action) {}
+  // In bfloat16 it acts with a copy of `net`, unless that is `settled`.
+  TorchPolicy(const Network* net, const Spaces& spaces, bool settled)
+      : net_(net),
+        copy_(net->bf16() && !settled ? net->Clone() : nullptr),
+        spaces_(spaces),
+        head_(spaces.action) {
+    Refresh();
+  }
 
-  void Refresh() override {}
+  void Refresh() override {
+    if (copy_ == nullptr) return;
+    torch::NoGradGuard no_grad;
+    copy_->parameters().copy_(net_->parameters());
+    copy_->Settle();
+  }
 
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
@@ -91,6 +104,42 @@ class TorchPolicy : public NetworkPolicy {
 
   int64_t state_size() const override { return net_->state_size(); }
 
+  const ResidentPolicy* resident() const override {
+    return net_->device().is_cpu() ? nullptr : this;
+  }
+  int64_t noise_size() const override {
+    return spaces_.action.choices() + spaces_.action.continuous;
+  }
+  void DrawNoise(int64_t rows, Random* rng, double* noise) const override {
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t i = 0; i < spaces_.action.choices(); ++i) {
+        *noise++ = rng->Uniform();
+      }
+      for (int64_t i = 0; i < spaces_.action.continuous; ++i) {
+        *noise++ = rng->Normal();
+      }
+    }
+  }
+  Decision Decide(const Batch& seen, const torch::Tensor& state,
+                  const torch::Tensor& noise) const override {
+    torch::NoGradGuard no_grad;
+    Sequences step;
+    if (net_->recurrent()) {
+      step.state = state;
+      step.keep = torch::ones({1, state.size(0), 1}, state.options());
+    }
+    const NetworkOutput result = Acting().Forward(seen, step);
+    Decision decision;
+    decision.value = result.value;
+    if (!noise.defined()) return decision;
+    decision.state = result.state;
+    const torch::Tensor mask =
+        spaces_.mask >= 0 ? seen.leaf[spaces_.mask] : torch::Tensor();
+    std::tie(decision.action, decision.log_prob) =
+        head_.SampleOnDevice(result.policy, result.log_std, mask, noise);
+    return decision;
+  }
+
  private:
   NetworkOutput Run(const Observations& seen) const {
     Sequences step;
@@ -100,22 +149,36 @@ class TorchPolicy : public NetworkPolicy {
                             net_->device());
       step.keep = torch::ones({1, seen.rows, 1}, net_->device());
     }
-    return net_->Forward(Borrow(seen, spaces_).To(net_->device()), step);
+    return Acting().Forward(Borrow(seen, spaces_).To(net_->device()), step);
   }
+
+  const Network& Acting() const { return copy_ == nullptr ? *net_ : *copy_; }
 
   static void Copy(const torch::Tensor& host, float* to) {
     std::copy_n(Host<float>(host), host.numel(), to);
   }
 
   const Network* const net_;
+  const std::unique_ptr<Network> copy_;
   const Spaces spaces_;
   const ActionHead head_;
 };
 
+std::unique_ptr<NetworkPolicy> Make(const Network* net, const Spaces& spaces,
+                                    bool settled) {
+  if (const auto shape = net->KernelShape()) {
+    return std::make_unique<KernelPolicy>(net, *shape);
+  }
+  return std::make_unique<TorchPolicy>(net, spaces, settled);
+}
+
 class FrozenPolicy : public Policy {
  public:
   FrozenPolicy(std::unique_ptr<Network> net, const Spaces& spaces)
-      : net_(std::move(net)), policy_(MakeNetworkPolicy(net_.get(), spaces)) {}
+      : net_(std::move(net)),
+        policy_(Make(net_.get(), spaces, /*settled=*/true)) {
+    net_->Settle();
+  }
 
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override {
@@ -125,6 +188,9 @@ class FrozenPolicy : public Policy {
     policy_->Value(seen, value);
   }
   int64_t state_size() const override { return policy_->state_size(); }
+  const ResidentPolicy* resident() const override {
+    return policy_->resident();
+  }
 
  private:
   const std::unique_ptr<Network> net_;
@@ -135,10 +201,7 @@ class FrozenPolicy : public Policy {
 
 std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const Network* net,
                                                  const Spaces& spaces) {
-  if (const auto shape = net->KernelShape()) {
-    return std::make_unique<KernelPolicy>(net, *shape);
-  }
-  return std::make_unique<TorchPolicy>(net, spaces);
+  return Make(net, spaces, /*settled=*/false);
 }
 
 std::unique_ptr<Policy> MakeFrozenPolicy(const Network& net,

@@ -9,6 +9,8 @@
 
 namespace flotilla {
 
+class ResidentPolicy;
+
 // Where a decision is written, on the host; `discrete` if there are K > 0
 // choices, `continuous` if there are A > 0 values.
 struct DecisionOutput {
@@ -41,6 +43,10 @@ class Policy {
   // S: numbers of recurrent state in a row, all 0 when an episode begins. The
   // caller keeps them, so that one policy can play any rows. 0: no memory.
   virtual int64_t state_size() const { return 0; }
+
+  // The same policy for what lies on its network's device already; null if it
+  // decides on the host alone.
+  virtual const ResidentPolicy* resident() const { return nullptr; }
 };
 
 }  // namespace flotilla

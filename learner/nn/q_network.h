@@ -61,8 +61,12 @@ class QNetwork {
   const Spaces& spaces() const { return spaces_; }
   torch::Device device() const { return flat_.device(); }
 
-  // Convolutions in bfloat16, weights and everything else in float32.
+  // As a Network's. Between Settle and Unsettle the weights stay as they are.
   void set_bf16(bool on) { bf16_ = on; }
+  void Settle() {
+    if (bf16_) encoder_.Settle();
+  }
+  void Unsettle() { encoder_.Unsettle(); }
 
  private:
   QNetwork() = default;

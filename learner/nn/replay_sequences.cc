@@ -7,9 +7,29 @@ namespace {
 
 torch::Tensor StepsOf(const Rollout& rollout, const torch::Tensor& columns,
                       int64_t steps) {
-  return (torch::arange(steps, torch::kInt32).unsqueeze(1) * rollout.rows +
+  return (torch::arange(steps, columns.options()).unsqueeze(1) * rollout.rows +
           columns)
       .flatten();  // [steps * b]
+}
+
+// Where `index` is among StepsOf, [M] int64.
+torch::Tensor PlacesOf(const Rollout& rollout, const torch::Tensor& index,
+                       const torch::Tensor& columns) {
+  if (index.is_cpu()) {
+    return rollout.valid.flatten()
+        .index_select(0, StepsOf(rollout, columns, rollout.length))
+        .nonzero()
+        .squeeze(1);
+  }
+  // The same without having to know on the host how many are valid.
+  const torch::Tensor step = index.to(torch::kInt64);
+  const torch::Tensor place =
+      torch::zeros({rollout.rows}, step.options())
+          .index_copy_(0, columns.to(torch::kInt64),
+                       torch::arange(columns.numel(), step.options()));
+  return torch::floor_divide(step, rollout.rows)
+      .mul_(columns.numel())
+      .add_(place.index_select(0, step.remainder(rollout.rows)));
 }
 
 }  // namespace
@@ -41,11 +61,9 @@ Replayed ReplaySequences(const Network& net, const Rollout& rollout,
   replayed.output =
       net.Forward(replayed.observation,
                   SequencesOf(rollout, columns, rollout.length, device));
-  const torch::Tensor all = StepsOf(rollout, columns, rollout.length);
-  if (index.numel() == all.numel()) return replayed;
-  const torch::Tensor valid = ToDevice(
-      rollout.valid.flatten().index_select(0, all).nonzero().squeeze(1),
-      device);
+  if (index.numel() == rollout.length * columns.numel()) return replayed;
+  const torch::Tensor valid =
+      ToDevice(PlacesOf(rollout, index, columns), device);
   const auto pick = [&](torch::Tensor* t) { *t = t->index_select(0, valid); };
   pick(&replayed.output.policy);
   pick(&replayed.output.value);

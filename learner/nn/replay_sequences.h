@@ -10,6 +10,9 @@
 
 namespace flotilla {
 
+// Of all here, a rollout on the host may be for a network on a device; indices lie
+// where the rollout does.
+
 // What the environments `columns` [b] int32 saw in a rollout's first `steps`
 // steps, by t and then in their order: steps * b of them.
 Batch SequenceBatch(const Rollout& rollout, const torch::Tensor& columns,

@@ -10,6 +10,10 @@ namespace flotilla {
 // them may get an implementation that is off by 1e-4, once: enough to end the
 // equality of two runs with one seed (PyTorch issue 188792). This makes the
 // first calls on one thread. Idempotent, thread-safe.
+//
+// A program that links it also gives MKL's matrix products the full width of an
+// AMD CPU with AVX-512, and has them round in one way: see vector_math.cc. Who sets
+// MKL_CBWR has the last word on the latter.
 void SettleVectorMath();
 
 }  // namespace flotilla

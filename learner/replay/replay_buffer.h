@@ -68,6 +68,9 @@ class ReplayBuffer {
 
   void Add(const Rollout& rollout);
 
+  // Of what is drawn from now on.
+  void set_discount(double discount) { options_.discount = discount; }
+
   // Steps held, lost ones between them included; `capacity`, rounded up
   // to whole rows, at most.
   int64_t size() const;
@@ -121,7 +124,7 @@ class ReplayBuffer {
   void MakeReady(int64_t first, int64_t last, int64_t row);
 
   const ActionSpace action_;
-  const Options options_;
+  Options options_;
   const int64_t rows_;      // B
   const int64_t capacity_;  // transitions a row
   const int64_t length_;    // of the ring: older frames and the newest one more

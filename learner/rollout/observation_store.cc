@@ -161,12 +161,16 @@ int64_t ObservationStore::stride() const { return layout_[0].spec.elements(); }
 
 void ObservationStore::CopyStep(int64_t to, const ObservationStore& other,
                                 int64_t from) {
+  if (on_device()) {
+    age_[to].copy_(other.age_[from]);
+  } else {
+    std::memcpy(ages_ + AgeIndex(to, 0), other.ages_ + other.AgeIndex(from, 0),
+                rows_);
+  }
   for (int i = 0; i < num_leaves(); ++i) {
     const int64_t k = layout_[i].spec.stack;
     leaf_[i].narrow(0, to, k).copy_(other.leaf_[i].narrow(0, from, k));
   }
-  std::memcpy(ages_ + AgeIndex(to, 0), other.ages_ + other.AgeIndex(from, 0),
-              rows_);
 }
 
 void ObservationStore::CopyRowStep(int64_t to, const ObservationStore& other,
@@ -259,6 +263,7 @@ void ObservationStore::CopyFinal(int64_t t, int64_t b, const uint8_t* final_row,
 
 Batch ObservationStore::Gather(const torch::Tensor& index,
                                torch::Device device) const {
+  if (on_device()) return GatherOnDevice(index);
   const int32_t* at = Host<int32_t>(index);
   const int64_t m = index.numel();
   Batch batch;

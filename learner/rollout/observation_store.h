@@ -47,6 +47,10 @@ class ObservationStore {
   // Allocates everything; a ring's pages are touched as they fill.
   ObservationStore(const Spaces& spaces, int64_t steps, int64_t rows,
                    bool pinned = false, Form form = Form::kSpan);
+  // A span in memory of `device`, which is no CPU: what CopyAll and Gather are
+  // for. Nobody writes or looks at single rows of it.
+  static ObservationStore OnDevice(const Spaces& spaces, int64_t steps,
+                                   int64_t rows, torch::Device device);
 
   int64_t steps() const { return steps_; }  // N
   int64_t rows() const { return rows_; }    // B
@@ -87,7 +91,27 @@ class ObservationStore {
   bool SameNewest(int64_t t, int64_t b, const ObservationStore& other,
                   int64_t from) const;
 
-  // The observations at `index` [M] int32, each t * B + b, on `device`.
+  // On a device: becomes `host`, a span of the same sizes, whose memory must not
+  // change until the host has waited for something computed from this.
+  void CopyAll(const ObservationStore& host);
+
+  // Step by step. What rows [first, first + rows) saw at step t, of a span on the
+  // host, with their ages: StepBytes of a message, from an address that 8 divides.
+  int64_t StepBytes(int64_t rows) const;
+  void PackStep(int64_t t, int64_t first, int64_t rows, uint8_t* message) const;
+  // On a device, where `message` [StepBytes] uint8 is by now: takes that.
+  void UnpackStep(int64_t t, int64_t first, int64_t rows,
+                  const torch::Tensor& message);
+  // What they see, on the device; may be views.
+  Batch Show(int64_t t, int64_t first, int64_t rows) const;
+  // On a device, and with them the final observations `rows` [F, row_bytes] uint8
+  // of the steps `index` [F] int32.
+  Batch ShowFinal(const torch::Tensor& index, const torch::Tensor& rows) const;
+  // On a device, when all steps are there: what Gather asks for.
+  void Settle();
+
+  // The observations at `index` [M] int32, each t * B + b, on `device`. Of a store
+  // on a device: there, where `index` is too; the host neither copies nor waits.
   Batch Gather(const torch::Tensor& index,
                torch::Device device = torch::kCPU) const;
   // An uninitialised batch of M on the host, that is to go to `device`
@@ -131,6 +155,10 @@ class ObservationStore {
   uint8_t* RowAt(int i, int64_t t, int64_t b) const {
     return bytes_[i] + (ArrayOf(i, t) * rows_ + b) * layout_[i].bytes;
   }
+  bool on_device() const { return age_.defined() && !age_.is_cpu(); }
+  Batch GatherOnDevice(const torch::Tensor& index) const;
+  // [M, k] int32: of leaf i's arrays, those that steps `index` show.
+  torch::Tensor ArraysOf(int i, const torch::Tensor& index) const;
   void CopyStack(int i, int64_t t, int64_t b, uint8_t* out) const;
   void CopyFinalStack(int i, int64_t t, int64_t b, const uint8_t* final_row,
                       uint8_t* out) const;
@@ -143,7 +171,9 @@ class ObservationStore {
   std::vector<Layout> layout_;
   std::vector<torch::Tensor> leaf_;
   std::vector<uint8_t*> bytes_;  // of leaf_
-  torch::Tensor age_;
+  torch::Tensor age_;            // of a store on a device int32
+  // On a device, of leaves that are stacked, all that ArraysOf gives: [N * B, k].
+  std::vector<torch::Tensor> arrays_;
   uint8_t* ages_ = nullptr;  // of age_
 };
 

@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_ROLLOUT_ROLLOUT_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "learner/rollout/batch.h"
@@ -12,7 +13,8 @@
 namespace flotilla {
 
 // T steps of B environments: the unit of experience everywhere in the learner.
-// Storage is allocated once, on the host (pinned if a GPU will read it).
+// Storage is allocated once: on the host (pinned if a GPU will read it), where
+// actors fill it, or on a device, which learns from a copy.
 //
 // Time first, then batch. Row t is what was seen at t, what was done about it
 // and what that brought. `observation` and `value` have one row more: what the
@@ -43,11 +45,29 @@ struct Rollout {
 
   int64_t policy_version = 0;
   int64_t valid_steps = 0;  // sum of `valid`
+
+  // On the host: the same on the device that learns, where an actor that decides
+  // there has left what was seen and decided, and the values of final observations;
+  // of decisions the host has the actions alone then. Null: it is all here.
+  std::shared_ptr<Rollout> there;
 };
 
 // `state_size` is the policy's.
 Rollout MakeRollout(const Spaces& spaces, int64_t length, int64_t rows,
                     bool pinned, int64_t state_size = 0);
+
+// The same in memory of `device`, which is no CPU. final_step and
+// final_observation stay with the host.
+Rollout MakeRolloutOn(torch::Device device, const Spaces& spaces,
+                      int64_t length, int64_t rows, int64_t state_size);
+
+// Makes `there`, of the same sizes and on a device, what `host` is. The host does
+// not wait: the tensors of `host` must not change until it has waited for something
+// that was computed from `there`.
+void Upload(const Rollout& host, Rollout* there);
+
+// The same of what an actor has not left there itself: how its steps ended.
+void UploadOutcomes(const Rollout& host, Rollout* there);
 
 // 1 where the step begins an episode, so that a recurrent policy had forgotten
 // everything: after an end, or after a step that was lost. [T + 1, B] uint8. Row

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "learner/torch.h"
+#include "services/base/run_changes.h"
 
 namespace flotilla {
 namespace {
@@ -28,6 +29,7 @@ void EvaluationRounds::Begin(Progress* progress) {
                parts_.coordinator->Latest().evaluation().round()) +
       1;
   TakeSnapshot(parts_.Live(), *progress, &evaluated_);
+  HoldForEvaluated();
   evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
                     *parts_.normalizer, progress->evaluation_round,
                     progress->update, progress->global_step);
@@ -38,6 +40,13 @@ std::shared_ptr<const Opponents> EvaluationRounds::EarlierSelves() const {
                                      : parts_.self_play->ForEvaluation();
 }
 
+// Whoever evaluates it, and whenever: by what held behind that update.
+void EvaluationRounds::HoldForEvaluated() {
+  const Progress& at = evaluated_.progress;
+  evaluator_->Reconfigure(
+      ConfigAt(parts_.config, at.changes, at.update + 1).evaluation());
+}
+
 // Later than what is learnt by then: its weights take their place for a moment.
 void EvaluationRounds::BeginWith(Snapshot evaluated) {
   evaluated_ = std::move(evaluated);
@@ -46,6 +55,7 @@ void EvaluationRounds::BeginWith(Snapshot evaluated) {
   Snapshot now;
   TakeSnapshot(parts_.Live(), Progress(), &now);
   RestoreSnapshot(evaluated_, parts_.Live(), &ignored);
+  HoldForEvaluated();
   evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
                     *parts_.normalizer, at.evaluation_round, at.update,
                     at.global_step);

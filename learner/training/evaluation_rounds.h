@@ -52,6 +52,7 @@ class EvaluationRounds {
  private:
   absl::Status TakeFinished(Progress* progress);
   void BeginWith(Snapshot evaluated);
+  void HoldForEvaluated();
   // Whom it is to play against; null: nobody.
   std::shared_ptr<const Opponents> EarlierSelves() const;
 

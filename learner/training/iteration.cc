@@ -62,12 +62,13 @@ bool NothingIsLeft(const v1::RunConfig& config, const Progress& progress) {
 
 Iteration::Iteration(const LoopParts& parts, RunClock* clock,
                      RunMetrics* metrics, PhaseReporter* phases,
-                     const Verdicts* verdicts,
+                     Changes* changes, const Verdicts* verdicts,
                      std::function<absl::Status()> play)
     : parts_(parts),
       clock_(clock),
       metrics_(metrics),
       phases_(phases),
+      changes_(changes),
       verdicts_(verdicts),
       play_(std::move(play)),
       stragglers_(parts.config, parts.coordinator),
@@ -77,6 +78,7 @@ Iteration::Iteration(const LoopParts& parts, RunClock* clock,
 absl::StatusOr<Iteration::Result> Iteration::Run(
     const v1::Assignment& assignment, Collective* collective, bool asks_to_save,
     Progress* progress) {
+  changes_->HoldFor(*progress);
   phases_->Enter(v1::STEPPING, progress->update, "environments");
   parts_.algorithm->BeforeCollecting(progress->global_step);
   ASSIGN_OR_RETURN(
@@ -116,13 +118,14 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       agreement.AddFrom(0, "evaluation_round", progress->evaluation_round);
   const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
   failures_.Add(&agreement);
+  changes_->Add(*progress, &agreement);
   metrics_->Add(experience, learnt, update_seconds, &agreement);
   if (parts_.self_play != nullptr) {
     parts_.self_play->Add(experience.stats.games, &agreement);
   }
   std::optional<DigestCheck> digests;
   const int64_t digest_every =
-      parts_.config.distributed().digest_every_updates();
+      changes_->config().distributed().digest_every_updates();
   if (assignment.world_size() > 1 && digest_every > 0 &&
       number % digest_every == 0) {
     digests.emplace(WeightsDigest(parts_.Live()), &agreement);
@@ -140,7 +143,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
 
   // From here on nothing fails.
   const double done_before =
-      ShareDone(parts_.config, progress->update, progress->global_step);
+      ShareDone(changes_->config(), progress->update, progress->global_step);
   progress->update = number;
   progress->global_step += static_cast<int64_t>(agreement[env_steps]);
   progress->episodes += static_cast<int64_t>(agreement[episodes]);
@@ -158,21 +161,28 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
     parts_.self_play->Committed(progress->update);
   }
 
-  Result result;
-  result.save = IsSaveDue(
-      parts_.config.checkpoint(), progress->update, done_before,
-      ShareDone(parts_.config, progress->update, progress->global_step),
-      agreement[save]);
-  result.outcome = votes.Result(agreement);
-  if (!result.outcome && NothingIsLeft(parts_.config, *progress)) {
-    result.outcome = RunOutcome::kCompleted;
-  }
+  std::vector<Metric> line;
   const int64_t every =
-      std::max<int64_t>(1, parts_.config.metrics().every_updates());
+      std::max<int64_t>(1, changes_->config().metrics().every_updates());
   if (progress->update % every == 0) {
-    result.line = metrics_->Line(agreement, *progress);
-    if (parts_.self_play != nullptr) parts_.self_play->AppendTo(&result.line);
-    usage.AppendTo(agreement, &result.line);
+    line = metrics_->Line(agreement, *progress);
+    if (parts_.self_play != nullptr) parts_.self_play->AppendTo(&line);
+    usage.AppendTo(agreement, &line);
+    changes_->AppendTo(&line);
+  }
+  // What comes behind this update goes by what holds for the next.
+  changes_->Take(agreement, progress);
+  const v1::RunConfig& config = changes_->config();
+
+  Result result;
+  result.line = std::move(line);
+  result.save =
+      IsSaveDue(config.checkpoint(), progress->update, done_before,
+                ShareDone(config, progress->update, progress->global_step),
+                agreement[save]);
+  result.outcome = votes.Result(agreement);
+  if (!result.outcome && NothingIsLeft(config, *progress)) {
+    result.outcome = RunOutcome::kCompleted;
   }
   return result;
 }

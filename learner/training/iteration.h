@@ -11,6 +11,7 @@
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/collective/collective.h"
 #include "learner/training/agreement.h"
+#include "learner/training/changes.h"
 #include "learner/training/failure_budget.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/phase_reporter.h"
@@ -43,7 +44,7 @@ class Iteration {
   // All but `parts` is borrowed. `play`: what rank 0 does while verdicts are
   // awaited; see Verdicts::Await.
   Iteration(const LoopParts& parts, RunClock* clock, RunMetrics* metrics,
-            PhaseReporter* phases, const Verdicts* verdicts,
+            PhaseReporter* phases, Changes* changes, const Verdicts* verdicts,
             std::function<absl::Status()> play);
 
   // Makes one update in the generation of `assignment`. All of it commits, into
@@ -72,6 +73,7 @@ class Iteration {
   RunClock* const clock_;
   RunMetrics* const metrics_;
   PhaseReporter* const phases_;
+  Changes* const changes_;
   const Verdicts* const verdicts_;
   const std::function<absl::Status()> play_;
   Stragglers stragglers_;

@@ -20,30 +20,35 @@ double Now() {
 
 absl::StatusOr<std::unique_ptr<Leader>> Leader::Open(
     const LeaderOptions& options, const LoopParts& parts,
-    const Progress& progress) {
+    const Changes* changes, const Progress& progress) {
   std::optional<Progress> resumed_at;
   if (progress.update > 0) resumed_at = progress;
   ASSIGN_OR_RETURN(
       std::unique_ptr<Recorder> recorder,
       Recorder::Open(parts.config, options.run_folder, resumed_at));
   return std::unique_ptr<Leader>(
-      new Leader(options, parts, std::move(recorder)));
+      new Leader(options, parts, changes, std::move(recorder)));
 }
 
 Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
-               std::unique_ptr<Recorder> recorder)
+               const Changes* changes, std::unique_ptr<Recorder> recorder)
     : parts_(parts),
+      changes_(changes),
       recorder_(std::move(recorder)),
       evaluations_(parts, options.make_evaluator(), recorder_.get()),
-      save_clock_(parts.config.checkpoint(), Now()) {}
+      games_(options.keep_games ? options.keep_games() : nullptr),
+      save_clock_(Now()) {}
 
 bool Leader::AsksToSave() const {
   // One that is still being written is not waited for.
-  return !recorder_->saving() && save_clock_.Asks(Now());
+  return !recorder_->saving() &&
+         save_clock_.Asks(changes_->config().checkpoint(), Now());
 }
 
 void Leader::Record(const std::vector<Metric>& line, const Progress& progress) {
+  recorder_->WriteChanges(progress);
   if (!line.empty()) recorder_->WriteUpdate(progress, line);
+  if (games_ != nullptr) games_->Passed(progress.global_step);
 }
 
 absl::Status Leader::Evaluate(bool is_due, const Verdicts& verdicts,
@@ -118,7 +123,7 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
   BeginSaving(*progress);
   const auto& last = evaluations_.last();
   if (outcome == RunOutcome::kCompleted &&
-      parts_.config.evaluation().every_updates() > 0) {
+      changes_->config().evaluation().every_updates() > 0) {
     enter(v1::EVALUATING);
     RETURN_IF_ERROR(EvaluateTheRest(verdicts, progress));
     if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;

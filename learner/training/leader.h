@@ -11,7 +11,9 @@
 #include "flotilla/v1/summary.pb.h"
 #include "learner/checkpoint/save_schedule.h"
 #include "learner/eval/evaluator.h"
+#include "learner/training/changes.h"
 #include "learner/training/evaluation_rounds.h"
+#include "learner/training/game_keeper.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/recorder.h"
 #include "learner/training/run_outcome.h"
@@ -24,6 +26,9 @@ namespace flotilla {
 struct LeaderOptions {
   std::string run_folder;
   std::function<std::unique_ptr<Evaluator>()> make_evaluator;
+  // Begins to keep games of this rank's environments; may be empty. The result,
+  // borrowed, is told how far the run is; null: none are kept.
+  std::function<GameKeeper*()> keep_games = {};
 };
 
 // What rank 0 does beside training: it writes the run's folder, evaluates, and
@@ -32,14 +37,15 @@ struct LeaderOptions {
 // Not thread-safe: the training loop of rank 0 owns it.
 class Leader {
  public:
-  // Of a run that stands at `progress`. What `parts` names must outlive it.
+  // Of a run that stands at `progress`. `changes` and what `parts` names must
+  // outlive it.
   // Errors: those of Recorder::Open.
   static absl::StatusOr<std::unique_ptr<Leader>> Open(
       const LeaderOptions& options, const LoopParts& parts,
-      const Progress& progress);
+      const Changes* changes, const Progress& progress);
 
-  // Writes the metrics of the update that was committed last, unless they are
-  // written: by the rank 0 before, or because they were not due (empty).
+  // Writes what was changed in flight, and the metrics of the update that was
+  // committed last, unless they are written: by the rank 0 before, or because they were not due (empty).
   void Record(const std::vector<Metric>& line, const Progress& progress);
 
   // Takes in evaluations that have finished, and begins one of what has been
@@ -79,7 +85,7 @@ class Leader {
 
  private:
   Leader(const LeaderOptions& options, const LoopParts& parts,
-         std::unique_ptr<Recorder> recorder);
+         const Changes* changes, std::unique_ptr<Recorder> recorder);
 
   absl::Status EvaluateTheRest(const Verdicts& verdicts, Progress* progress);
   // Begins a checkpoint, which is there no sooner than this rank's replay.
@@ -87,8 +93,10 @@ class Leader {
   Snapshot SnapshotNow(const Progress& progress) const;
 
   const LoopParts parts_;
+  const Changes* const changes_;
   const std::unique_ptr<Recorder> recorder_;
   EvaluationRounds evaluations_;
+  GameKeeper* const games_;  // may be null
   SaveClock save_clock_;
   double copy_seconds_ = 0;  // of the last checkpoint, while training waited
 };

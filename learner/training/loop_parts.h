@@ -29,7 +29,9 @@ struct EnvCounts {
 // What the training loop is made of on one rank. All is borrowed: Train makes
 // the real ones, tests make fakes.
 struct LoopParts {
-  v1::RunConfig config;  // resolved
+  v1::RunConfig config;  // resolved; what holds by now is Changes::config
+  // What the algorithm is told of such a configuration; null: the same.
+  std::function<v1::RunConfig(const v1::RunConfig&)> learned;
   std::string member_id;
   torch::Device device{torch::kCPU};
   CoordinatorClient* coordinator = nullptr;

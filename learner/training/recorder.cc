@@ -14,6 +14,7 @@
 #include "learner/checkpoint/save_schedule.h"
 #include "services/base/config.h"
 #include "services/base/jsonl_sink.h"
+#include "services/base/run_changes.h"
 #include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 #include "services/base/tensorboard_sink.h"
@@ -104,6 +105,15 @@ void Recorder::WriteUpdate(const Progress& progress,
   WriteMetrics(progress, metrics);
 }
 
+void Recorder::WriteChanges(const Progress& progress) {
+  std::string changes = progress.changes.SerializeAsString();
+  if (changes == changes_) return;
+  const absl::Status written =
+      flotilla::WriteChanges(folder_.changes(), progress.changes);
+  LOG_IF(ERROR, !written.ok()) << written.message();
+  if (written.ok()) changes_ = std::move(changes);
+}
+
 bool Recorder::saving() {
   return saving_.valid() &&
          saving_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
@@ -118,7 +128,12 @@ void Recorder::Save(Snapshot snapshot, bool best,
       [this, best, began, after = std::move(after),
        snapshot = std::move(snapshot)]() -> absl::Status {
         if (after.valid()) after.wait();
-        absl::Status saved = checkpoints_.Save(ToCheckpoint(snapshot, config_));
+        const Progress& at = snapshot.progress;
+        // What the next update is made with, as a resumed run begins with it.
+        const v1::RunConfig config =
+            ConfigAt(config_, at.changes, at.update + 1);
+        checkpoints_.set_keep(NumKept(config.checkpoint()));
+        absl::Status saved = checkpoints_.Save(ToCheckpoint(snapshot, config));
         if (saved.ok() && best) {
           saved = checkpoints_.MarkBest(snapshot.progress.global_step);
         }
@@ -165,6 +180,14 @@ absl::Status Recorder::WriteSummary(const Progress& progress,
   summary.set_wall_seconds(progress.wall_seconds);
   summary.mutable_restarts()->set_env_worker(progress.env_restarts);
   summary.set_failed_rows(progress.failed_rows);
+  for (const v1::Change& change : progress.changes.change()) {
+    if (!change.refused().empty() || change.update() > progress.update) {
+      continue;
+    }
+    v1::RunSummary::Change* made = summary.add_change();
+    made->set_update(change.update());
+    *made->mutable_set() = change.override();
+  }
   if (!started_over_.empty()) summary.set_started_over(started_over_);
   return WriteRunSummary(folder_.summary(), summary);
 }

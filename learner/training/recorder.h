@@ -44,6 +44,10 @@ class Recorder {
   void WriteUpdate(const Progress& progress,
                    const std::vector<Metric>& metrics);
 
+  // What was changed in flight by `progress`, to the run's folder, unless it has
+  // that. A failure is logged.
+  void WriteChanges(const Progress& progress);
+
   // Whether a Save would have to wait for the one before.
   bool saving();
 
@@ -78,6 +82,7 @@ class Recorder {
   std::string started_over_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   int64_t written_ = 0;  // the newest update that has its line
+  std::string changes_;  // as the folder has them
   mutable Mutex mu_;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   double save_seconds_ ABSL_GUARDED_BY(mu_) = 0;

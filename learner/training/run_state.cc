@@ -115,6 +115,11 @@ absl::Status ShareProgress(Collective* collective, int source,
   ForEachField(*progress, [&](const char*, auto& value) {
     value = std::bit_cast<std::decay_t<decltype(value)>>(words[i++]);
   });
+  std::string changes = progress->changes.SerializeAsString();
+  RETURN_IF_ERROR(ShareBytes(collective, source, &changes));
+  if (!progress->changes.ParseFromString(changes)) {
+    return absl::InternalError("a peer's changes do not read back");
+  }
   return absl::OkStatus();
 }
 
@@ -228,6 +233,22 @@ absl::Status ShareWords(Collective* collective, int source,
       source);
 }
 
+absl::Status ShareBytes(Collective* collective, int source,
+                        std::string* bytes) {
+  std::vector<int64_t> size = {static_cast<int64_t>(bytes->size())};
+  RETURN_IF_ERROR(ShareWords(collective, source, &size));
+  if (size[0] == 0) {
+    bytes->clear();
+    return absl::OkStatus();
+  }
+  bytes->resize(size[0]);
+  std::vector<int64_t> words(WordsFor(bytes->size()));
+  std::memcpy(words.data(), bytes->data(), bytes->size());
+  RETURN_IF_ERROR(ShareWords(collective, source, &words));
+  std::memcpy(bytes->data(), words.data(), bytes->size());
+  return absl::OkStatus();
+}
+
 absl::Status ShareSnapshot(Collective* collective, int source,
                            const LiveState& live, Snapshot* snapshot) {
   if (collective->world_size() == 1) return absl::OkStatus();
@@ -284,7 +305,9 @@ CheckpointData ToCheckpoint(const Snapshot& snapshot,
 
 absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
                             Progress* progress) {
+  v1::Changes changes = std::move(progress->changes);
   ASSIGN_OR_RETURN(*progress, ProgressFromText(data.progress));
+  progress->changes = std::move(changes);
   RETURN_IF_ERROR(LoadInto(data.weights, live.Weights()));
   RETURN_IF_ERROR(LoadInto(data.state, live.State()));
   // Its size may have changed; a checkpoint without one begins anew.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "flotilla/v1/coordinator.pb.h"
 #include "learner/algo/algorithm.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/collective/collective.h"
@@ -29,6 +30,9 @@ struct Progress {
   int64_t failed_rows = 0;      // of all ranks' environments
   double wall_seconds = 0;      // of training, over resumes
   double best_return = -1e300;  // of any evaluation
+  // All that was agreed on in flight, by number; updates may be to come, where a
+  // run was resumed from before them. Not in checkpoints: the run's folder has it.
+  v1::Changes changes;
 };
 
 std::map<std::string, std::string> ToText(const Progress& progress);
@@ -89,13 +93,16 @@ absl::Status ShareSnapshot(Collective* collective, int source,
 absl::Status ShareWords(Collective* collective, int source,
                         std::vector<int64_t>* words);
 
+// The same for any bytes, however many rank `source` has.
+absl::Status ShareBytes(Collective* collective, int source, std::string* bytes);
+
 // The same for any metrics, however many rank `source` has.
 absl::Status ShareMetrics(Collective* collective, int source,
                           std::vector<Metric>* metrics);
 
 CheckpointData ToCheckpoint(const Snapshot& snapshot,
                             const v1::RunConfig& config);
-// Errors: kFailedPrecondition, naming the tensor and both shapes, when the
+// `progress` keeps its changes. Errors: kFailedPrecondition, naming the tensor and both shapes, when the
 // checkpoint is of another network.
 absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
                             Progress* progress);

@@ -3,12 +3,16 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <thread>
+
+#include "learner/torch.h"
+#include "services/base/cores.h"
 
 namespace flotilla {
 namespace {
 
 constexpr int kWideLayer = 512;
+// Waking a sleeper costs as much, where virtual machines are slow at it.
+constexpr absl::Duration kRingSpin = absl::Microseconds(50);
 
 bool IsWorthSharing(const v1::ModelConfig& model, const Spaces& spaces) {
   if (!model.plugin().empty() || !model.torchscript().empty()) return true;
@@ -24,7 +28,11 @@ bool IsWorthSharing(const v1::ModelConfig& model, const Spaces& spaces) {
          });
 }
 
-int Cores() { return std::max(1u, std::thread::hardware_concurrency()); }
+// Cores of one learner: those it is confined to, or its share of all.
+int Cores(int local_world_size) {
+  const int usable = static_cast<int>(UsableCores().size());
+  return IsPinned() ? usable : std::max(1, usable / local_world_size);
+}
 
 }  // namespace
 
@@ -33,19 +41,28 @@ void KeepMemory() {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
+void SetMatrixPrecision(v1::Precision precision) {
+  at::globalContext().setAllowTF32CuBLAS(precision == v1::TF32);
+  at::globalContext().setAllowTF32CuDNN(precision == v1::TF32);
+}
+
 int TorchThreads(const v1::RunConfig& config, const Spaces& spaces,
                  int local_world_size) {
   if (const int wanted = config.runtime().torch_threads(); wanted > 0) {
     return wanted;
   }
-  return IsWorthSharing(config.model(), spaces)
-             ? std::max(1, Cores() / local_world_size)
-             : 1;
+  return IsWorthSharing(config.model(), spaces) ? Cores(local_world_size) : 1;
 }
 
 int EnvThreads(const v1::EnvConfig& config, int local_world_size) {
   if (config.threads() > 0) return config.threads();
-  return std::max(1, Cores() / (local_world_size * config.num_workers()));
+  return std::max(1, Cores(local_world_size) / config.num_workers());
+}
+
+absl::Duration RingSpin(const v1::EnvConfig& config, int local_world_size) {
+  const int processes = 1 + config.num_workers() - config.remote_workers();
+  return processes <= Cores(local_world_size) ? kRingSpin
+                                              : absl::ZeroDuration();
 }
 
 }  // namespace flotilla

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 #define FLOTILLA_LEARNER_TRAINING_RUNTIME_H_
 
+#include "absl/time/time.h"
 #include "flotilla/v1/config.pb.h"
 #include "services/env/spaces.h"
 
@@ -15,7 +16,7 @@ namespace flotilla {
 // wanders. Call it before anything large is allocated.
 void KeepMemory();
 
-// Torch's threads: runtime.torch_threads, or else cores / learners on this host,
+// Torch's threads: runtime.torch_threads, or else its share of the cores,
 // for a network that is worth sharing among them: one that sees images, has a layer
 // of 512 or more, or is a user's own. Others get 1: their steps are so short that
 // threads mostly wait for one another, and where a core is busy with something else
@@ -26,6 +27,14 @@ int TorchThreads(const v1::RunConfig& config, const Spaces& spaces,
 // Threads that step rows in each env worker: env.threads, or the worker's share
 // of the cores.
 int EnvThreads(const v1::EnvConfig& config, int local_world_size);
+
+// How Torch multiplies float32 matrices on a GPU: in TF32, if `precision` is that.
+// bfloat16 is the networks' own affair (Network::set_bf16).
+void SetMatrixPrecision(v1::Precision precision);
+
+// How long a learner and its env workers poll the rings between them before they
+// sleep: only where each process of this host's learners has a core.
+absl::Duration RingSpin(const v1::EnvConfig& config, int local_world_size);
 
 }  // namespace flotilla
 

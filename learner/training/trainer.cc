@@ -15,7 +15,9 @@
 #include "learner/algo/algorithm.h"
 #include "learner/eval/evaluator.h"
 #include "learner/rollout/memory_needs.h"
+#include "learner/rollout/placement.h"
 #include "learner/torch.h"
+#include "learner/training/game_keeper.h"
 #include "learner/training/init_from.h"
 #include "learner/training/loop_parts.h"
 #include "learner/training/replay_saver.h"
@@ -26,12 +28,14 @@
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
 #include "services/base/memory_limit.h"
+#include "services/base/run_changes.h"
 #include "services/base/run_folder.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/env/agents.h"
 #include "services/env/playable.h"
+#include "services/env/recorded_games.h"
 
 namespace flotilla {
 namespace {
@@ -81,6 +85,7 @@ EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
   workers.credentials = options.credentials;
   workers.server_credentials = ServerCredentials(options);
   workers.threads = EnvThreads(options.config.env(), options.local_world_size);
+  workers.ring_spin = RingSpin(options.config.env(), options.local_world_size);
   workers.coordinator = coordinator;
   workers.remote_timeout =
       absl::Seconds(options.config.distributed().join_timeout_seconds());
@@ -95,6 +100,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   const torch::Device device = options.device;
   std::optional<CheckpointData> saved;
   Progress progress;
+  // Of a run that begins there are none: its launcher has seen to that.
+  ASSIGN_OR_RETURN(const v1::Changes changes,
+                   ReadChanges(RunFolder(options.run_folder).changes()));
   if (!options.resume.empty()) {
     ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, options.config));
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
@@ -121,14 +129,22 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   }
   RETURN_IF_ERROR(started.status());
   const std::unique_ptr<EnvPool> pool = *std::move(started);
-  ASSIGN_OR_RETURN(const v1::RunConfig config,
+  if (options.config.episodes().record()) {
+    // Only rank 0's are kept, which any may become: all count along.
+    pool->Record({.max_bytes = options.config.episodes().max_bytes(),
+                  .opponent_slots = OpponentSlots(options.config)});
+  }
+  ASSIGN_OR_RETURN(v1::RunConfig config,
                    LearnedConfig(options.config, pool->spec()));
   ASSIGN_OR_RETURN(const Spaces spaces,
                    DescribeSpaces(pool->spec(), config.model()));
+  config.mutable_runtime()->set_rollouts_on(
+      PlaceRollouts(config, spaces, device));
   if (options.first_rank == 0) {
     WriteEnvironment(options.run_folder, pool->spec());
   }
   at::set_num_threads(TorchThreads(config, spaces, options.local_world_size));
+  SetMatrixPrecision(config.runtime().precision());
   for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
     LOG(WARNING) << warning;
   }
@@ -173,6 +189,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
       {.config = config,
        .spaces = spaces,
        .pinned = !device.is_cpu(),
+       .learned_on = config.runtime().rollouts_on() == v1::HOST
+                         ? torch::Device(torch::kCPU)
+                         : device,
        .state_size = algorithm->live_policy()->state_size(),
        .pool = pool.get(),
        .normalizer = &normalizer,
@@ -189,6 +208,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
 
   LoopParts parts;
   parts.config = options.config;
+  parts.learned = [&](const v1::RunConfig& changed) {
+    return LearnedConfig(changed, pool->spec()).value_or(changed);
+  };
   parts.member_id = options.member_id;
   parts.device = device;
   parts.coordinator = coordinator;
@@ -210,14 +232,29 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.failed_rows = &pool->failed_rows();
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
+  const RunFolder run(options.run_folder);
+  std::optional<GameKeeper> games;
   const LeaderOptions leader = {
-      .run_folder = options.run_folder, .make_evaluator = [&] {
-        return std::make_unique<Evaluator>(
-            options.config, workers,
-            TrainedEnv{pool->spec(), spaces, OpponentSlots(config)});
-      }};
+      .run_folder = options.run_folder,
+      .make_evaluator =
+          [&] {
+            return std::make_unique<Evaluator>(
+                options.config, workers,
+                TrainedEnv{pool->spec(), spaces, OpponentSlots(config)}, run);
+          },
+      .keep_games =
+          [&] {
+            if (!config.episodes().record())
+              return static_cast<GameKeeper*>(nullptr);
+            games.emplace(run.training_games(),
+                          GamesOf(config.env(), pool->spec()),
+                          config.episodes().newest());
+            pool->SetGameSink(&*games);
+            return &*games;
+          }};
   TrainingLoop loop(parts, leader, options.give_up);
-  if (saved.has_value()) loop.ResumeAt(progress);
+  progress.changes = changes;
+  loop.BeginAt(progress, /*has_state=*/saved.has_value());
   return loop.Run();
 }
 

@@ -29,19 +29,21 @@ TrainingLoop::TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
     : parts_(parts),
       leader_options_(leader),
       metrics_(parts.episode_metrics, parts.episodes, parts.agents),
+      changes_(parts),
       verdicts_(parts),
       phases_(
           parts.config, parts.member_id, parts.coordinator,
           [this](v1::Heartbeat* beat) { Describe(beat); },
           [this](v1::Heartbeat* beat) { Refresh(beat); }, std::move(hangs)),
-      iteration_(parts, &clock_, &metrics_, &phases_, &verdicts_, [this] {
-        return leads() ? leader_->PlayDue(verdicts_, &progress_)
-                       : absl::OkStatus();
-      }) {}
+      iteration_(parts, &clock_, &metrics_, &phases_, &changes_, &verdicts_,
+                 [this] {
+                   return leads() ? leader_->PlayDue(verdicts_, &progress_)
+                                  : absl::OkStatus();
+                 }) {}
 
-void TrainingLoop::ResumeAt(const Progress& progress) {
+void TrainingLoop::BeginAt(const Progress& progress, bool has_state) {
   progress_ = progress;
-  has_state_ = true;
+  has_state_ = has_state;
 }
 
 absl::StatusOr<RunOutcome> TrainingLoop::Run() {
@@ -128,12 +130,15 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
                                   parts_.coordinator, parts_.device));
   RETURN_IF_ERROR(TakeStateThatIsFurthest());
   if (leads() && leader_ == nullptr) {
-    ASSIGN_OR_RETURN(leader_, Leader::Open(leader_options_, parts_, progress_));
+    ASSIGN_OR_RETURN(
+        leader_, Leader::Open(leader_options_, parts_, &changes_, progress_));
   }
   if (leads()) leader_->Record(newest_line_, progress_);
+  changes_.HoldFor(progress_);
   if (assignment_.stopping()) return AgreeWhyToStop();
   // A run that is resumed, or loses a rank, at its end has no update left.
-  if (NothingIsLeft(parts_.config, progress_)) return RunOutcome::kCompleted;
+  if (NothingIsLeft(changes_.config(), progress_))
+    return RunOutcome::kCompleted;
   parts_.rollouts->Begin(assignment_.rank(), fence_);
   // What a run starts with is evaluated if that is asked for.
   RETURN_IF_ERROR(Evaluate(parts_.config.evaluation().at_start() &&
@@ -147,8 +152,8 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
                        leads() && leader_->AsksToSave(), &progress_));
     newest_line_ = std::move(result.line);
     if (leads()) leader_->Record(newest_line_, progress_);
-    RETURN_IF_ERROR(
-        Evaluate(EvaluationIsDue(parts_.config, progress_, metrics_.window())));
+    RETURN_IF_ERROR(Evaluate(
+        EvaluationIsDue(changes_.config(), progress_, metrics_.window())));
     if (result.save) SaveReplay();
     if (leads() && result.save) leader_->Save(progress_);
     if (result.outcome.has_value()) return *result.outcome;
@@ -269,6 +274,7 @@ void TrainingLoop::Describe(v1::Heartbeat* beat) const {
     beat->set_trouble(leader_->trouble());
     beat->set_started_over(leader_->started_over());
   }
+  changes_.Describe(progress_, beat);
   beat->set_env_steps(progress_.global_step);
   beat->set_episodes(progress_.episodes);
   beat->set_mean_return(metrics_.window().mean_return);

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/collective/collective.h"
+#include "learner/training/changes.h"
 #include "learner/training/iteration.h"
 #include "learner/training/leader.h"
 #include "learner/training/loop_parts.h"
@@ -38,8 +39,9 @@ class TrainingLoop {
   TrainingLoop(const LoopParts& parts, const LeaderOptions& leader,
                std::function<void(const absl::Status&)> hangs);
 
-  // Goes on from `progress`, whose state has been loaded. Before Run.
-  void ResumeAt(const Progress& progress);
+  // Goes on from `progress`; its state has been loaded if it `has_state`. Before
+  // Run.
+  void BeginAt(const Progress& progress, bool has_state);
 
   // Blocks until the run is over. Errors: see Train.
   absl::StatusOr<RunOutcome> Run();
@@ -66,6 +68,7 @@ class TrainingLoop {
   const LeaderOptions leader_options_;
   RunClock clock_;
   RunMetrics metrics_;
+  Changes changes_;
   Verdicts verdicts_;
 
   // Of one generation.

@@ -47,6 +47,18 @@ absl::StatusOr<std::string> ReadConfigFile(const std::string& path) {
   return text.str();
 }
 
+// What fields were called before, by their new names. Where both are set, and say
+// different things, they stay for FindBothSet to say so.
+void TakeOldNames(v1::RunConfig* config) {
+  if (!config->runtime().has_bf16()) return;
+  v1::RuntimeConfig* runtime = config->mutable_runtime();
+  if (runtime->bf16()) {
+    if (runtime->has_precision() && runtime->precision() != v1::BF16) return;
+    runtime->set_precision(v1::BF16);
+  }
+  runtime->clear_bf16();
+}
+
 absl::Status LoadText(const std::string& path,
                       const std::vector<std::string>& overrides,
                       v1::RunConfig* config,
@@ -57,6 +69,7 @@ absl::Status LoadText(const std::string& path,
   for (const std::string& override_text : overrides) {
     RETURN_IF_ERROR(ApplyOverride(override_text, config));
   }
+  TakeOldNames(config);
   return absl::OkStatus();
 }
 
@@ -100,6 +113,12 @@ void ResolveWidths(v1::RunConfig* config) {
   }
 }
 
+// What is read (see TakeOldNames) and never written.
+bool IsOldName(const FieldDescriptor* field) {
+  return field->containing_type() == v1::RuntimeConfig::descriptor() &&
+         field->name() == "bf16";
+}
+
 // Whether a section that is not there belongs in the resolved configuration:
 // not another algorithm, not options that the environment does not read, and not
 // what is asked for by being there.
@@ -124,7 +143,7 @@ void WriteDefaults(const v1::EnvConfig& env, Message* message) {
     }
     // Without a declared default, unset has a meaning of its own.
     if (present || !field->has_default_value()) continue;
-    if (IsReplaced(*message, field)) continue;
+    if (IsReplaced(*message, field) || IsOldName(field)) continue;
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
         reflection->SetInt32(message, field, field->default_value_int32());

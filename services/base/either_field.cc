@@ -20,6 +20,7 @@ constexpr Either kEithers[] = {
     {"", "total_updates", "total_env_steps"},
     {"checkpoint", "count", "every_updates"},
     {"checkpoint", "count", "every_seconds"},
+    {"runtime", "bf16", "precision"},
 };
 
 // The section of `config`; null if it is not there.

@@ -66,6 +66,11 @@ Gpu Describe(const Nvml& nvml, NvmlDevice device) {
   if (nvml.Call("nvmlDeviceGetMemoryInfo", device, &memory) == kNvmlSuccess) {
     gpu.memory_bytes = memory.total;
   }
+  int major = 0, minor = 0;
+  if (nvml.Call("nvmlDeviceGetCudaComputeCapability", device, &major, &minor) ==
+      kNvmlSuccess) {
+    gpu.compute_capability = 10 * major + minor;
+  }
   return gpu;
 }
 

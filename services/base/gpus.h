@@ -13,6 +13,7 @@ struct Gpu {
   std::string name;
   std::string uuid;
   uint64_t memory_bytes = 0;
+  int compute_capability = 0;  // 80: sm_80; 0: not known
 };
 
 struct GpuSurvey {

@@ -24,6 +24,11 @@ std::string RunFolder::secret(const std::string& member_id) const {
                       absl::StrReplaceAll(member_id, {{"/", "_"}}));
 }
 
+std::string RunFolder::evaluation_games(int64_t round) const {
+  return absl::StrCat(episodes(), "/evaluation_",
+                      absl::Dec(round, absl::kZeroPad6), ".games");
+}
+
 std::string RunFolder::rank_log(int rank) const {
   return absl::StrCat(logs(), "/rank_", rank, ".log");
 }

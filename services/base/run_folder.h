@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
 #define FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -27,6 +28,8 @@ class RunFolder {
   std::string tensorboard() const { return path_ + "/tensorboard"; }
   std::string summary() const { return path_ + "/summary.json"; }
   // What changes the run takes it, unless it has TLS or a token from elsewhere.
+  // What was changed in flight, and from which update on (v1.Changes).
+  std::string changes() const { return path_ + "/changes.textproto"; }
   std::string token() const { return path_ + "/token"; }
   // The secret of a learner's slot, which all its incarnations have.
   std::string secret(const std::string& member_id) const;
@@ -39,9 +42,16 @@ class RunFolder {
   std::string coordinator_address() const {
     return path_ + "/coordinator.address";
   }
+  // Where its /metrics is, if that was asked for.
+  std::string metrics_address() const { return path_ + "/metrics.address"; }
   std::string coordinator_journal() const {
     return path_ + "/coordinator.journal";
   }
+
+  // Games that can be seen again; see proto/flotilla/v1/episodes.proto.
+  std::string episodes() const { return path_ + "/episodes"; }
+  std::string training_games() const { return episodes() + "/training.games"; }
+  std::string evaluation_games(int64_t round) const;
 
   std::string logs() const { return path_ + "/logs"; }
   std::string coordinator_log() const { return logs() + "/coordinator.log"; }

@@ -71,7 +71,7 @@ class CoordinatorClient {
   // and generation are filled in. Never blocks.
   virtual void Report(const v1::Heartbeat& progress) = 0;
 
-  // The newest command: sticky stop flag and evaluation, preemption. Never
+  // The newest command: sticky stop flag and evaluation, changes, preemption. Never
   // blocks; empty before the first one arrives.
   virtual v1::Command Latest() const = 0;
 

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "services/base/atomic_file.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/caller.h"
@@ -27,6 +28,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(50);
 // What a call that waits may ask for at most.
 constexpr absl::Duration kLongestKeyWait = absl::Minutes(10);
 constexpr absl::Duration kLongestJoin = absl::Hours(1);
+constexpr absl::Duration kLongestSet = absl::Hours(1);
 
 // How long who gave up waiting for a generation still counts as waiting.
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
@@ -410,6 +412,23 @@ grpc::ServerUnaryReactor* CoordinatorService::Stop(
   return Reply(context, absl::OkStatus());
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::Set(
+    grpc::CallbackServerContext* context, const v1::SetRequest* request,
+    v1::SetResponse* response) {
+  if (shut_down_) return Reply(context, ShuttingDown());
+  const auto ticket = roster_.Set(*request);
+  if (!ticket.ok()) return Reply(context, ticket.status());
+  Setter setter = {ParkedCall::Make(), response, *ticket,
+                   SteadyNow() + Capped(request->timeout_ms(), kLongestSet)};
+  ParkedCall* const reactor = setter.call.get();
+  {
+    MutexLock lock(&mu_);
+    setters_.push_back(std::move(setter));
+  }
+  Wake();
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::GetStatus(
     grpc::CallbackServerContext* context, const v1::GetStatusRequest*,
     v1::Status* response) {
@@ -449,6 +468,7 @@ void CoordinatorService::Run() {
     roster_.Tick(SteadyNow());
     Propagate();
     AnswerJoiners();
+    AnswerSetters();
     kv_.Expire(SteadyNow());
     if (SteadyNow() >= next_sweep_) DropSilentSessions();
     SendStatus();
@@ -483,6 +503,10 @@ void CoordinatorService::Tell(const v1::Command& command) {
   }
   if (command.stop() && !told_.stop()) {
     LOG(INFO) << "told to stop: " << command.stop_reason();
+  }
+  for (int i = told_.change_size(); i < command.change_size(); ++i) {
+    LOG(INFO) << "asked to change "
+              << absl::StrJoin(command.change(i).override(), " ");
   }
   if (command.closed() && !told_.closed()) LOG(INFO) << "the run is over";
   told_ = command;
@@ -525,6 +549,38 @@ void CoordinatorService::AnswerJoiners() {
   });
   MutexLock lock(&mu_);
   joiners_.splice(joiners_.begin(), joiners);
+}
+
+void CoordinatorService::AnswerSetters() {
+  std::list<Setter> setters;
+  {
+    MutexLock lock(&mu_);
+    setters.swap(setters_);
+  }
+  const absl::Time now = SteadyNow();
+  setters.remove_if([&](const Setter& setter) {
+    if (setter.call->answered()) return true;
+    if (shut_down_) return setter.call->Answer(ShuttingDown());
+    const std::optional<v1::Change> change = roster_.FindChange(setter.ticket);
+    if (!change.has_value()) {
+      return setter.call->Answer(absl::AbortedError(
+          "the change was lost: the ranks had agreed on too many others"));
+    }
+    if (!change->refused().empty()) {
+      return setter.call->Answer(absl::InvalidArgumentError(change->refused()));
+    }
+    if (change->update() > 0) {
+      return setter.call->Answer(absl::OkStatus(), [&] {
+        *setter.response->mutable_change() = *change;
+      });
+    }
+    if (now < setter.deadline) return false;
+    return setter.call->Answer(absl::DeadlineExceededError(
+        "the ranks have not agreed yet on the update from which on it holds; "
+        "they still may (`flotilla status` shows it)"));
+  });
+  MutexLock lock(&mu_);
+  setters_.splice(setters_.begin(), setters);
 }
 
 // Ends the sessions of whom nothing is heard. Who comes back opens another.

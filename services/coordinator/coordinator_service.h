@@ -83,6 +83,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   FLOTILLA_UNARY(ReleaseEnvServers)
   FLOTILLA_UNARY(CloseRun)
   FLOTILLA_UNARY(Stop)
+  FLOTILLA_UNARY(Set)
 #undef FLOTILLA_UNARY
 
   grpc::ServerUnaryReactor* JoinGeneration(
@@ -104,6 +105,13 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
     std::shared_ptr<ParkedCall> call;
     v1::JoinGenerationRequest request;
     v1::Assignment* response;
+    uint64_t ticket;
+    absl::Time deadline;
+  };
+  // A Set that waits.
+  struct Setter {
+    std::shared_ptr<ParkedCall> call;
+    v1::SetResponse* response;
     uint64_t ticket;
     absl::Time deadline;
   };
@@ -133,6 +141,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void Tell(const v1::Command& command);
   absl::Status WriteJournal(const RosterState& state);
   void AnswerJoiners();
+  void AnswerSetters();
   void DropSilentSessions();
   void SendStatus();
   Sessions AllSessions();
@@ -155,6 +164,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   bool work_ ABSL_GUARDED_BY(mu_) = false;
   bool quit_ ABSL_GUARDED_BY(mu_) = false;
   std::list<Joiner> joiners_ ABSL_GUARDED_BY(mu_);
+  std::list<Setter> setters_ ABSL_GUARDED_BY(mu_);
   absl::flat_hash_set<std::shared_ptr<SessionStream>> sessions_
       ABSL_GUARDED_BY(mu_);
   absl::flat_hash_map<std::string, std::shared_ptr<SessionStream>> session_of_

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/change_list.h"
 
 namespace flotilla {
 namespace {
@@ -93,6 +94,7 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
       CheckFinite("heartbeat.phase_seconds", heartbeat.phase_seconds()));
   RETURN_IF_ERROR(
       CheckFinite("heartbeat.mean_return", heartbeat.mean_return()));
+  RETURN_IF_ERROR(CheckAgreed(heartbeat.change()));
   const size_t workers = static_cast<size_t>(heartbeat.env_worker_size());
   if (workers > kMaxEnvWorkers) {
     return absl::InvalidArgumentError(

@@ -56,6 +56,16 @@ std::optional<int> OptionsFromFlags(int argc, char** argv,
             "a token, made if there is none, for what changes the run; looking "
             "on stays open. For loopback",
             &run_token);
+  line.Text("--metrics-listen", "ADDRESS",
+            "serves /metrics there for Prometheus: HOST:PORT or unix:PATH "
+            "(default: nowhere)",
+            &options->metrics_listen);
+  line.Text("--metrics-token-file", "FILE",
+            "a token that Prometheus has to show (credentials_file)",
+            &options->metrics_token_file);
+  line.Text("--metrics-address-file", "FILE",
+            "gets the address of --metrics-listen",
+            &options->metrics_address_file);
   auto exit_code = ParseFlags("flotilla-coordinator", argc, argv, &line);
   if (!exit_code && !run_token.empty() &&
       !options->credentials.token_file.empty()) {

@@ -117,6 +117,8 @@ void Membership::Report(const v1::Heartbeat& progress) {
   // Whoever has finished may be gone before the next heartbeat is due.
   beat_now_ |=
       progress.phase() == v1::FINISHED && progress_.phase() != v1::FINISHED;
+  // A person waits for it.
+  beat_now_ |= progress.change_size() > progress_.change_size();
   progress_ = progress;
   reported_at_ = absl::Now();
   if (beat_now_) changed_.notify_all();

@@ -50,6 +50,7 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
   stop_reason_ = command.stop_reason();
   closed_ = command.closed();
   if (command.has_evaluation()) evaluation_ = command.evaluation();
+  changes_.Restore(command.change());
   if (closed_) {
     state_ = v1::CLOSED;
   } else if (command.state() == v1::ACTIVE) {
@@ -240,6 +241,7 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   TakeEnvWorkers(heartbeat, seat);
   seat->last = heartbeat;
   seat->last.clear_env_worker();
+  seat->last.clear_change();
   seat->last.DiscardUnknownFields();
   seat->last.set_waits_for(Shortened(heartbeat.waits_for()));
   seat->last.set_trouble(Shortened(heartbeat.trouble()));
@@ -254,6 +256,9 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   }
   if (seat->member.role() == v1::LEARNER) {
     Adopt(heartbeat.generation(), seat);
+    const bool trains = seat->rank >= 0 && state_ == v1::ACTIVE &&
+                        heartbeat.generation() == generation_;
+    if (trains && changes_.Take(heartbeat.change())) Changed();
   }
   return MakeCommand();
 }
@@ -532,6 +537,32 @@ v1::GenerationState Roster::Stop(const std::string& reason) {
   return state_;
 }
 
+absl::StatusOr<uint64_t> Roster::Set(const v1::SetRequest& request) {
+  MutexLock lock(&mu_);
+  if (closed_) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "nobody trains any more: the run is over (", close_status_, ")"));
+  }
+  if (stop_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the run was told to stop: ", stop_reason_));
+  }
+  if (generation_ == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("nobody trains yet: ", Missing()));
+  }
+  v1::Change wanted;
+  *wanted.mutable_override() = request.override();
+  ASSIGN_OR_RETURN(const uint64_t ticket, changes_.Add(wanted));
+  Changed();
+  return ticket;
+}
+
+std::optional<v1::Change> Roster::FindChange(uint64_t ticket) const {
+  MutexLock lock(&mu_);
+  return changes_.Find(ticket);
+}
+
 v1::Command Roster::Command() const {
   MutexLock lock(&mu_);
   return MakeCommand();
@@ -562,6 +593,7 @@ v1::Command Roster::MakeCommand() const {
   command.set_generation(generation_);
   command.set_state(state_);
   command.set_closed(closed_);
+  *command.mutable_change() = changes_.All();
   return command;
 }
 

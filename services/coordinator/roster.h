@@ -15,6 +15,7 @@
 #include "flotilla/v1/coordinator.pb.h"
 #include "flotilla/v1/journal.pb.h"
 #include "services/base/mutex.h"
+#include "services/coordinator/change_list.h"
 
 namespace flotilla {
 
@@ -32,7 +33,7 @@ struct RosterOptions {
 struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
-  v1::Command command;       // fence, stop, evaluation, closed
+  v1::Command command;       // fence, stop, evaluation, changes, closed
   v1::MemberKeys keys;       // of learners
 };
 
@@ -142,6 +143,14 @@ class Roster {
   absl::Status CloseRun(const v1::CloseRunRequest& request,
                         const std::string& key);
   v1::GenerationState Stop(const std::string& reason);
+
+  // Asks the ranks to change fields in flight. Returns a ticket for FindChange.
+  // Errors: those of ChangeList::Add; kFailedPrecondition if nobody trains.
+  absl::StatusOr<uint64_t> Set(const v1::SetRequest& request);
+
+  // What became of it: with an update once the ranks have agreed. nullopt if it
+  // is lost.
+  std::optional<v1::Change> FindChange(uint64_t ticket) const;
 
   // Does what time asks for: declares dead whoever is overdue, ends last calls,
   // forgets who has long been gone. Call it every tenth of a second or so.
@@ -294,6 +303,7 @@ class Roster {
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::string close_status_ ABSL_GUARDED_BY(mu_);
   std::optional<v1::Evaluation> evaluation_ ABSL_GUARDED_BY(mu_);
+  ChangeList changes_ ABSL_GUARDED_BY(mu_);
 
   int64_t collected_update_ ABSL_GUARDED_BY(mu_) = 0;
   std::set<std::string> collected_ ABSL_GUARDED_BY(mu_);  // who has finished it

@@ -40,6 +40,7 @@ v1::Status Roster::GetStatus(absl::Time now) const {
   status.set_min_learners(options_.min_learners);
   status.set_max_learners(options_.max_learners);
   status.set_waiting_for(WaitingFor(now));
+  *status.mutable_change() = changes_.All();
   return status;
 }
 

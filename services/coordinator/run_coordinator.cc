@@ -4,12 +4,15 @@
 
 #include <condition_variable>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/atomic_file.h"
 #include "services/base/mutex.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/metrics_page.h"
+#include "services/rpc/page_server.h"
 #include "services/rpc/server.h"
 
 namespace flotilla {
@@ -44,7 +47,7 @@ absl::Status Check(const RosterOptions& roster) {
 }
 
 // Env servers join and leave, learners do all of a run's work, people look on
-// and stop it.
+// stop it and change it.
 MethodRoles Callers() {
   MethodRoles callers;
   const auto* service =
@@ -56,7 +59,7 @@ MethodRoles Callers() {
       access.roles = {kLearnerRole, kEnvServerRole};
     } else if (method == "GetStatus" || method == "WatchStatus") {
       access = {{kClientRole, kLearnerRole, kEnvServerRole}, true};
-    } else if (method == "Stop") {
+    } else if (method == "Stop" || method == "Set") {
       access.roles = {kClientRole};
     }
     callers[absl::StrCat("/", service->full_name(), "/", method)] = access;
@@ -104,6 +107,50 @@ absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
   return result;
 }
 
+// Everybody who gets there reads it.
+absl::Status CheckWhoMayReadMetrics(const RunCoordinatorOptions& options) {
+  const RpcCredentials& c = options.credentials;
+  if (!options.metrics_token_file.empty() || c.insecure) {
+    return absl::OkStatus();
+  }
+  const bool guarded = c.uses_tls() || (c.uses_token() && !c.open_reading);
+  if (guarded && !IsUnixAddress(options.metrics_listen)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--metrics-listen ", options.metrics_listen,
+        " would show everybody on this host a run that takes TLS or a token to "
+        "look at: give --metrics-token-file FILE, which Prometheus takes as "
+        "credentials_file, or --insecure"));
+  }
+  if (IsLocalAddress(options.metrics_listen)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "other hosts may reach --metrics-listen ", options.metrics_listen,
+      ": give --metrics-token-file FILE, which Prometheus takes as "
+      "credentials_file, or --insecure on a network you trust, or listen on "
+      "127.0.0.1"));
+}
+
+absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
+    const RunCoordinatorOptions& options, CoordinatorService* service) {
+  if (options.metrics_listen.empty()) return nullptr;
+  PageServerOptions page;
+  if (!options.metrics_token_file.empty()) {
+    RpcCredentials credentials;
+    credentials.token_file = options.metrics_token_file;
+    ASSIGN_OR_RETURN(page.token, ReadToken(credentials));
+  }
+  page.address = options.metrics_listen;
+  page.path = "/metrics";
+  page.content_type = kMetricsContentType;
+  page.page = [service] { return MetricsPage(service->CurrentStatus()); };
+  ASSIGN_OR_RETURN(auto server, PageServer::Start(std::move(page)));
+  if (!options.metrics_address_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(options.metrics_address_file,
+                                        absl::StrCat(server->address(), "\n")));
+  }
+  LOG(INFO) << "metrics on http://" << server->address() << "/metrics";
+  return server;
+}
+
 void WaitForStop(std::stop_token stop) {
   Mutex mu;
   std::condition_variable changed;
@@ -123,11 +170,15 @@ absl::Status RunCoordinator(const RunCoordinatorOptions& options,
                             std::stop_token stop) {
   RETURN_IF_ERROR(Check(options.service.roster));
   RETURN_IF_ERROR(CheckWhoMayChangeIt(options));
+  if (!options.metrics_listen.empty()) {
+    RETURN_IF_ERROR(CheckWhoMayReadMetrics(options));
+  }
   if (options.credentials.open_reading) {
     RETURN_IF_ERROR(ReadOrDrawSecret(options.credentials.token_file).status());
   }
   ASSIGN_OR_RETURN(auto service, CoordinatorService::Make(options.service));
   ASSIGN_OR_RETURN(auto server, Serve(options, service.get()));
+  ASSIGN_OR_RETURN(const auto metrics, ServeMetrics(options, service.get()));
   RETURN_IF_ERROR(service->Start());
   if (!options.address_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(options.address_file,

@@ -17,6 +17,11 @@ struct RunCoordinatorOptions {
   std::string listen;
   std::string address_file;  // gets the bound address, atomically; "": none
   CoordinatorServiceOptions service;
+  // Where Prometheus finds /metrics, as `listen`; "": nowhere. Without a token
+  // only on loopback, and only where looking on is open, unless `insecure`.
+  std::string metrics_listen;
+  std::string metrics_token_file;    // what scrapers show; "": nothing
+  std::string metrics_address_file;  // gets the bound address
   // Somebody has to be kept from changing the run: TLS, a token or `insecure`.
   // With open_reading, the token's file is made where there is none.
   RpcCredentials credentials;

@@ -8,6 +8,7 @@
 #include "glog/logging.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
+#include "services/env/replay_call.h"
 #include "services/rpc/grpc_status.h"
 #include "services/rpc/refused_stream.h"
 
@@ -23,7 +24,7 @@ absl::Status ShutDownError() {
 EnvService::~EnvService() {
   Shutdown();
   MutexLock lock(&mu_);
-  while (!streams_.empty()) lock.Wait(&ended_);
+  while (!streams_.empty() || replays_ > 0) lock.Wait(&ended_);
 }
 
 void EnvService::Shutdown() {
@@ -35,10 +36,15 @@ void EnvService::Shutdown() {
 bool EnvService::AwaitStreams(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   MutexLock lock(&mu_);
-  while (!streams_.empty() && absl::Now() < deadline) {
+  while ((!streams_.empty() || replays_ > 0) && absl::Now() < deadline) {
     lock.WaitFor(&ended_, deadline - absl::Now());
   }
-  return streams_.empty();
+  return streams_.empty() && replays_ == 0;
+}
+
+bool EnvService::shut_down() const {
+  MutexLock lock(&mu_);
+  return shut_down_;
 }
 
 int64_t EnvService::steps() const {
@@ -78,6 +84,32 @@ grpc::Status EnvService::GetSpec(grpc::ServerContext* /*context*/,
                                  const v1::GetSpecRequest* request,
                                  v1::GetSpecResponse* response) {
   return ToGrpc(Describe(*request, response));
+}
+
+grpc::Status EnvService::Replay(grpc::ServerContext* context,
+                                const v1::ReplayRequest* request,
+                                grpc::ServerWriter<v1::ReplayStep>* writer) {
+  if (absl::Status begun = BeginReplay(); !begun.ok()) return ToGrpc(begun);
+  absl::Status played =
+      PlayAgain(*factory_, *request, [&](const v1::ReplayStep& step) {
+        return !shut_down() && !context->IsCancelled() && writer->Write(step);
+      });
+  if (shut_down()) played = ShutDownError();
+  MutexLock lock(&mu_);
+  --replays_;
+  ended_.notify_all();
+  return ToGrpc(played);
+}
+
+absl::Status EnvService::BeginReplay() {
+  MutexLock lock(&mu_);
+  if (shut_down_) return ShutDownError();
+  if (replays_ >= kMaxReplays) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        replays_, " games are played again here, the most; try again later"));
+  }
+  ++replays_;
+  return absl::OkStatus();
 }
 
 absl::Status EnvService::Describe(const v1::GetSpecRequest& request,

@@ -27,17 +27,20 @@ class EnvService final : public v1::EnvService::WithRawCallbackMethod_Play<
                              v1::EnvService::Service>,
                          private PlayHost {
  public:
+  static constexpr int kMaxReplays = 4;
+
   // `factory` must outlive this.
   EnvService(const VectorEnvFactory* factory, const PlayOptions& options)
       : factory_(factory), options_(options) {}
 
-  // Call after the server has shut down. Waits for every stream's thread.
+  // Call after the server has shut down. Waits for every stream's thread and
+  // every replay.
   ~EnvService() override;
 
   // Ends every stream, now and later, with UNAVAILABLE. Idempotent.
   void Shutdown();
 
-  // Waits for streams to be over; false at the timeout.
+  // Waits for streams and replays to be over; false at the timeout.
   bool AwaitStreams(absl::Duration timeout);
 
   // Environment steps served since the start.
@@ -53,7 +56,14 @@ class EnvService final : public v1::EnvService::WithRawCallbackMethod_Play<
                        const v1::GetSpecRequest* request,
                        v1::GetSpecResponse* response) override;
 
+  // At most kMaxReplays at a time.
+  grpc::Status Replay(grpc::ServerContext* context,
+                      const v1::ReplayRequest* request,
+                      grpc::ServerWriter<v1::ReplayStep>* writer) override;
+
  private:
+  bool shut_down() const;
+  absl::Status BeginReplay();
   absl::Status TakeSeat(PlayStream* stream, const v1::Hello& hello) override;
   void LeaveSeat(PlayStream* stream) override;
   void StreamEnded(PlayStream* stream) override;
@@ -67,6 +77,7 @@ class EnvService final : public v1::EnvService::WithRawCallbackMethod_Play<
   std::condition_variable ended_;
   bool shut_down_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_set<PlayStream*> streams_ ABSL_GUARDED_BY(mu_);
+  int replays_ ABSL_GUARDED_BY(mu_) = 0;
   PlayStream* playing_ ABSL_GUARDED_BY(mu_) = nullptr;
   v1::Hello player_ ABSL_GUARDED_BY(mu_);  // of playing_
   int64_t finished_steps_ ABSL_GUARDED_BY(mu_) = 0;

@@ -17,6 +17,7 @@
 #include "services/env/group_layout.h"
 #include "services/env/numbers.h"
 #include "services/env/play_call.h"
+#include "services/env/ring.h"
 #include "services/env/shared_region.h"
 #include "services/env/wire.h"
 #include "services/rpc/channel.h"
@@ -31,6 +32,10 @@ using Progress = PlayTransport::Progress;
 constexpr absl::Duration kFinishTimeout = absl::Seconds(2);
 // Between two looks at whether a server that does not answer is there at all.
 constexpr std::chrono::milliseconds kLookInterval(100);
+// Between two looks at the stream beside a ring that nothing comes from, and
+// while steps come.
+constexpr std::chrono::milliseconds kLifelineInterval(10);
+constexpr std::chrono::seconds kBusyLifelineInterval(1);
 
 class GrpcEnvStream final : public EnvStream {
  public:
@@ -51,6 +56,7 @@ class GrpcEnvStream final : public EnvStream {
   absl::Status Finish() override;
   void Cancel() override;
   bool shares_memory() const override { return region_.has_value(); }
+  bool has_ring() const override { return ring_ != nullptr; }
   int64_t refused_rows() const override { return refused_rows_; }
 
  private:
@@ -71,7 +77,13 @@ class GrpcEnvStream final : public EnvStream {
   absl::Status Write(grpc::ByteBuffer message, Clock::time_point deadline);
   absl::Status ReceiveWelcome(const v1::Hello& hello,
                               Clock::time_point deadline);
-  void ShareMemory();
+  void ShareMemory(bool has_ring);
+  // Blocks until the ring or the stream has something, or `deadline`: whether it
+  // was the ring, or nothing at all came.
+  enum class Came { kRing, kStream, kNothing };
+  Came AwaitRing(Clock::time_point deadline);
+  absl::Status ReadStep(Clock::time_point deadline);
+  absl::Status ReadRing(Clock::time_point deadline);
   Clock::time_point StepDeadline() const;
   absl::Status CheckTurn(const v1::StepBatch& step) const;
   // Where the step's observations lie, per leaf [R, ...].
@@ -96,6 +108,10 @@ class GrpcEnvStream final : public EnvStream {
   v1::Welcome welcome_;
   GroupLayout layout_;
   std::optional<SharedRegion> region_;
+  RingLayout ring_layout_;
+  std::unique_ptr<Ring> ring_;         // null: messages
+  std::atomic<Ring*> bell_ = nullptr;  // of ring_, for Cancel
+  Clock::time_point looked_;           // at the stream, beside the ring
   std::vector<Group> groups_;
   std::vector<std::span<std::byte>> arrays_;
   std::vector<uint8_t> blind_;  // of a group's batch before
@@ -122,6 +138,7 @@ absl::Status GrpcEnvStream::Open(const v1::Hello& hello) {
     v1::SharedRegion* shared = request.mutable_start()->mutable_shared_memory();
     shared->set_slot_bytes(layout_.slot_bytes);
     shared->set_num_slots(static_cast<uint32_t>(layout_.groups));
+    shared->set_ring_bytes(ring_layout_.bytes);
   }
   RETURN_IF_ERROR(Write(Serialize(request), deadline));
   for (Group& group : groups_) group.since = Clock::now();
@@ -153,19 +170,29 @@ absl::Status GrpcEnvStream::ReceiveWelcome(const v1::Hello& hello,
   for (int g = 0; g < layout_.groups; ++g) {
     groups_.emplace_back().ends = AgentEnds(layout_);
   }
-  if (hello.offer_shared_memory()) ShareMemory();
+  if (hello.offer_shared_memory()) {
+    ShareMemory(hello.offer_ring() && welcome_.ring());
+  }
   return absl::OkStatus();
 }
 
-void GrpcEnvStream::ShareMemory() {
+void GrpcEnvStream::ShareMemory(bool has_ring) {
   if (welcome_.shared_memory_socket().empty()) return;
-  auto region = SharedRegion::Create(layout_.slot_bytes * layout_.groups);
+  const size_t slots = layout_.slot_bytes * layout_.groups;
+  if (has_ring) ring_layout_ = MakeRingLayout(spec(), layout_);
+  auto region = SharedRegion::Create(slots + ring_layout_.bytes);
   // Where it does not work (a container, another host), inline does.
-  if (region.ok() && SendRegion(welcome_.shared_memory_socket(),
-                                welcome_.shared_memory_token(), region->fd())
-                         .ok()) {
-    region_.emplace(*std::move(region));
+  if (!region.ok() || !SendRegion(welcome_.shared_memory_socket(),
+                                  welcome_.shared_memory_token(), region->fd())
+                           .ok()) {
+    return;
   }
+  region_.emplace(*std::move(region));
+  if (!has_ring) return;
+  ring_ = std::make_unique<Ring>(region_->bytes().subspan(slots), &ring_layout_,
+                                 Ring::End::kLearner);
+  ring_->SetSpin(options_.ring_spin);
+  bell_ = ring_.get();
 }
 
 absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
@@ -175,10 +202,7 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
     return absl::FailedPreconditionError(
         "Receive with no group waiting for a step; Send first");
   }
-  RETURN_IF_ERROR(ReadReply(deadline));
-  if (!reply_.has_step()) {
-    return Fail(absl::InternalError("the reply is not a step"));
-  }
+  RETURN_IF_ERROR(ring_ != nullptr ? ReadRing(deadline) : ReadStep(deadline));
   v1::StepBatch* step = reply_.mutable_step();
   absl::Status status = CheckTurn(*step);
   if (status.ok()) {
@@ -212,6 +236,62 @@ absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
   return absl::OkStatus();
 }
 
+absl::Status GrpcEnvStream::ReadStep(Clock::time_point deadline) {
+  RETURN_IF_ERROR(ReadReply(deadline));
+  if (reply_.has_step()) return absl::OkStatus();
+  return Fail(absl::InternalError("the reply is not a step"));
+}
+
+absl::Status GrpcEnvStream::ReadRing(Clock::time_point deadline) {
+  // Of a group that is stuck, though others go on.
+  const bool late = Clock::now() >= deadline;
+  switch (late ? Came::kNothing : AwaitRing(deadline)) {
+    case Came::kRing:
+      break;
+    case Came::kStream:
+      // Its end, or else:
+      RETURN_IF_ERROR(ReadReply(deadline));
+      return Fail(absl::InternalError(
+          "a message came that no entry of the ring announced"));
+    case Came::kNothing:
+      return Fail(
+          absl::DeadlineExceededError("the env server did not answer in time"));
+  }
+  const absl::StatusOr<bool> taken = TakeStep(
+      spec(), layout_, ring_layout_, ring_->NextIn(), reply_.mutable_step());
+  ring_->Take();
+  if (!taken.ok()) return Fail(taken.status());
+  if (*taken) return absl::OkStatus();
+  const int group = reply_.step().group();
+  const uint64_t seq = reply_.step().seq();
+  RETURN_IF_ERROR(ReadStep(deadline));
+  if (reply_.step().group() == group && reply_.step().seq() == seq) {
+    return absl::OkStatus();
+  }
+  return Fail(absl::InternalError(
+      absl::StrCat("the message is step ", reply_.step().seq(), " of group ",
+                   reply_.step().group(), ", and the ring announced step ", seq,
+                   " of group ", group)));
+}
+
+GrpcEnvStream::Came GrpcEnvStream::AwaitRing(Clock::time_point deadline) {
+  for (;;) {
+    // gRPC has work to do too, however fast steps come.
+    const Clock::time_point now = Clock::now();
+    bool readable = cancelled_;
+    if (now - looked_ >= kBusyLifelineInterval) {
+      looked_ = now;
+      readable |= transport_->AwaitReadable(now);
+    }
+    if (ring_->Waiting() != 0 && !cancelled_) return Came::kRing;
+    if (readable) return Came::kStream;
+    if (now >= deadline) return Came::kNothing;
+    ring_->Await(std::min(deadline, now + kLifelineInterval));
+    if (ring_->Waiting() != 0 && !cancelled_) return Came::kRing;
+    looked_ = Clock::time_point();
+  }
+}
+
 std::span<const std::span<std::byte>> GrpcEnvStream::Arrays(
     v1::StepBatch* step) {
   arrays_.resize(spec().observation_size());
@@ -231,6 +311,10 @@ bool GrpcEnvStream::Ready(absl::Duration patience) {
   if (ended_) return true;
   const Clock::time_point limit = Clock::now() + ToClock(patience);
   const Clock::time_point step = StepDeadline();
+  if (ring_ != nullptr) {
+    return AwaitRing(std::min(limit, step)) != Came::kNothing ||
+           Clock::now() >= step;
+  }
   return transport_->AwaitReadable(std::min(limit, step)) ||
          Clock::now() >= step;
 }
@@ -266,9 +350,18 @@ absl::Status GrpcEnvStream::Send(const v1::ActionBatch& actions) {
                      actions.seq(), " do not answer the group's last batch"));
   }
   Group& group = groups_[actions.group()];
+  if (ring_ != nullptr) {
+    const absl::Status put =
+        PutActions(layout_, ring_layout_, actions, ring_->NextOut());
+    if (!put.ok()) return Fail(put);
+  }
   group.awaiting_step = true;
   ++group.seq;
   group.since = Clock::now();
+  if (ring_ != nullptr) {
+    ring_->Post();
+    return absl::OkStatus();
+  }
   return Write(SerializeActions(actions),
                group.since + ToClock(options_.step_timeout));
 }
@@ -292,6 +385,7 @@ absl::Status GrpcEnvStream::Finish() {
 void GrpcEnvStream::Cancel() {
   cancelled_ = true;
   transport_->Cancel();
+  if (Ring* const ring = bell_.load()) ring->Interrupt();
 }
 
 Clock::time_point GrpcEnvStream::StepDeadline() const {
@@ -404,6 +498,7 @@ absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
     v1::Hello hello, const EnvStreamOptions& options) {
   RETURN_IF_ERROR(CheckGroups(hello));
   hello.set_offer_shared_memory(false);
+  hello.set_offer_ring(false);
   return Opened(name, hello, options, std::move(transport));
 }
 

@@ -67,6 +67,9 @@ class EnvStream {
 
   // Whether observations come through shared memory.
   virtual bool shares_memory() const = 0;
+
+  // Whether steps and actions do too, but for those that no ring carries.
+  virtual bool has_ring() const = 0;
 };
 
 struct EnvStreamOptions {
@@ -74,6 +77,9 @@ struct EnvStreamOptions {
   absl::Duration reset_timeout = absl::Seconds(60);
   absl::Duration step_timeout = absl::Seconds(60);
   RpcCredentials credentials;
+  // How long either end polls a ring before it sleeps: 0 where processes outnumber
+  // the cores that they run on.
+  absl::Duration ring_spin = absl::ZeroDuration();
   // Both are of the opening alone. `gone` is asked now and then whether the
   // server has ended, so that nobody waits for it to answer.
   std::stop_token stop = {};
@@ -82,7 +88,8 @@ struct EnvStreamOptions {
 
 // Connects to the env server at `address` (host:port or unix:path), shakes
 // hands and starts. Shared memory is used when `hello.offer_shared_memory` is
-// set and the server agrees. `hello.protocol_version` is filled in.
+// set and the server agrees, and rings in it are with `hello.offer_ring`.
+// `hello.protocol_version` is filled in.
 //
 // Errors: kUnavailable or kDeadlineExceeded within the connect timeout, or as
 // soon as `options.gone`;

@@ -169,6 +169,7 @@ class Refusal {
                                     step_.group() * layout_.rows + row,
                                     ", step ", step_.seq(), ": ",
                                     std::string(why.message())));
+    error->set_unusable(true);
   }
 
   int rows() const { return static_cast<int>(rows_.size()); }

@@ -18,6 +18,8 @@ namespace {
 constexpr absl::Duration kRegionTimeout = absl::Seconds(2);
 // A learner that does not read cannot hold back the end of its stream longer.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(5);
+// A learner that has no fences may forget to wake whoever sleeps on its ring.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
 
 const char* RequestName(const v1::PlayRequest& request) {
   switch (request.request_case()) {
@@ -60,7 +62,12 @@ void PlayStream::Run() {
 void PlayStream::End(absl::Status status) {
   MutexLock lock(&mu_);
   if (end_.ok()) end_ = std::move(status);
+  Notify();
+}
+
+void PlayStream::Notify() {
   wake_.notify_one();
+  if (bell_ != nullptr) bell_->Interrupt();
 }
 
 double PlayStream::seconds() const {
@@ -71,7 +78,7 @@ void PlayStream::OnReadDone(bool ok) {
   MutexLock lock(&mu_);
   read_done_ = true;
   read_ok_ = ok;
-  wake_.notify_one();
+  Notify();
 }
 
 void PlayStream::OnWriteDone(bool ok) {
@@ -79,7 +86,7 @@ void PlayStream::OnWriteDone(bool ok) {
   writing_ = false;
   if (!ok && end_.ok()) end_ = absl::CancelledError("the learner went away");
   // Usually nothing waits to be written, and nobody needs to wake.
-  if (!ready_.empty() || !end_.ok()) wake_.notify_one();
+  if (!ready_.empty() || !end_.ok()) Notify();
 }
 
 void PlayStream::OnCancel() {
@@ -90,7 +97,7 @@ void PlayStream::OnDone() {
   MutexLock lock(&mu_);
   done_ = true;
   // Under the lock: once the thread has seen it, this may be deleted.
-  wake_.notify_one();
+  Notify();
 }
 
 void PlayStream::OnGroupDone(int group, absl::Duration delay) {
@@ -100,7 +107,7 @@ void PlayStream::OnGroupDone(int group, absl::Duration delay) {
           ? Clock::time_point()
           : Clock::now() + absl::ToChronoNanoseconds(delay);
   ready_.push_back({group, at});
-  if (std::this_thread::get_id() != thread_.get_id()) wake_.notify_one();
+  if (std::this_thread::get_id() != thread_.get_id()) Notify();
 }
 
 void PlayStream::ThreadMain() {
@@ -129,6 +136,11 @@ void PlayStream::AwaitDone() {
 
 // The host may keep an ended stream for long.
 void PlayStream::FreeMemory() {
+  {
+    MutexLock lock(&mu_);
+    bell_ = nullptr;
+  }
+  ring_.reset();
   groups_ = {};
   region_.reset();
   request_.Clear();
@@ -175,6 +187,7 @@ absl::Status PlayStream::SendWelcome() {
       receiver_ = *std::move(receiver);
       welcome->set_shared_memory_socket(receiver_->socket());
       welcome->set_shared_memory_token(receiver_->token());
+      welcome->set_ring(hello_.offer_ring());
     }
   }
   Write(Serialize(reply));
@@ -200,10 +213,23 @@ absl::Status PlayStream::ReceiveStart() {
         absl::StrCat("start.shared_memory.slot_bytes is ", shared.slot_bytes(),
                      ", want ", layout_.slot_bytes));
   }
+  ring_layout_ = MakeRingLayout(env_->spec(), layout_);
+  const uint64_t ring_bytes = hello_.offer_ring() ? ring_layout_.bytes : 0;
+  if (shared.ring_bytes() != 0 && shared.ring_bytes() != ring_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "start.shared_memory.ring_bytes is ", shared.ring_bytes(), ", want ",
+        ring_bytes == 0 ? "0: hello offered no ring"
+                        : absl::StrCat("0 or ", ring_bytes)));
+  }
   ASSIGN_OR_RETURN(OwnedFd fd, receiver_->Receive(kRegionTimeout));
+  const size_t slots = layout_.slot_bytes * layout_.groups;
   ASSIGN_OR_RETURN(
-      region_,
-      SharedRegion::Map(std::move(fd), layout_.slot_bytes * layout_.groups));
+      region_, SharedRegion::Map(std::move(fd), slots + shared.ring_bytes()));
+  if (shared.ring_bytes() == 0) return absl::OkStatus();
+  ring_ = std::make_unique<Ring>(region_->bytes().subspan(slots), &ring_layout_,
+                                 Ring::End::kServer);
+  MutexLock lock(&mu_);
+  bell_ = ring_.get();
   return absl::OkStatus();
 }
 
@@ -248,14 +274,25 @@ absl::Status PlayStream::Serve() {
     if (wake == Wake::kHalfClosed) return absl::OkStatus();
     if (wake == Wake::kMessage) {
       RETURN_IF_ERROR(ParseRequest());
-      RETURN_IF_ERROR(TakeActions());
+      RETURN_IF_ERROR(TakeMessage());
+    } else if (wake == Wake::kActions) {
+      flotilla::TakeActions(layout_, ring_layout_, ring_->NextIn(),
+                            &ring_actions_);
+      ring_->Take();
+      RETURN_IF_ERROR(TakeActions(&ring_actions_));
     }
   }
 }
 
-absl::Status PlayStream::TakeActions() {
+absl::Status PlayStream::TakeMessage() {
   if (!request_.has_actions()) return Unexpected(request_, "actions");
-  const v1::ActionBatch& actions = request_.actions();
+  if (ring_ == nullptr) return TakeActions(request_.mutable_actions());
+  return Unexpected(request_,
+                    "nothing: start.shared_memory has a ring for actions");
+}
+
+absl::Status PlayStream::TakeActions(v1::ActionBatch* batch) {
+  const v1::ActionBatch& actions = *batch;
   if (actions.group() < 0 || actions.group() >= layout_.groups) {
     return absl::InvalidArgumentError(
         absl::StrCat("actions.group is ", actions.group(), ", want 0 to ",
@@ -278,7 +315,7 @@ absl::Status PlayStream::TakeActions() {
   ++group.seq;
   steps_ += layout_.rows;
   // Its own copy: another group's actions may come while it steps.
-  group.actions.Swap(request_.mutable_actions());
+  group.actions.Swap(batch);
   env_->Step(group.actions.group(), group.actions, group.observation,
              group.reply.mutable_step());
   return absl::OkStatus();
@@ -291,6 +328,12 @@ void PlayStream::SendStep(int group_index) {
   if (step->episode_end_size() > 0) episodes_ += step->episode_end_size();
   // From here on its actions may come, and change the step: it is serialized.
   group.stepping = false;
+  if (ring_ != nullptr) {
+    const bool put =
+        PutStep(env_->spec(), layout_, ring_layout_, *step, ring_->NextOut());
+    ring_->Post();
+    if (put) return;
+  }
   Write(Serialize(group.reply));
 }
 
@@ -319,6 +362,7 @@ absl::Status PlayStream::ReadRequest(const char* what, absl::Duration timeout) {
       case Wake::kTimeout:
         return Silence(what, timeout);
       case Wake::kProgress:
+      case Wake::kActions:
         break;
     }
   }
@@ -326,30 +370,46 @@ absl::Status PlayStream::ReadRequest(const char* what, absl::Duration timeout) {
 
 absl::StatusOr<PlayStream::Wake> PlayStream::Wait(absl::Duration timeout) {
   const Clock::time_point begin = Clock::now();
-  MutexLock lock(&mu_);
   for (;;) {
-    if (!end_.ok()) return end_;
-    if (read_done_) {
-      read_done_ = false;
-      if (!read_ok_) return Wake::kHalfClosed;
-      reading_ = false;
-      return Wake::kMessage;
+    Clock::time_point until;
+    {
+      MutexLock lock(&mu_);
+      if (!end_.ok()) return end_;
+      // What was posted before a half-close comes before it.
+      if (ring_ != nullptr && ring_->Waiting() != 0) return Wake::kActions;
+      if (read_done_) {
+        read_done_ = false;
+        if (!read_ok_) return Wake::kHalfClosed;
+        reading_ = false;
+        return Wake::kMessage;
+      }
+      const Clock::time_point now = Clock::now();
+      absl::Duration pause = timeout - absl::FromChrono(now - begin);
+      if (!writing_ && !ready_.empty()) {
+        Clock::time_point next = ready_.front().at;
+        for (const Ready& ready : ready_) next = std::min(next, ready.at);
+        if (next <= now) return Wake::kProgress;
+        pause = std::min(pause, absl::FromChrono(next - now));
+      }
+      if (pause <= absl::ZeroDuration()) return Wake::kTimeout;
+      if (ring_ == nullptr) {
+        if (pause == absl::InfiniteDuration()) {
+          lock.Wait(&wake_);
+        } else {
+          lock.WaitFor(&wake_, pause);
+        }
+        continue;
+      }
+      until = now + absl::ToChronoNanoseconds(std::min(pause, kLookInterval));
     }
-    const Clock::time_point now = Clock::now();
-    absl::Duration pause = timeout - absl::FromChrono(now - begin);
-    if (!writing_ && !ready_.empty()) {
-      Clock::time_point next = ready_.front().at;
-      for (const Ready& ready : ready_) next = std::min(next, ready.at);
-      if (next <= now) return Wake::kProgress;
-      pause = std::min(pause, absl::FromChrono(next - now));
-    }
-    if (pause <= absl::ZeroDuration()) return Wake::kTimeout;
-    if (pause == absl::InfiniteDuration()) {
-      lock.Wait(&wake_);
-    } else {
-      lock.WaitFor(&wake_, pause);
-    }
+    ring_->Await(until, /*may_spin=*/!Steps());
   }
+}
+
+// Polling would take a core from what steps.
+bool PlayStream::Steps() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& group) { return group.stepping; });
 }
 
 std::optional<int> PlayStream::TakeReady() {

@@ -23,6 +23,7 @@
 #include "flotilla/v1/env.pb.h"
 #include "services/base/mutex.h"
 #include "services/env/group_layout.h"
+#include "services/env/ring.h"
 #include "services/env/shared_region.h"
 #include "services/env/vector_env.h"
 
@@ -55,7 +56,7 @@ class PlayHost {
 };
 
 // One Play call: a state machine on a thread of its own, which gRPC's reactions
-// only wake.
+// only wake. Where there are rings, what steps costs no message.
 //
 // The thread reads, checks, steps, writes; environments that are worth it step
 // on other threads and report back through OnGroupDone.
@@ -83,7 +84,7 @@ class PlayStream final
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Wake { kMessage, kHalfClosed, kProgress, kTimeout };
+  enum class Wake { kMessage, kActions, kHalfClosed, kProgress, kTimeout };
   struct Group {
     v1::ActionBatch actions;  // being stepped
     v1::PlayReply reply;  // its step is the group's outgoing message, reused
@@ -115,8 +116,12 @@ class PlayStream final
   absl::Status ReceiveStart();
   void PlaceObservations();
   absl::Status Serve();
-  absl::Status TakeActions();
+  absl::Status TakeMessage();
+  absl::Status TakeActions(v1::ActionBatch* actions);
   void SendStep(int group);
+  // Has the thread look at what changed.
+  void Notify() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Steps() const;  // some group does
   void Write(grpc::ByteBuffer buffer);
 
   // Blocks for the next message, for the handshake.
@@ -141,6 +146,9 @@ class PlayStream final
   GroupLayout layout_;
   std::unique_ptr<RegionReceiver> receiver_;
   std::optional<SharedRegion> region_;
+  RingLayout ring_layout_;
+  std::unique_ptr<Ring> ring_;  // null: messages
+  v1::ActionBatch ring_actions_;
   std::vector<Group> groups_;
   std::unique_ptr<VectorEnv> env_;  // after what it writes to
   v1::PlayRequest request_;
@@ -156,6 +164,7 @@ class PlayStream final
 
   Mutex mu_;
   std::condition_variable wake_;
+  Ring* bell_ ABSL_GUARDED_BY(mu_) = nullptr;  // what else wakes the thread
   bool read_done_ ABSL_GUARDED_BY(mu_) = false;
   bool read_ok_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

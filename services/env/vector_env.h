@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_ENV_VECTOR_ENV_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/env.pb.h"
@@ -59,6 +61,10 @@ class VectorEnv {
   // sizes and ranges. All arguments must outlive the operation.
   virtual void Step(int group, const v1::ActionBatch& actions,
                     ObservationBuffers observation, v1::StepBatch* out) = 0;
+
+  // Of MakeReplay with `frames`: what was drawn in the last operation, a frame
+  // after a step, and one after a reset that began an episode, in this order.
+  virtual std::span<const v1::Frame> frames() const { return {}; }
 };
 
 // Which environments a server can make.
@@ -81,6 +87,23 @@ class VectorEnvFactory {
   // Errors: those of Describe.
   virtual absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
       const v1::Hello& hello, VectorEnv::Listener* listener) const = 0;
+
+  // One environment, all of its slots in one group, whose episodes begin with
+  // `seeds` in turn, and are drawn if `frames`. `listener` must outlive the
+  // result.
+  // Errors: those of Describe; kUnimplemented; kFailedPrecondition for frames of
+  // what cannot be seen.
+  virtual absl::StatusOr<std::unique_ptr<VectorEnv>> MakeReplay(
+      const std::string& env_id, const v1::EnvOptions& options,
+      std::vector<uint64_t> seeds, bool frames,
+      VectorEnv::Listener* listener) const {
+    static_cast<void>(options);
+    static_cast<void>(seeds);
+    static_cast<void>(frames);
+    static_cast<void>(listener);
+    return absl::UnimplementedError(
+        absl::StrCat("this server plays no game of ", env_id, " again"));
+  }
 };
 
 }  // namespace flotilla

@@ -42,6 +42,11 @@ v1::Hello MakeHello(const std::string& env_id, int num_envs, int num_groups,
   return hello;
 }
 
+v1::Hello WithRing(v1::Hello hello) {
+  hello.set_offer_ring(true);
+  return hello;
+}
+
 // Environments without work, each with `bytes` of observation.
 v1::Hello MakeFrames(int num_envs, int num_groups, int64_t bytes, bool share) {
   v1::Hello hello = MakeHello("Sleep", num_envs, num_groups, share);
@@ -55,13 +60,19 @@ std::vector<Case> Cases() {
       {"CartPole, 4 rows, ping-pong", MakeHello("CartPole-v1", 4, 1, false)},
       {"CartPole, 4 rows, ping-pong, shared",
        MakeHello("CartPole-v1", 4, 1, true)},
+      {"CartPole, 4 rows, ping-pong, ring",
+       WithRing(MakeHello("CartPole-v1", 4, 1, true))},
       {"gym:CartPole-v1, 4 rows, ping-pong, shared",
        MakeHello("gym:CartPole-v1", 4, 1, true)},
+      {"gym:CartPole-v1, 4 rows, ping-pong, ring",
+       WithRing(MakeHello("gym:CartPole-v1", 4, 1, true))},
       {"CartPole, 128 rows, 2 groups", MakeHello("CartPole-v1", 128, 2, false)},
       {"7056 bytes, 16 a message, 2 groups, inline",
        MakeFrames(32, 2, 7056, false)},
       {"7056 bytes, 16 a message, 2 groups, shared",
        MakeFrames(32, 2, 7056, true)},
+      {"7056 bytes, 16 a message, 2 groups, ring",
+       WithRing(MakeFrames(32, 2, 7056, true))},
       {"PointNav, 32 rows, 2 groups, shared",
        MakeHello("PointNav", 32, 2, true)},
       {"ALE/Pong-v5, 8 rows, 1 group, shared",
@@ -112,7 +123,9 @@ void RunCase(const Case& test, double seconds) {
   std::filesystem::create_directory(folder);
   const std::string address = absl::StrCat("unix:", folder, "/env.sock");
   const auto server = StartServer(address);
-  auto opened = OpenEnvStream(address, test.hello, {});
+  EnvStreamOptions options;
+  options.ring_spin = absl::Microseconds(50);
+  auto opened = OpenEnvStream(address, test.hello, options);
   if (!opened.ok()) {
     std::printf("%-44s %s\n", test.name,
                 std::string(opened.status().message()).c_str());

@@ -103,9 +103,8 @@ void Print(const std::string& name, const Timing& timing, double operations = 0,
   std::printf("\n");
 }
 
-// Multiply-adds of one sample, twice: forward, and both gradients of every
-// layer but the input's.
-double TrainingOperations(const MlpShape& shape) {
+// Multiply-adds of one sample, twice: forward,
+double ForwardOperations(const MlpShape& shape) {
   const int stacks = shape.share_trunk ? 1 : 2;
   double forward = 0;
   int in = shape.observations;
@@ -114,47 +113,60 @@ double TrainingOperations(const MlpShape& shape) {
     in = out;
   }
   forward += static_cast<double>(in) * (shape.actions + 1);
+  return 2 * forward;
+}
+
+// and with both gradients of every layer but the input's.
+double TrainingOperations(const MlpShape& shape) {
+  const int stacks = shape.share_trunk ? 1 : 2;
   const double input_layer =
       static_cast<double>(stacks) * shape.observations * shape.hidden[0];
-  return 2 * (3 * forward - input_layer);
+  return 3 * ForwardOperations(shape) - 2 * input_layer;
 }
 
 class Bench {
  public:
+  // Minibatches are drawn from so many samples: those of a rollout may lie far from
+  // the caches.
   Bench(std::string name, const MlpShape& shape, const KernelTable& kernels,
-        double peak)
-      : name_(std::move(name)), shape_(shape), kernels_(kernels), peak_(peak) {
+        double peak, int64_t samples = 2048)
+      : name_(std::move(name)),
+        shape_(shape),
+        kernels_(kernels),
+        peak_(peak),
+        samples_(samples) {
     std::normal_distribution<float> normal;
     auto fill = [&](Buffer<float>* values, size_t size, float scale) {
       values->resize(size);
       for (float& value : *values) value = scale * normal(rng_);
     };
     fill(&parameters_, ParameterCount(shape), 0.1f);
-    fill(&observations_, kSamples * shape.observations, 1);
-    fill(&normals_, kSamples * shape.actions, 1);
-    fill(&advantage_, kSamples, 1);
-    fill(&returns_, kSamples, 1);
-    uniforms_.resize(kSamples);
+    fill(&observations_, samples_ * shape.observations, 1);
+    fill(&normals_, samples_ * shape.actions, 1);
+    fill(&advantage_, samples_, 1);
+    fill(&returns_, samples_, 1);
+    uniforms_.resize(samples_);
     for (float& u : uniforms_)
       u = std::uniform_real_distribution<float>()(rng_);
-    action_.resize(kSamples);
-    continuous_action_.resize(kSamples * shape.actions);
-    log_prob_.resize(kSamples);
-    value_.resize(kSamples);
+    action_.resize(samples_);
+    continuous_action_.resize(samples_ * shape.actions);
+    log_prob_.resize(samples_);
+    value_.resize(samples_);
   }
 
   void Decide(int64_t rows) {
     MlpActorCritic network(shape_, kernels_);
     network.SetParameters(parameters_.data());
     Print(name_ + " decide N=" + std::to_string(rows),
-          TimeMicroseconds([&] { DecideOnce(&network, rows); }));
+          TimeMicroseconds([&] { DecideOnce(&network, rows); }),
+          ForwardOperations(shape_) * static_cast<double>(rows), peak_);
   }
 
   void Minibatch(int64_t rows) {
     MlpActorCritic network(shape_, kernels_);
     network.SetParameters(parameters_.data());
-    DecideOnce(&network, kSamples);
-    std::vector<int32_t> indices(kSamples);
+    DecideOnce(&network, samples_);
+    std::vector<int32_t> indices(samples_);
     std::iota(indices.begin(), indices.end(), 0);
     std::shuffle(indices.begin(), indices.end(), rng_);
     const PpoSamples samples = {
@@ -166,13 +178,14 @@ class Bench {
         .advantage = advantage_.data(),
         .returns = returns_.data(),
         .value = value_.data()};
-    const std::span<const int32_t> minibatch(indices.data(), rows);
     PpoGradient ppo(shape_, kernels_);
     Buffer<float> gradient(parameters_.size());
     PpoLoss loss;
     loss.divisor = static_cast<double>(rows);
     Print(name_ + " ppo minibatch M=" + std::to_string(rows),
-          TimeMicroseconds([&] {
+          TimeMicroseconds([&, at = int64_t{0}]() mutable {
+            const std::span<const int32_t> minibatch(indices.data() + at, rows);
+            at = (at + rows) % samples_;
             loss.advantage = NormalizeAdvantages(samples, minibatch);
             ppo.Compute(parameters_.data(), samples, minibatch, loss, false,
                         gradient.data());
@@ -193,8 +206,6 @@ class Bench {
   }
 
  private:
-  static constexpr int64_t kSamples = 2048;
-
   void DecideOnce(MlpActorCritic* network, int64_t rows) {
     if (shape_.continuous) {
       network->DecideContinuous(observations_.data(), rows, normals_.data(),
@@ -210,6 +221,7 @@ class Bench {
   const MlpShape shape_;
   const KernelTable& kernels_;
   const double peak_;
+  const int64_t samples_;
   std::mt19937 rng_{1};
   Buffer<float> parameters_, observations_, uniforms_, normals_;
   Buffer<float> advantage_, returns_, log_prob_, value_;
@@ -255,6 +267,16 @@ void Run(const KernelTable& kernels, double peak) {
   wide.Decide(64);
   wide.Minibatch(512);
   wide.Adam();
+  // native_breakout's, and a deeper one.
+  Bench breakout("118-128-(3+1) shared relu",
+                 {118, {128}, Activation::kRelu, true, 3}, kernels, peak,
+                 65536);
+  breakout.Decide(1024);
+  breakout.Minibatch(2048);
+  Bench deeper("118-128-128-(3+1) shared relu",
+               {118, {128, 128}, Activation::kRelu, true, 3}, kernels, peak);
+  deeper.Decide(1024);
+  deeper.Minibatch(2048);
   BenchGae(kernels, 128, 4);
   BenchGae(kernels, 128, 64);
 }

@@ -152,6 +152,7 @@ def test_roles_limit_what_a_certificate_does(place):
     stop = coordinator_pb2.StopRequest()
     assert "client; yours has learner" in refused(DENIED, place.call, "learner", "Stop", stop)
     refused(DENIED, place.call, "envserver", "Stop", stop)
+    assert "client; yours has learner" in refused(DENIED, place.call, "learner", "Set", coordinator_pb2.SetRequest())
     refused(DENIED, place.call, "client", "KvSet", coordinator_pb2.KvSetRequest(generation=1, key="k"))
     refused(DENIED, place.call, "envserver", "JoinGeneration", coordinator_pb2.JoinGenerationRequest())
     refused(DENIED, place.call, "coordinator", "GetStatus", coordinator_pb2.GetStatusRequest())

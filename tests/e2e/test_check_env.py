@@ -21,7 +21,7 @@ def passes(sandbox, *words, env=None):
     result = sandbox.run("check-env", *words, "--json", env=env)
     assert result.returncode == 0, result.stdout + result.stderr
     verdict, sentences = verdicts(result)
-    for name in ("welcome", "one-step", "deterministic", "episode-start", "episode-length", "shared-memory", "takeover", "cancel"):
+    for name in ("welcome", "one-step", "deterministic", "episode-start", "episode-length", "shared-memory", "ring", "takeover", "cancel"):
         assert verdict[name] == "ok", sentences[name]
     return verdict
 

@@ -71,6 +71,11 @@ class FakeEmulator final : public AtariEmulator {
     return script_.max_frames != 0 && script_.frame >= script_.max_frames;
   }
 
+  void ColorScreen(uint8_t* rgb) const override {
+    std::vector<uint8_t> gray(static_cast<size_t>(height()) * width());
+    Screen(gray.data());
+    for (size_t i = 0; i < 3 * gray.size(); ++i) rgb[i] = gray[i / 3];
+  }
   void Screen(uint8_t* gray) const override {
     const auto shade = script_.shade.find(script_.frame);
     std::fill_n(gray, kSize * kSize,

@@ -74,7 +74,7 @@ double FirstMet(const std::vector<Box>& boxes, const double* eye,
 TEST(DepthCameraTest, EveryPixelIsTheFirstThingThatItsRayMeets) {
   constexpr double kPi = 3.141592653589793;
   for (uint64_t seed = 0; seed < 4; ++seed) {
-    const Scene scene = Scene::Make(seed);
+    const Scene scene = Scene::Make(seed, SceneSplit::kEval);
     const std::vector<Box> boxes = BoxesOf(scene.plan);
     for (size_t i = 0; i < 12; i += 4) {
       const auto& [start, heading, goal, distance] = scene.episodes[i];

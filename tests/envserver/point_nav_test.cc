@@ -197,12 +197,20 @@ TEST(PointNavTest, WaysAreLongerThanTheyLook) {
   for (const SceneSplit split : {SceneSplit::kTrain, SceneSplit::kEval}) {
     SceneLibrary library;
     double ratio = 0;
-    int episodes = 0;
+    int episodes = 0, near = 0;
     for (uint64_t i = 0; i < 20; ++i) {
       const auto scene = library.Get(split, i);
       for (const auto& episode : scene->episodes) {
         const double straight =
             Distance(episode.start, scene->goals[episode.goal].point);
+        EXPECT_TRUE(std::isfinite(episode.distance));
+        // Every second one of the train split is there to find goals at all.
+        const size_t number = &episode - scene->episodes.data();
+        if (split == SceneSplit::kTrain && number % 2 == 1) {
+          EXPECT_LE(straight, 8);
+          if (episode.distance < 5) ++near;
+          continue;
+        }
         EXPECT_GE(episode.distance, 5);
         EXPECT_LE(episode.distance, 30);
         EXPECT_GE(episode.distance, 1.3 * straight);
@@ -211,6 +219,7 @@ TEST(PointNavTest, WaysAreLongerThanTheyLook) {
       }
     }
     EXPECT_GE(ratio / episodes, 1.3);
+    EXPECT_EQ(near > episodes / 2, split == SceneSplit::kTrain);
   }
 }
 

@@ -37,7 +37,8 @@ TEST(RegistryTest, EverySpecificationCanBeServed) {
     if (id.starts_with("ALE/")) continue;  // 100 ROMs; see ale_emulator_test
     ASSERT_OK_AND_ASSIGN(const auto env, registry.Make(id, {}, 0));
     EXPECT_EQ(env->spec().env_id(), id);
-    EXPECT_OK(MakeGroupLayout(env->spec(), 4, 2));
+    const int agents = std::max(env->spec().agents(), 2);
+    EXPECT_OK(MakeGroupLayout(env->spec(), 2 * agents, 2));
   }
 }
 

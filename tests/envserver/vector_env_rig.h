@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -59,13 +60,21 @@ class Completions final : public VectorEnv::Listener {
 // One vector env with memory for its groups.
 class Rig {
  public:
+  using Make = std::function<absl::StatusOr<std::unique_ptr<VectorEnv>>(
+      VectorEnv::Listener*)>;
+
   Rig(ThreadVectorEnv::Options options, ThreadVectorEnv::MakeEnv make)
-      : rows_(options.num_envs / options.num_groups),
-        steps_(options.num_groups) {
-    auto made = ThreadVectorEnv::Make(options, std::move(make), &done_);
+      : Rig(options.num_envs, options.num_groups,
+            [&](VectorEnv::Listener* listener) {
+              return ThreadVectorEnv::Make(options, std::move(make), listener);
+            }) {}
+
+  Rig(int num_envs, int num_groups, const Make& make)
+      : rows_(num_envs / num_groups), steps_(num_groups) {
+    auto made = make(&done_);
     CHECK(made.ok()) << made.status();
     env_ = *std::move(made);
-    for (int g = 0; g < options.num_groups; ++g) {
+    for (int g = 0; g < num_groups; ++g) {
       memory_.emplace_back();
       for (const v1::Leaf& leaf : env_->spec().observation()) {
         size_t bytes = leaf.dtype() == v1::INT64     ? 8
@@ -94,13 +103,14 @@ class Rig {
   }
 
   void Begin(int64_t action, int group) {
-    v1::ActionBatch& actions = actions_[group];
-    actions.Clear();
-    std::string* column = actions.add_action();
-    for (int r = 0; r < rows_; ++r) {
-      column->append(reinterpret_cast<const char*>(&action), sizeof(action));
-    }
-    env_->Step(group, actions, spans_[group], &steps_[group]);
+    BeginEach(std::vector<int64_t>(static_cast<size_t>(rows_), action), group);
+  }
+
+  // Row r takes each[r].
+  v1::StepBatch& StepEach(const std::vector<int64_t>& each, int group = 0) {
+    BeginEach(each, group);
+    done_.Await(group);
+    return steps_[group];
   }
 
   template <typename T>
@@ -119,17 +129,25 @@ class Rig {
   }
 
   Completions& done() { return done_; }
-  ThreadVectorEnv& env() { return *env_; }
+  VectorEnv& env() { return *env_; }
   void Destroy() { env_.reset(); }
 
  private:
+  void BeginEach(const std::vector<int64_t>& each, int group) {
+    v1::ActionBatch& actions = actions_[group];
+    actions.Clear();
+    actions.add_action(reinterpret_cast<const char*>(each.data()),
+                       each.size() * sizeof(each[0]));
+    env_->Step(group, actions, spans_[group], &steps_[group]);
+  }
+
   const int rows_;
   Completions done_;
   std::vector<v1::StepBatch> steps_;
   std::map<int, v1::ActionBatch> actions_;
   std::vector<std::vector<std::vector<std::byte>>> memory_;
   std::vector<std::vector<std::span<std::byte>>> spans_;
-  std::unique_ptr<ThreadVectorEnv> env_;
+  std::unique_ptr<VectorEnv> env_;
 };
 
 inline std::vector<float> Rewards(const v1::StepBatch& step) {

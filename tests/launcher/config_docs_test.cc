@@ -49,6 +49,8 @@ TEST(ConfigDocsTest, SaysWhatTheFileSays) {
   EXPECT_THAT(text, AllOf(HasSubstr("number, above 0"), HasSubstr("0.2"),
                           HasSubstr("Nothing is gained by moving an action's "
                                     "probability ratio further than this")));
+  EXPECT_THAT(text, HasSubstr("can change: `flotilla set RUN ppo.clip_ratio"));
+  EXPECT_THAT(Explained("env.num_envs"), HasSubstr("cannot change in flight"));
   // Beside a field, not above it.
   EXPECT_THAT(Explained("ppo.normalize_advantages"),
               HasSubstr("per minibatch and rank"));

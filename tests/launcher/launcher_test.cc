@@ -638,6 +638,8 @@ TEST_F(LauncherTest, MistakesAreTwoWithARemedyAndLeaveNothing) {
       {{"train", "cartpole_ppo", "--resume", "/no/where"}, "/no/where"},
       {{"evaluate"}, "name a run's folder"},
       {{"evaluate", "/no/where"}, "neither a run's folder nor a checkpoint"},
+      {{"replay"}, "name a run's folder"},
+      {{"replay", "/no/where"}, "is no run's folder"},
       {{"export"}, "name a run's folder"},
       {{"export", "/no/where"}, "say where to: --onnx"},
       {{"export", "/no/where", "--onnx=x"},
@@ -708,8 +710,8 @@ TEST_F(LauncherTest, EnvsConfigsVersionAndHelpAnswer) {
   EXPECT_THAT(Run("", {"--help"}).output, HasSubstr("serve-envs"));
   EXPECT_THAT(Run("", {"help", "train"}).output, HasSubstr("--max-restarts"));
   for (const char* command :
-       {"train", "evaluate", "export", "push", "status", "stop", "envs",
-        "configs", "doctor", "serve-envs", "health"}) {
+       {"train", "evaluate", "replay", "export", "push", "status", "stop",
+        "envs", "configs", "doctor", "serve-envs", "health"}) {
     EXPECT_EQ(Run("", {command, "--help"}).code, 0) << command;
   }
 }

@@ -69,6 +69,7 @@ TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
   coordinator        127.0.0.1:29400           (default)
   ranks here         0-1 of 2
   device             the CPU
+  precision          FP32
 
   sizes              a learner    global
   environments       4            8

@@ -42,6 +42,7 @@ std::vector<Line> Lines(const Counts& counts) {
       {"waits, streams", counts.stream_waits},
       {"waits, whole device", counts.device_waits},
       {"overwritten pinned sources", counts.overwritten_sources},
+      {"missing events", counts.missing_events},
       {"launches", counts.launches},
       {"views", counts.views}};
   std::vector<Line> lines;

@@ -38,6 +38,9 @@ struct Counts {
   // be over.
   int64_t overwritten_sources = 0;
 
+  // In strict mode: what two streams do with the same memory in no order.
+  int64_t missing_events = 0;
+
   // All of the above for which the host stood still.
   int64_t HostWaits() const;
 };

@@ -16,9 +16,11 @@ namespace flotilla::rehearsal {
 // the CPU's draws from the same seed. counters.h says what it was asked to do,
 // no_host_wait.h forbids waiting for it, strict.h makes copies late.
 //
-// What it does not show: kernels run at once, on the thread that launches them,
-// so a missing event between the kernels of two streams goes unseen; and
-// nothing here is a measure of speed.
+// Kernels run at once, on the thread that launches them, but only streams, events and
+// waits order them: stream_order.h finds what runs in order here by chance. graph.h
+// records operators as a CUDA graph does.
+//
+// Nothing here is a measure of speed.
 //
 // For test programs only: flotilla-learner-rehearsal is the learner with it.
 // Once registered it is the process's accelerator for good and owns pinned

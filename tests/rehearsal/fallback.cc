@@ -1,14 +1,19 @@
 #include "tests/rehearsal/fallback.h"
 
+#include <ATen/ops/copy_native.h>
+
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "tests/rehearsal/allocators.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/generator.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/no_host_wait.h"
 #include "tests/rehearsal/shadow_tensors.h"
+#include "tests/rehearsal/stream_order.h"
 
 namespace flotilla::rehearsal {
 namespace {
@@ -36,6 +41,18 @@ bool MayBeGenerator(const c10::Argument& argument) {
   static const c10::TypePtr type =
       c10::OptionalType::create(c10::GeneratorType::get());
   return *argument.type() == *type;
+}
+
+void Collect(const c10::IValue& value, std::vector<at::Tensor>* tensors) {
+  if (value.isTensor()) {
+    tensors->push_back(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& t : value.toTensorVector()) tensors->push_back(t);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& t : value.toOptionalTensorVector()) {
+      if (t) tensors->push_back(*t);
+    }
+  }
 }
 
 // The arguments of one call as the CPU's kernel takes them.
@@ -106,6 +123,29 @@ class Arguments {
 
 }  // namespace
 
+namespace {
+
+void RunOnShadow(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const KernelScope scope;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+}
+
+// With the arguments of a call, to where its results are.
+void RunAgain(const c10::OperatorHandle& op, torch::jit::Stack stack,
+              const torch::jit::Stack& results) {
+  RunOnShadow(op, &stack);
+  std::vector<at::Tensor> from, to;
+  for (const c10::IValue& value : stack) Collect(value, &from);
+  for (const c10::IValue& value : results) Collect(value, &to);
+  for (size_t i = 0; i < to.size(); ++i) {
+    if (!to[i].defined() || to[i].data_ptr() == from[i].data_ptr()) continue;
+    at::native::copy_(to[i], from[i], /*non_blocking=*/false);
+  }
+}
+
+}  // namespace
+
 void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   if (ReturnsView(schema)) {
@@ -117,6 +157,13 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     HostWait(&Counts::dynamic_shapes, schema.name());
   }
 
+  std::vector<at::Tensor> reads, writes;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* const alias = schema.arguments()[i].alias_info();
+    Collect((*stack)[stack->size() - schema.arguments().size() + i],
+            alias != nullptr && alias->isWrite() ? &writes : &reads);
+  }
+
   ShadowTensors tensors;
   Arguments arguments(schema.name(), &tensors);
   const size_t inputs = schema.arguments().size();
@@ -125,10 +172,17 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
                        &(*stack)[stack->size() - inputs + i]);
   }
   arguments.CheckDevices();
-  {
-    const KernelScope scope;
-    const at::AutoDispatchBelowADInplaceOrView below;
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  const bool record = IsCapturing() && !ReturnsView(schema);
+  torch::jit::Stack recorded;
+  if (record) recorded.assign(stack->end() - inputs, stack->end());
+  RunOnShadow(op, stack);
+  if (record) {
+    std::vector<at::Tensor> touched = reads;
+    touched.insert(touched.end(), writes.begin(), writes.end());
+    const torch::jit::Stack results(stack->end() - schema.returns().size(),
+                                    stack->end());
+    Record(schema.name(), touched,
+           [op, recorded, results] { RunAgain(op, recorded, results); });
   }
   tensors.AdoptChanges();
   const size_t outputs = schema.returns().size();
@@ -143,7 +197,9 @@ void Fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
       }
       value = std::move(list);
     }
+    Collect(value, &writes);
   }
+  if (!ReturnsView(schema)) LaunchOn(schema.name(), reads, writes);
 }
 
 }  // namespace flotilla::rehearsal

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "learner/torch.h"
+#include "tests/rehearsal/stream_order.h"
 #include "tests/rehearsal/strict.h"
 
 namespace flotilla::rehearsal {
@@ -86,7 +87,7 @@ void* Memory::Allocate(size_t bytes) {
       place = top_;
       top_ += size;
     }
-    size_[place] = size;
+    block_[place] = {size, ++last_number_, first_held_ > 0, false};
     live_bytes_ += static_cast<int64_t>(size);
   }
   if (IsStrict()) std::memset(shadow_ + place, 0xFF, size);
@@ -96,12 +97,62 @@ void* Memory::Allocate(size_t bytes) {
 void Memory::Free(void* shadow) {
   if (shadow == nullptr) return;
   const size_t place = static_cast<char*>(shadow) - shadow_;
+  StreamOrder::Get().Forget(device_ + place);
   MutexLock lock(&mutex_);
-  const auto block = size_.find(place);
-  CHECK(block != size_.end()) << "not a block of the rehearsal device";
-  live_bytes_ -= static_cast<int64_t>(block->second);
-  spare_[block->second].push_back(place);
-  size_.erase(block);
+  const auto block = block_.find(place);
+  CHECK(block != block_.end()) << "not a block of the rehearsal device";
+  block->second.freed = true;
+  if (!block->second.held) FreeLocked(place);
+}
+
+void Memory::FreeLocked(size_t place) {
+  const auto block = block_.find(place);
+  live_bytes_ -= static_cast<int64_t>(block->second.size);
+  spare_[block->second.size].push_back(place);
+  block_.erase(block);
+}
+
+void Memory::BeginHolding() {
+  MutexLock lock(&mutex_);
+  first_held_ = last_number_ + 1;
+}
+
+std::vector<Memory::BlockId> Memory::EndHolding() {
+  MutexLock lock(&mutex_);
+  std::vector<BlockId> held;
+  for (const auto& [place, block] : block_) {
+    if (block.number >= first_held_) held.push_back({place, block.number});
+  }
+  first_held_ = 0;
+  return held;
+}
+
+void Memory::LetGo(const std::vector<BlockId>& blocks) {
+  MutexLock lock(&mutex_);
+  for (const BlockId& id : blocks) {
+    Block& block = block_.at(id.place);
+    block.held = false;
+    if (block.freed) FreeLocked(id.place);
+  }
+}
+
+std::optional<Memory::BlockId> Memory::OlderThanHolding(
+    const void* device) const {
+  if (device == nullptr) return std::nullopt;
+  MutexLock lock(&mutex_);
+  const size_t place = static_cast<const char*>(device) - device_;
+  const auto block = block_.find(place);
+  if (block == block_.end() || block->second.number >= first_held_) {
+    return std::nullopt;
+  }
+  return BlockId{place, block->second.number};
+}
+
+bool Memory::IsLive(const BlockId& id) const {
+  MutexLock lock(&mutex_);
+  const auto block = block_.find(id.place);
+  return block != block_.end() && block->second.number == id.number &&
+         !block->second.freed;
 }
 
 bool Memory::HasDevice(const void* address) const {

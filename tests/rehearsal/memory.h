@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -40,6 +41,21 @@ class Memory {
 
   int64_t live_bytes() const;
 
+  // For graphs (graph.h), one at a time. A block by its place and by when it was
+  // allocated.
+  struct BlockId {
+    size_t place = 0;
+    int64_t number = 0;
+  };
+  // Blocks that are allocated from here to EndHolding, which names them, are not
+  // given away again before LetGo.
+  void BeginHolding();
+  std::vector<BlockId> EndHolding();
+  void LetGo(const std::vector<BlockId>& blocks);
+  // The block that begins at `device`, if it was there at BeginHolding.
+  std::optional<BlockId> OlderThanHolding(const void* device) const;
+  bool IsLive(const BlockId& block) const;
+
  private:
   Memory();
 
@@ -53,8 +69,17 @@ class Memory {
   // Places of free blocks, by size.
   absl::flat_hash_map<size_t, std::vector<size_t>> spare_
       ABSL_GUARDED_BY(mutex_);
-  // Sizes of blocks in use, by place.
-  absl::flat_hash_map<size_t, size_t> size_ ABSL_GUARDED_BY(mutex_);
+  struct Block {
+    size_t size = 0;
+    int64_t number = 0;
+    bool held = false;
+    bool freed = false;  // by whom it was allocated for, while it was held
+  };
+  void FreeLocked(size_t place) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Those in use, by place.
+  absl::flat_hash_map<size_t, Block> block_ ABSL_GUARDED_BY(mutex_);
+  int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t first_held_ ABSL_GUARDED_BY(mutex_) = 0;  // 0: none is to be held
 };
 
 }  // namespace flotilla::rehearsal

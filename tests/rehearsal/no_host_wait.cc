@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "tests/rehearsal/graph.h"
+
 namespace flotilla::rehearsal {
 namespace {
 
@@ -17,6 +19,8 @@ NoHostWait::NoHostWait() : guard_(kScope, std::make_shared<Scope>()) {}
 
 void HostWait(int64_t Counts::*counter, const std::string& what) {
   Count(counter);
+  TORCH_CHECK(!IsCapturing(), "rehearsal: ", what,
+              " within the capture of a graph makes the host wait");
   TORCH_CHECK(
       c10::ThreadLocalDebugInfo::get(kScope) == nullptr,
       "within NoHostWait, the host waits for the rehearsal device: ", what);

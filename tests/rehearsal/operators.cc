@@ -5,12 +5,14 @@
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
+#include <functional>
 #include <optional>
 
 #include "learner/torch.h"
 #include "tests/rehearsal/allocators.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/fallback.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/no_host_wait.h"
 #include "tests/rehearsal/recurrent_cells.h"
 #include "tests/rehearsal/shadow_tensors.h"
@@ -46,8 +48,13 @@ int64_t Bytes(const at::Tensor& tensor) {
 at::Tensor CopyWithin(const at::Tensor& from, const at::Tensor& to) {
   CountLaunch("aten::copy_");
   CountCopy(&Counts::within_device, Bytes(to));
-  at::Tensor target = Shadow(to);
-  at::native::copy_(target, Shadow(from), /*non_blocking=*/false);
+  LaunchOn("aten::copy_", {from}, {to});
+  const std::function<void()> run = [target = Shadow(to),
+                                     source = Shadow(from)]() mutable {
+    at::native::copy_(target, source, /*non_blocking=*/false);
+  };
+  Record("aten::copy_", {from, to}, run);
+  run();
   return to;
 }
 
@@ -56,6 +63,7 @@ at::Tensor CopyToDevice(const at::Tensor& host, const at::Tensor& to,
   const bool pinned = IsPinned(host.storage().data());
   CountCopy(pinned ? &Counts::pinned_to_device : &Counts::pageable_to_device,
             Bytes(host));
+  LaunchOn("a copy to the device", {}, {to});
   if (!pinned || !non_blocking) {
     HostWait(&Counts::blocking_copies,
              pinned ? "a blocking copy to the device"
@@ -64,8 +72,12 @@ at::Tensor CopyToDevice(const at::Tensor& host, const at::Tensor& to,
   } else if (IsStrict()) {
     Streams::Get().CopyFromHostLate(host);
   }
-  at::Tensor target = Shadow(to);
-  at::native::copy_(target, host, /*non_blocking=*/false);
+  // Pinned memory is read anew by each replay of a graph.
+  const std::function<void()> run = [target = Shadow(to), host]() mutable {
+    at::native::copy_(target, host, /*non_blocking=*/false);
+  };
+  Record("a copy to the device", {to}, run);
+  run();
   return to;
 }
 
@@ -74,6 +86,8 @@ at::Tensor CopyToHost(const at::Tensor& from, const at::Tensor& host,
   const bool pinned = IsPinned(host.storage().data());
   CountCopy(pinned ? &Counts::device_to_pinned : &Counts::device_to_pageable,
             Bytes(host));
+  LaunchOn("a copy to the host", {from}, {});
+  TORCH_CHECK(!IsCapturing(), "rehearsal: a graph copies nothing to the host");
   const at::Tensor source = Shadow(from);
   if (!pinned || !non_blocking) {
     HostWait(&Counts::blocking_copies,
@@ -104,6 +118,7 @@ at::Tensor CopyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
 
 at::Scalar ReadScalar(const at::Tensor& tensor) {
   HostWait(&Counts::scalar_reads, "item()");
+  LaunchOn("item()", {tensor}, {});
   Streams::Get().Finish(Streams::Current());
   return Shadow(tensor).item();
 }

@@ -53,11 +53,13 @@ int64_t Streams::Make() {
 void Streams::Record(int64_t stream, Event* event) {
   MutexLock lock(&mutex_);
   *event = {stream, ++streams_[stream].position,
+            StreamOrder::Get().Record(stream),
             std::chrono::steady_clock::now()};
 }
 
 void Streams::Block(int64_t stream, const Event& event) {
   MutexLock lock(&mutex_);
+  StreamOrder::Get().Block(stream, event.clock);
   Stream& blocked = streams_[stream];
   blocked.waits.push_back({++blocked.position, event});
 }
@@ -86,16 +88,19 @@ void Streams::AddLate(const at::Tensor& host, const at::Tensor& values,
 }
 
 void Streams::Finish(const Event& event) {
+  StreamOrder::Get().HostWaited(event.clock);
   MutexLock lock(&mutex_);
   FinishLocked(event.stream, event.position);
 }
 
 void Streams::Finish(int64_t stream) {
+  StreamOrder::Get().HostWaited(StreamOrder::Get().Record(stream));
   MutexLock lock(&mutex_);
   FinishLocked(stream, kEverything);
 }
 
 void Streams::FinishAll() {
+  StreamOrder::Get().HostWaitedForAll();
   MutexLock lock(&mutex_);
   for (const auto& [stream, unused] : streams_) {
     FinishLocked(stream, kEverything);

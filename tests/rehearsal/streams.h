@@ -9,6 +9,7 @@
 
 #include "learner/torch.h"
 #include "services/base/mutex.h"
+#include "tests/rehearsal/stream_order.h"
 
 namespace flotilla::rehearsal {
 
@@ -16,6 +17,7 @@ namespace flotilla::rehearsal {
 struct Event {
   int64_t stream = 0;
   int64_t position = 0;
+  StreamClock clock;
   std::chrono::steady_clock::time_point when;
 };
 

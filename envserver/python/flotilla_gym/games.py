@@ -1,7 +1,7 @@
 """What a row is made of: one environment, of Gymnasium or of PettingZoo, whose agents each have a slot.
 
 A game has `agents` slots, `observation_space` and `action_space` of every one, `max_episode_steps` (0: it knows no
-limit) and `reward_threshold`. Its reset(seed) and step(actions) tell of each slot: a Turn, or None where there is
+limit), `reward_threshold`, and `renders`: whether, made with render_mode="rgb_array", its render() gives a picture. Its reset(seed) and step(actions) tell of each slot: a Turn, or None where there is
 nothing to say. step() is given an action for each slot, None where the slot was not active.
 """
 
@@ -27,6 +27,14 @@ class Turn(typing.NamedTuple):
     active: bool = True  # decides next; one that ended does not
 
 
+RGB = "rgb_array"
+
+
+def _renders(env):
+    modes = (getattr(env, "metadata", None) or {}).get("render_modes") or ()
+    return RGB in modes and callable(getattr(env, "render", None))
+
+
 class GymGame:
     """A Gymnasium environment."""
 
@@ -39,7 +47,10 @@ class GymGame:
         self.max_episode_steps = getattr(env.spec, "max_episode_steps", None) or 0
         self.reward_threshold = getattr(env.spec, "reward_threshold", None) or 0
         self.step_limit = 0  # Gymnasium's wrapper keeps it
+        self.renders = _renders(env)
+        self.render = getattr(env, "render", None)
         self.close = env.close
+        self.play = env.step  # as step, of its only slot, and as Gymnasium says it
 
     def reset(self, seed):
         observation, info = self._env.reset(seed=seed)
@@ -56,6 +67,8 @@ class _ZooGame:
     def __init__(self, env_id, env, max_episode_steps):
         self._env = env
         self.close = env.close
+        self.renders = _renders(env)
+        self.render = getattr(env, "render", None)
         self.max_episode_steps = self.step_limit = max_episode_steps
         self._names = list(getattr(env, "possible_agents", ()))
         if not self._names:

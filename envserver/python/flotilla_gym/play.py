@@ -7,6 +7,7 @@ import grpc
 import numpy as np
 
 from flotilla.v1 import env_pb2
+from flotilla_gym import ring
 from flotilla_gym.refused import Refused
 from flotilla_gym.shared_region import RegionReceiver
 
@@ -19,6 +20,8 @@ _SLOT_ALIGNMENT = 64
 # Seconds that a step of nobody waits: enough that nothing spins. Not more, as a
 # learner may take turns, and then all its other environments wait too.
 _HOLD = 0.002
+# Seconds that nothing but the ring is looked at: the event loop has to run, too.
+_BESIDE = 0.01
 
 
 def check_hello(hello, max_num_envs):
@@ -60,6 +63,7 @@ class PlayStream:
         self._writing = asyncio.Lock()
         self._held_back = set()  # groups whose step is sent later
         self._later = set()  # the tasks that do
+        self._ring = None  # steps and actions are messages
 
     async def run(self):
         """Returns when the learner half-closes. Raises Refused."""
@@ -69,7 +73,7 @@ class PlayStream:
         rows = self._server.rows(self.hello)
         try:
             await self._shake_hands(rows)
-            await self._serve(rows)
+            await (self._serve(rows) if self._ring is None else self._serve_ring(rows))
         finally:
             for task in self._later:
                 task.cancel()
@@ -90,11 +94,12 @@ class PlayStream:
             if receiver is not None:
                 welcome.shared_memory_socket = receiver.socket
                 welcome.shared_memory_token = receiver.token
+                welcome.ring = self.hello.offer_ring and ring.supported()
             await self._context.write(env_pb2.PlayReply(welcome=welcome))
             start = await self._request("start", _PATIENCE)
             region = None
             if start.HasField("shared_memory"):
-                region = await self._take_region(receiver, start.shared_memory, slot_bytes)
+                region = await self._take_region(receiver, start.shared_memory, slot_bytes, rows if welcome.ring else None)
         finally:
             if receiver is not None:
                 receiver.close()
@@ -113,7 +118,8 @@ class PlayStream:
             )
         rows.place(self._observation)
 
-    async def _take_region(self, receiver, shared, slot_bytes):
+    async def _take_region(self, receiver, shared, slot_bytes, rows):
+        """`rows`: where rings may follow the slots."""
         if receiver is None:
             raise Refused("INVALID_ARGUMENT", "start.shared_memory is given, but the welcome announced no socket")
         for field, got, want in (
@@ -122,7 +128,15 @@ class PlayStream:
         ):
             if got != want:
                 raise Refused("INVALID_ARGUMENT", f"start.shared_memory.{field} is {got}, want {want}")
-        return await receiver.receive(slot_bytes * self.hello.num_groups)
+        layout = rows and ring.Layout(self.hello.num_groups, self._size, rows.observation, rows.action)
+        if shared.ring_bytes and shared.ring_bytes != (layout and layout.bytes):
+            want = f"0 or {layout.bytes}" if layout else "0: the welcome had no ring"
+            raise Refused("INVALID_ARGUMENT", f"start.shared_memory.ring_bytes is {shared.ring_bytes}, want {want}")
+        slots = slot_bytes * self.hello.num_groups
+        region = await receiver.receive(slots + shared.ring_bytes)
+        if shared.ring_bytes:
+            self._ring = ring.Ring(region, slots, layout)
+        return region
 
     def _layout(self, leaves):
         """Where each leaf's [R, ...] array begins in a slot, and the slot's bytes."""
@@ -144,39 +158,91 @@ class PlayStream:
     async def _serve(self, rows):
         seqs = [0] * self.hello.num_groups
         for group in range(self.hello.num_groups):
-            step = rows.reset(group)
+            batch = rows.reset(group)
             if rows.nobody_plays(group):
                 await asyncio.sleep(_HOLD)
-            await self._send(group, 0, step)
+            await self._send(group, 0, batch)
         while True:
-            batch = await self._request("actions", self._server.actions_timeout)
-            if batch is None:
+            actions = await self._request("actions", self._server.actions_timeout)
+            if actions is None:
                 return
-            group = batch.group
-            if not 0 <= group < len(seqs):
-                raise Refused("INVALID_ARGUMENT", f"actions.group is {group}, want 0 to {len(seqs) - 1}")
-            if batch.seq != seqs[group]:
-                raise Refused(
-                    "INVALID_ARGUMENT",
-                    f"actions.seq is {batch.seq}, want {seqs[group]}, the last step of group {group}",
-                )
-            if group in self._held_back:
-                raise Refused("INVALID_ARGUMENT", f"actions of group {group} came before its step {batch.seq} was sent")
-            step = rows.step(group, batch.action)
-            seqs[group] += 1
-            self.steps += self._size
-            self.episodes += len(step.episode_end)
+            group = actions.group
+            batch = self._step(rows, seqs, group, actions.seq, actions.action)
             if rows.nobody_plays(group):
-                self._hold_back(group, seqs[group], step)
+                self._hold_back(group, seqs[group], batch)
             else:
-                await self._send(group, seqs[group], step)
+                await self._send(group, seqs[group], batch)
 
-    def _hold_back(self, group, seq, step):
+    async def _serve_ring(self, rows):
+        """As _serve; this thread is the ring's, but for a moment now and then."""
+        seqs = [0] * self.hello.num_groups
+        due = []  # steps that are held back, the next one first: when, and what
+        for group in range(self.hello.num_groups):
+            batch = rows.reset(group)
+            if rows.nobody_plays(group):
+                await asyncio.sleep(_HOLD)
+            await self._post(group, 0, batch)
+        reading = asyncio.ensure_future(self._context.read())
+        try:
+            heard = looked = time.monotonic()
+            while True:
+                pause = max(0, min(_BESIDE, due[0][0] - time.monotonic())) if due else _BESIDE
+                came = self._ring.wait(pause)
+                now = time.monotonic()
+                if came:
+                    heard = now
+                    group, seq, columns = self._ring.take()
+                    batch = self._step(rows, seqs, group, seq, columns)
+                    if rows.nobody_plays(group):
+                        self._held_back.add(group)
+                        due.append((now + _HOLD, group, seqs[group], batch))
+                    else:
+                        await self._post(group, seqs[group], batch)
+                while due and due[0][0] <= now:
+                    _, *held = due.pop(0)
+                    self._held_back.discard(held[0])
+                    await self._post(*held)
+                if now - looked < _BESIDE:
+                    continue
+                looked = now
+                await asyncio.sleep(0)
+                if reading.done():
+                    if self._take_message(reading.result(), "actions") is not None:
+                        raise Refused("INVALID_ARGUMENT", "the request is actions, and start.shared_memory has a ring for them")
+                    return
+                patience = self._server.actions_timeout
+                if patience is not None and now - heard > patience:
+                    raise Refused("DEADLINE_EXCEEDED", f"no actions came within {patience} s")
+        finally:
+            reading.cancel()
+
+    def _step(self, rows, seqs, group, seq, columns):
+        """The group's next step, if these are its actions."""
+        if not 0 <= group < len(seqs):
+            raise Refused("INVALID_ARGUMENT", f"actions.group is {group}, want 0 to {len(seqs) - 1}")
+        if seq != seqs[group]:
+            raise Refused(
+                "INVALID_ARGUMENT",
+                f"actions.seq is {seq}, want {seqs[group]}, the last step of group {group}",
+            )
+        if group in self._held_back:
+            raise Refused("INVALID_ARGUMENT", f"actions of group {group} came before its step {seq} was sent")
+        batch = rows.step(group, columns)
+        seqs[group] += 1
+        self.steps += self._size
+        self.episodes += len(batch.finals)
+        return batch
+
+    async def _post(self, group, seq, batch):
+        if not self._ring.put(group, seq, batch):
+            await self._send(group, seq, batch)
+
+    def _hold_back(self, group, seq, batch):
         """Sends it after a while, in which the other groups go on."""
 
         async def later():
             await asyncio.sleep(_HOLD)
-            await self._send(group, seq, step)
+            await self._send(group, seq, batch)
 
         self._held_back.add(group)
         task = asyncio.ensure_future(later())
@@ -188,7 +254,8 @@ class PlayStream:
         if not task.cancelled():
             task.exception()  # a learner that is gone; whoever reads from it says so
 
-    async def _send(self, group, seq, step):
+    async def _send(self, group, seq, batch):
+        step = batch.finish()
         step.group = group
         step.seq = seq
         if self._shared:
@@ -206,6 +273,9 @@ class PlayStream:
             request = await (self._context.read() if patience is None else asyncio.wait_for(self._context.read(), patience))
         except asyncio.TimeoutError:
             raise Refused("DEADLINE_EXCEEDED", f"no {want} came within {patience} s") from None
+        return self._take_message(request, want)
+
+    def _take_message(self, request, want):
         if request is grpc.aio.EOF:
             if want == "actions":
                 return None

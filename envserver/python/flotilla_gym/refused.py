@@ -11,6 +11,13 @@ class Refused(Exception):
         self.code = grpc.StatusCode[code]
 
 
+def unusable(message):
+    """An error of a number that nobody can learn from."""
+    error = ValueError(message)
+    error.unusable = True
+    return error
+
+
 def one_line(text):
     return " ".join(str(text).split())
 

@@ -1,7 +1,6 @@
 """K rows of one environment: seeds, same-step reset, statistics, and errors that
 cost one transition instead of the server."""
 
-import itertools
 import json
 import sys
 import time
@@ -12,8 +11,8 @@ import numpy as np
 
 from flotilla.v1 import env_pb2
 from flotilla_gym import masks
-from flotilla_gym.games import ZOO, GymGame, make_gym, make_zoo
-from flotilla_gym.refused import Refused, cut, one_line
+from flotilla_gym.games import ZOO, GymGame, Turn, make_gym, make_zoo
+from flotilla_gym.refused import Refused, cut, one_line, unusable
 from flotilla_gym.seeds import episode_seed
 from flotilla_gym.spaces import MAX_MAGNITUDE, Said, actions, in_order, leaves
 
@@ -119,6 +118,7 @@ def describe(env_id, game, first_info):
         action_mask_path=action[0].proto.mask_path if len(action) == 1 else "",
         reward_threshold=game.reward_threshold,
         agents=game.agents if game.agents > 1 else 0,
+        renders=game.renders,
     )
     return spec, observation, action
 
@@ -168,8 +168,8 @@ class _Env:
         self.slots = []
 
 
-class _Batch:
-    """A step of a group, as it is filled: of `size` rows, whose observations go into `arrays`."""
+class Batch:
+    """A step of a group, as it is filled and sent: of `size` rows, whose observations go into `arrays`."""
 
     def __init__(self, size, arrays):
         self.arrays = arrays
@@ -188,6 +188,7 @@ class _Batch:
             self.finals.pop(r, None)
 
     def finish(self):
+        """Its message, but for group, seq and what is observed. Call it once."""
         step = self.step
         step.reward = self.reward.tobytes()
         step.terminated = bytes(self.terminated)
@@ -207,8 +208,9 @@ class _Batch:
 class Rows:
     """What one Play stream steps. Not thread-safe."""
 
-    def __init__(self, hello, retry_wait, renew_failed, make=make):
+    def __init__(self, hello, retry_wait, renew_failed, make=make, seed=episode_seed):
         self._hello = hello
+        self._seed = seed  # of the hello, a row and its episode
         self._make_env = make
         self._retry_wait = retry_wait  # seconds
         self._renew_failed = renew_failed
@@ -216,6 +218,7 @@ class Rows:
         self._traceback_bytes = min(_MAX_TRACEBACK_BYTES, _MAX_STEP_TRACEBACK_BYTES // self._size)
         game = self._make()
         self._agents = game.agents
+        self._alone = isinstance(game, GymGame)
         if self._size % self._agents:
             game.close()
             unit = self._agents * hello.num_groups
@@ -228,9 +231,10 @@ class Rows:
         self._envs = [_Env(0, game)]
         for row in range(self._agents, hello.num_envs, self._agents):
             self._envs.append(_Env(row, self._make()))
-        self.spec, self.observation, self._action = describe(hello.env_id, game, self._first_info)
+        self.spec, self.observation, self.action = describe(hello.env_id, game, self._first_info)
         self._action_space = game.action_space
         self._masks = [i for i, leaf in enumerate(self.observation) if isinstance(leaf, masks.MaskLeaf)]
+        self.action_bytes = [leaf.row_bytes * self._agents for leaf in self.action]  # of one environment
         self._arrays = []  # per group, per observation leaf: [R, ...]
 
     def place(self, arrays):
@@ -243,15 +247,15 @@ class Rows:
 
     def reset(self, group):
         """Starts an episode in every environment of `group`."""
-        return self._run(group, itertools.repeat(None), self._start)
+        return self._run(group, [None] * self._size, self._start)
 
     def step(self, group, columns):
         """Steps every environment of `group`. Refuses an action that its space does not hold."""
         idle = None
         if self._agents > 1:
             idle = np.array([not slot.active for env in self._of(group) for slot in env.slots])
-        row_actions = actions(self._hello.env_id, self._action_space, self._action, columns, self._size, idle)
-        return self._run(group, row_actions, self._step)
+        row_actions = actions(self._hello.env_id, self._action_space, self.action, columns, self._size, idle)
+        return self._run(group, row_actions, self._step_alone if self._alone else self._step)
 
     def nobody_plays(self, group):
         """Whether all environments of `group` are pending."""
@@ -272,24 +276,27 @@ class Rows:
         return {}
 
     def _run(self, group, row_actions, run):
-        batch = _Batch(self._size, self._arrays[group])
-        row_actions = iter(row_actions)
-        for e, env in enumerate(self._of(group)):
-            first = e * self._agents
-            mine = range(first, first + self._agents)
-            chosen = list(itertools.islice(row_actions, self._agents))
+        batch = Batch(self._size, self._arrays[group])
+        first = -self._agents
+        for env in self._of(group):
+            first += self._agents
             # Without a message until something new fails, and at the step that brings it back.
-            lost = [batch.step.error.add(row=r) for r in mine] if env.pending else None
+            lost = [batch.step.error.add(row=first + s) for s in range(self._agents)] if env.pending else None
             try:
-                if not env.pending:
-                    run(env, chosen, batch, first)
+                if lost is None:
+                    run(env, row_actions[first : first + self._agents], batch, first)
                 elif time.monotonic() >= env.retry_at:
                     self._retry(env, batch, first)
             except _ERRORS as error:
+                mine = range(first, first + self._agents)
                 batch.forget(mine)
                 lost = lost or [batch.step.error.add(row=r) for r in mine]
                 self._set_aside(env, first, batch, error, lost[0])
-        return batch.finish()
+                lost[0].unusable = getattr(error, "unusable", False)
+            if lost and not env.pending:
+                for row in lost:
+                    row.episode = env.episode - 1
+        return batch
 
     def _start(self, env, _, batch, first):
         env.steps = 0
@@ -304,9 +311,30 @@ class Rows:
             raise begun
         if begun is not None:
             return begun
-        seed = episode_seed(self._hello, env.row, env.episode)
+        seed = self._seed(self._hello, env.row, env.episode)
         env.episode += 1
         return env.game.reset(seed=seed)
+
+    def _step_alone(self, env, chosen, batch, row):
+        """As _step, of what a Gymnasium environment is: one slot, whose turn it always is."""
+        observation, reward, terminated, truncated, info = env.game.play(chosen[0])
+        env.steps += 1
+        slot = env.slots[0]
+        slot.length += 1
+        ended = bool(terminated or truncated)
+        said = Said(observation, info, ended)
+        if ended and observation is None:
+            self._tell(slot, Turn(None, info, terminated=True), batch, row)
+        else:
+            for leaf, array in zip(self.observation, batch.arrays):
+                leaf.write(array, row, said)
+        reward = float(reward)
+        if not abs(reward) <= MAX_MAGNITUDE:
+            raise unusable(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
+        slot.raw_return += reward
+        batch.reward[row] = reward
+        if ended:
+            self._end(env, [(row, slot, terminated)], batch, row)
 
     def _step(self, env, chosen, batch, first):
         turns = env.game.step([action if slot.active else None for slot, action in zip(env.slots, chosen)])
@@ -324,19 +352,23 @@ class Rows:
                 continue
             reward = float(turn.reward)
             if not abs(reward) <= MAX_MAGNITUDE:
-                raise ValueError(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
+                raise unusable(f"the reward is {reward}, want a finite number up to {MAX_MAGNITUDE:g}")
             slot.raw_return += reward
             batch.reward[first + s] = reward
             if turn.terminated or turn.truncated:
-                # At the step limit, the task's own end wins.
-                batch.terminated[first + s] = bool(turn.terminated)
-                batch.truncated[first + s] = not turn.terminated
-                slot.gone = True
-                ended.append((first + s, slot))
-        if not ended:
-            return
+                ended.append((first + s, slot, turn.terminated))
+        if ended:
+            self._end(env, ended, batch, first)
+
+    def _end(self, env, ended, batch, first):
+        """Notes that episodes have ended: of each the row, its slot, and whether the task did it."""
+        for r, slot, terminated in ended:
+            # At the step limit, the task's own end wins.
+            batch.terminated[r] = bool(terminated)
+            batch.truncated[r] = not terminated
+            slot.gone = True
         over = all(slot.gone for slot in env.slots)
-        for r, slot in ended:
+        for r, slot, _ in ended:
             final = tuple(array[r].tobytes() for array in batch.arrays)
             end = env_pb2.EpisodeEnd(row=r, raw_return=slot.raw_return, length=slot.length, others_play_on=not over)
             batch.finals[r] = final, end

@@ -11,10 +11,12 @@ from flotilla.v1 import env_pb2
 from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
 from flotilla_gym.refused import Refused, cut, one_line
+from flotilla_gym.replay import play_again
 from flotilla_gym.rows import PREFIX, Rows, make, spec_of
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
+_MAX_REPLAYS = 4  # at a time
 _MAX_STATUS_BYTES = 2048  # gRPC drops a call whose status is much longer
 _GRACE = 1  # seconds for ends of streams to reach their learners
 _OPTIONS = (
@@ -47,6 +49,7 @@ class Server:
         self.version = version
         self._streams = {}  # PlayStream -> the future that ends it with a Refused
         self._playing = None
+        self._replays = 0
         self._stopping = None
 
     async def serve(self, address, on_listening):
@@ -112,6 +115,24 @@ class Server:
                 self._playing = None
         await _finish(context, outcome)
 
+    async def _replay(self, request, context):
+        try:
+            if request is None:
+                raise Refused("INVALID_ARGUMENT", "a message is not a flotilla.v1.ReplayRequest")
+            if self._replays >= _MAX_REPLAYS:
+                full = f"{self._replays} games are played again here, the most; try again later"
+                raise Refused("RESOURCE_EXHAUSTED", full)
+            self._replays += 1
+            try:
+                for answer in play_again(request, self._make):
+                    if self._stopping.is_set():
+                        raise Refused("UNAVAILABLE", "the env server shuts down")
+                    await context.write(answer)
+            finally:
+                self._replays -= 1
+        except (Exception, SystemExit) as error:  # an environment's own, too
+            await _finish(context, error)
+
     async def _get_spec(self, request, context):
         response = env_pb2.GetSpecResponse(version=self.version)
         response.env_id.extend(sorted(PREFIX + env_id for env_id in gymnasium.registry))
@@ -141,6 +162,9 @@ class Server:
         handlers = {
             "Play": grpc.stream_stream_rpc_method_handler(
                 self._play, parse(env_pb2.PlayRequest), env_pb2.PlayReply.SerializeToString
+            ),
+            "Replay": grpc.unary_stream_rpc_method_handler(
+                self._replay, parse(env_pb2.ReplayRequest), env_pb2.ReplayStep.SerializeToString
             ),
             "GetSpec": grpc.unary_unary_rpc_method_handler(
                 self._get_spec, env_pb2.GetSpecRequest.FromString, env_pb2.GetSpecResponse.SerializeToString

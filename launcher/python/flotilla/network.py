@@ -28,7 +28,7 @@ class PolicyModule(nn.Module):
     `forward(observation, state)` takes one tensor a leaf of the environment's, {path: [N, ...]} of its own dtype, or the
     tensor alone where there is one without a path; of a leaf with a stack of k frames [N, k, ...], the oldest first.
     Scaling is inside; masks are in `allowed(observation)`. Parameters are named as in the checkpoint. Computes in
-    float32, also what was trained with runtime.bf16.
+    float32, also what was trained in bfloat16.
     """
 
     algorithm = "ppo"

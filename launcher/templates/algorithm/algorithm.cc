@@ -83,6 +83,13 @@ class A2c : public Algorithm {
                                {"losses/grad_norm", step.grad_norm}};
   }
 
+  // What `flotilla set` changes while the run goes on.
+  absl::Status Reconfigure(const v1::RunConfig& config) override {
+    config_ = config;
+    step_.Reconfigure(config.optimizer());
+    return absl::OkStatus();
+  }
+
   Policy* live_policy() override { return policy_.get(); }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenPolicy(*net_, spaces_);
@@ -133,7 +140,7 @@ class A2c : public Algorithm {
   }
 
   const Traits traits_;
-  const v1::RunConfig config_;
+  v1::RunConfig config_;
   const Spaces spaces_;
   const ActionHead head_;
   const std::unique_ptr<Network> net_;

@@ -7,7 +7,7 @@
 #include "learner/kernels/isa/kernel_table.h"
 #include "learner/kernels/isa/vec.h"
 
-// Kernels over flat arrays: Adam, advantages, pixels. Included by kernels.h
+// Kernels over flat arrays: Adam, advantages. Included by kernels.h
 // alone.
 
 namespace flotilla {

@@ -54,6 +54,12 @@ struct KernelTable {
   void (*gae)(const GaeInput& input, float* advantage, float* returns);
   void (*vtrace)(const VtraceInput& input, float* target, float* advantage);
 
+  // One frame's pixels; see pixels.h.
+  void (*pixels_to_float)(const uint8_t* frame, int64_t channels,
+                          int64_t pixels, float scale, float* out);
+  void (*pixels_to_bfloat16)(const uint8_t* frame, int64_t channels,
+                             int64_t pixels, uint16_t* out);
+
   // The vectorised functions under all of the above, for tests.
   void (*tanh)(const float* x, int64_t size, float* out);
   void (*exp)(const float* x, int64_t size, float* out);

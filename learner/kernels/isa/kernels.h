@@ -4,6 +4,7 @@
 #include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/flat.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/pixels.h"
 #include "learner/kernels/isa/ppo.h"
 #include "learner/kernels/isa/vtrace.h"
 
@@ -25,6 +26,8 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .adam = Adam,
       .gae = Gae,
       .vtrace = VtraceOf,
+      .pixels_to_float = PixelsToFloatOf,
+      .pixels_to_bfloat16 = PixelsToBfloat16Of,
       .tanh = Map<Tanh>,
       .exp = Map<Exp>,
       .log = Map<Log>,

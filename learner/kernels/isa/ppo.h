@@ -17,6 +17,14 @@ namespace {
 // Rows of MlpPlan::samples.
 enum SamplePlane { kOldLogProb, kAdvantage, kReturn, kOldValue };
 
+// How many rows ahead of the one that is copied memory is asked.
+constexpr int64_t kGatherAhead = 12;
+
+FLOTILLA_INLINE void Prefetch(const float* from, int64_t size) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = 0; i < size; i += kLine) __builtin_prefetch(from + i);
+}
+
 // Copies up to a tile of valid rows from `rows`, which it advances past them,
 // into the workspace. Returns how many.
 int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
@@ -28,11 +36,16 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
   int32_t* discrete = reinterpret_cast<int32_t*>(actions);
   int64_t n = 0;
   for (; *rows != end && n < kTileRows; ++*rows) {
+    // Rows are shuffled, and a rollout's observations may be far from the caches.
+    if (end - *rows > kGatherAhead) {
+      Prefetch(samples.observations +
+                   int64_t{(*rows)[kGatherAhead]} * plan.observations,
+               plan.observations);
+    }
     const int64_t row = **rows;
     if (samples.valid != nullptr && samples.valid[row] == 0) continue;
     const float* observation = samples.observations + row * plan.observations;
-    float* input = inputs + n * plan.observations_pad;
-    for (int i = 0; i < plan.observations; ++i) input[i] = observation[i];
+    CopyRow(observation, plan.observations, inputs + n * plan.observations_pad);
     planes[kOldLogProb * kTileRows + n] = samples.log_prob[row];
     planes[kAdvantage * kTileRows + n] =
         (samples.advantage[row] - advantage.mean) * advantage.scale;

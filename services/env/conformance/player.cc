@@ -1,6 +1,7 @@
 #include "services/env/conformance/player.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@ namespace {
 // How long what must not come is waited for.
 constexpr absl::Duration kQuiet = absl::Milliseconds(100);
 constexpr absl::Duration kSeatPause = absl::Milliseconds(20);
+// Between two looks at the stream beside a ring.
+constexpr std::chrono::milliseconds kRingSleep(5);
 
 bool SeatIsTaken(const absl::Status& status) {
   return absl::IsResourceExhausted(status) || absl::IsAborted(status);
@@ -99,14 +102,20 @@ bool Player::CheckWelcome(Probe::Event event) {
 }
 
 bool Player::Share() {
-  auto region = SharedRegion::Create(layout_.slot_bytes *
-                                     static_cast<size_t>(layout_.groups));
+  const size_t slots = layout_.slot_bytes * static_cast<size_t>(layout_.groups);
+  const bool ring = hello_.offer_ring() && welcome_.ring();
+  if (ring) ring_layout_ = MakeRingLayout(spec(), layout_);
+  auto region = SharedRegion::Create(slots + ring_layout_.bytes);
   if (!region.ok() || !SendRegion(welcome_.shared_memory_socket(),
                                   welcome_.shared_memory_token(), region->fd())
                            .ok()) {
     return false;
   }
   region_.emplace(*std::move(region));
+  if (ring) {
+    ring_ = std::make_unique<Ring>(region_->bytes().subspan(slots),
+                                   &ring_layout_, Ring::End::kLearner);
+  }
   return true;
 }
 
@@ -116,6 +125,7 @@ bool Player::Start() {
     start.mutable_shared_memory()->set_slot_bytes(layout_.slot_bytes);
     start.mutable_shared_memory()->set_num_slots(
         static_cast<uint32_t>(layout_.groups));
+    start.mutable_shared_memory()->set_ring_bytes(ring_layout_.bytes);
   }
   probe_->Send(Request(start), exam_.timeout);
   for (int g = 0; g < layout_.groups; ++g) {
@@ -134,8 +144,43 @@ std::string Player::Awaited() const {
   return words.empty() ? "none" : words;
 }
 
-bool Player::ReceiveStep() {
+Probe::Event Player::ReceiveRing() {
+  const auto until =
+      Ring::Clock::now() + absl::ToChronoNanoseconds(exam_.timeout);
+  while (ring_->Waiting() == 0) {
+    const Probe::Event event = probe_->Receive(absl::ZeroDuration());
+    if (event != Probe::Event::kSilence || Ring::Clock::now() >= until) {
+      return event;
+    }
+    ring_->Await(std::min(until, Ring::Clock::now() + kRingSleep));
+  }
+  const auto taken =
+      TakeStep(spec(), layout_, ring_layout_, ring_->NextIn(), &ring_step_);
+  ring_->Take();
+  if (!taken.ok()) {
+    findings_.Fail(Sentence::kRing, taken.status().message());
+    return Probe::Event::kGarbage;
+  }
+  in_ring_ = *taken;
+  if (in_ring_) return Probe::Event::kReply;
   const Probe::Event event = probe_->Receive(exam_.timeout);
+  const v1::StepBatch& step = probe_->reply().step();
+  if (event == Probe::Event::kReply && step.group() == ring_step_.group() &&
+      step.seq() == ring_step_.seq()) {
+    return event;
+  }
+  findings_.Fail(
+      Sentence::kRing,
+      absl::StrCat("the ring announced step ", ring_step_.seq(), " of group ",
+                   ring_step_.group(), " as the stream's next message, and ",
+                   probe_->Describe(event)));
+  return event == Probe::Event::kReply ? Probe::Event::kGarbage : event;
+}
+
+bool Player::ReceiveStep() {
+  in_ring_ = false;
+  const Probe::Event event =
+      ring_ != nullptr ? ReceiveRing() : probe_->Receive(exam_.timeout);
   const bool reset = std::any_of(
       groups_.begin(), groups_.end(),
       [](const Group& group) { return group.awaits_step && group.seq == 0; });
@@ -147,13 +192,14 @@ bool Player::ReceiveStep() {
     findings_.Fail(Sentence::kInTime, words);
     return false;
   }
-  if (event != Probe::Event::kReply || !probe_->reply().has_step()) {
+  if (event != Probe::Event::kReply ||
+      (!in_ring_ && !probe_->reply().has_step())) {
     findings_.Fail(reset ? Sentence::kReset : Sentence::kOneStep,
                    absl::StrCat(probe_->Describe(event), ", want ", Awaited()));
     return false;
   }
   findings_.Ok(Sentence::kInTime);
-  const v1::StepBatch& step = probe_->reply().step();
+  const v1::StepBatch& step = in_ring_ ? ring_step_ : probe_->reply().step();
   if (!CheckTurn(step)) return false;
   Group& group = groups_[static_cast<size_t>(step.group())];
   group.awaits_step = false;
@@ -293,6 +339,12 @@ bool Player::Send(const v1::ActionBatch& actions) {
   Group& group = groups_[static_cast<size_t>(actions.group())];
   ++group.seq;
   group.awaits_step = true;
+  if (ring_ != nullptr) {
+    const bool put =
+        PutActions(layout_, ring_layout_, actions, ring_->NextOut()).ok();
+    if (put) ring_->Post();
+    return put;
+  }
   if (probe_->Send(Request(actions), exam_.timeout)) return true;
   // If the stream has ended, a read says how.
   if (ReceiveStep()) {

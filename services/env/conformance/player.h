@@ -15,6 +15,7 @@
 #include "services/env/conformance/probe.h"
 #include "services/env/conformance/step_check.h"
 #include "services/env/group_layout.h"
+#include "services/env/ring.h"
 #include "services/env/shared_region.h"
 
 namespace flotilla {
@@ -49,7 +50,8 @@ class Player {
   // been offered (Share).
   bool Start();
 
-  // Passes a region to the server. False: the server is elsewhere.
+  // Passes a region to the server, with rings if they were offered and the welcome
+  // has them. False: the server is elsewhere.
   bool Share();
 
   // Sends actions to each of `groups`, then receives a step of each.
@@ -90,6 +92,9 @@ class Player {
   };
 
   bool CheckWelcome(Probe::Event event);
+  // Waits for a step of the ring, which is then in `ring_step_`, or else for what
+  // the stream has.
+  Probe::Event ReceiveRing();
   bool CheckTurn(const v1::StepBatch& step);
   // The observations, wherever they lie. False: not where they should.
   bool TakeObservations(const v1::StepBatch& step, Group* group);
@@ -107,6 +112,10 @@ class Player {
   std::optional<ActionDraw> draw_;
   std::optional<StepCheck> check_;
   std::optional<SharedRegion> region_;
+  RingLayout ring_layout_;
+  std::unique_ptr<Ring> ring_;  // null: messages
+  v1::StepBatch ring_step_;
+  bool in_ring_ = false;  // the step that came is there
   bool noise_ = false;
 };
 

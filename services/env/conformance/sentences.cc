@@ -112,6 +112,7 @@ constexpr Entry kEntries[] = {
     {"shared-slot", "a step names its group's slot of the shared region"},
     {"shared-region",
      "a region that does not fit is refused with INVALID_ARGUMENT"},
+    {"ring", "through the rings come the same steps as in messages"},
     {"second-player",
      "another learner is refused with RESOURCE_EXHAUSTED, naming the one that "
      "plays, who plays on"},

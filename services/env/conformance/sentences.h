@@ -63,6 +63,7 @@ enum class Sentence {
   kSharedMemory,
   kSharedSlot,
   kSharedRegion,
+  kRing,
   kSecondPlayer,
   kTakeover,
   kHalfClose,

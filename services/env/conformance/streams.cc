@@ -178,6 +178,33 @@ void CheckBadRegion(Exam* exam, const v1::Hello& hello) {
                 absl::StatusCode::kInvalidArgument);
 }
 
+// The same game as through shared memory, with steps and actions there too.
+void CheckRing(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
+               const Trace* reference) {
+  if (exam->gone) return;
+  Findings& findings = *exam->findings;
+  hello.set_offer_ring(true);
+  Player player(exam, hello);
+  if (!player.Open()) return;
+  if (!player.welcome().ring()) {
+    return findings.Skip(Sentence::kRing, "the welcome has none");
+  }
+  if (!player.Share()) {
+    return findings.Skip(Sentence::kRing, "no region could be passed");
+  }
+  if (!player.Start() || !player.Play(exam->steps)) {
+    return findings.Fail(Sentence::kRing,
+                         "with rings in the region, the stream could not be "
+                         "played to its end");
+  }
+  player.Finish();
+  if (reference == nullptr) {
+    return findings.Skip(Sentence::kRing, kNotDeterministic);
+  }
+  Compare(exam, spec, Sentence::kRing, "through the rings and in messages",
+          *reference, player.trace());
+}
+
 // `reference` was played with `hello` inline; null if that tells nothing.
 void CheckSharedMemory(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
                        const Trace* reference) {
@@ -186,7 +213,7 @@ void CheckSharedMemory(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
   const auto skip = [&](const std::string& why) {
     for (const Sentence sentence :
          {Sentence::kSharedMemory, Sentence::kSharedSlot,
-          Sentence::kSharedRegion}) {
+          Sentence::kSharedRegion, Sentence::kRing}) {
       findings.Skip(sentence, why);
     }
   };
@@ -215,6 +242,7 @@ void CheckSharedMemory(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
             "through the region and inline", *reference, player.trace());
   }
   CheckBadRegion(exam, hello);
+  CheckRing(exam, spec, hello, reference);
 }
 
 }  // namespace

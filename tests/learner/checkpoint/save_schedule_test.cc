@@ -15,25 +15,28 @@ v1::CheckpointConfig Every(int64_t updates, double seconds) {
 }
 
 TEST(SaveScheduleTest, ByDefaultTheClockAsksOnceAMinute) {
-  SaveClock clock(v1::CheckpointConfig(), 1000);
-  EXPECT_FALSE(clock.Asks(1059.9));
-  EXPECT_TRUE(clock.Asks(1060));
+  const v1::CheckpointConfig config;
+  SaveClock clock(1000);
+  EXPECT_FALSE(clock.Asks(config, 1059.9));
+  EXPECT_TRUE(clock.Asks(config, 1060));
   clock.Began(1061, 0.5);
-  EXPECT_FALSE(clock.Asks(1120.9));
-  EXPECT_TRUE(clock.Asks(1121));
+  EXPECT_FALSE(clock.Asks(config, 1120.9));
+  EXPECT_TRUE(clock.Asks(config, 1121));
 }
 
 TEST(SaveScheduleTest, ACostlySaveIsMadeLessOften) {
-  SaveClock clock(Every(0, 60), 0);
+  SaveClock clock(0);
   clock.Began(60, 10);
-  EXPECT_FALSE(clock.Asks(259.9));
-  EXPECT_TRUE(clock.Asks(260));  // 20 times 10 s
+  EXPECT_FALSE(clock.Asks(Every(0, 60), 259.9));
+  EXPECT_TRUE(clock.Asks(Every(0, 60), 260));  // 20 times 10 s
   clock.Began(260, 1);
-  EXPECT_TRUE(clock.Asks(320));
+  EXPECT_TRUE(clock.Asks(Every(0, 60), 320));
+  // Changed in flight.
+  EXPECT_FALSE(clock.Asks(Every(0, 600), 320));
 }
 
 TEST(SaveScheduleTest, ZeroSecondsIsNever) {
-  EXPECT_FALSE(SaveClock(Every(10, 0), 0).Asks(1e9));
+  EXPECT_FALSE(SaveClock(0).Asks(Every(10, 0), 1e9));
 }
 
 TEST(SaveScheduleTest, AVoteOrTheCadenceOfUpdatesMakesOneDue) {
@@ -47,7 +50,7 @@ TEST(SaveScheduleTest, AVoteOrTheCadenceOfUpdatesMakesOneDue) {
 std::vector<int64_t> Due(int64_t count, int64_t updates) {
   v1::CheckpointConfig config;
   config.set_count(count);
-  EXPECT_FALSE(SaveClock(config, 0).Asks(1e9));
+  EXPECT_FALSE(SaveClock(0).Asks(config, 1e9));
   std::vector<int64_t> due;
   for (int64_t update = 1; update <= updates; ++update) {
     const double total = static_cast<double>(updates);

@@ -4,6 +4,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <functional>
+#include <iostream>
 #include <limits>
 #include <memory>
 #include <ostream>
@@ -17,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "learner/algo/algorithm.h"
 #include "learner/collective/collective.h"
+#include "learner/collective/solo_collective.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
@@ -173,10 +175,12 @@ constexpr char kLstm[] =
     "model { hidden: [16] recurrent: LSTM recurrent_size: 8 } ";
 constexpr char kPpo[] = "ppo { epochs: 2 minibatches: 2 }";
 
-// Of a step of PPO's kind: observations, actions, log-probabilities, values,
-// returns and advantages go up; so does what is summed beside gradients, and it
-// comes back, as do the losses.
-constexpr Budget kPpoStep = {.up = 7, .down = 2, .waits = 2, .reads = 1};
+// What a rollout is made of goes up once an update: observations and their ages,
+// actions, log-probabilities, values, those of final observations, rewards, both
+// kinds of end and what is valid; and once an epoch, of which there are two, its
+// permutation. What is reported comes back once. A gradient step asks for nothing.
+constexpr Budget kPpoUpdate = {.up = 10 + 2, .down = 1, .waits = 1};
+constexpr Budget kNothing = {};
 // Observations; logits and values.
 constexpr Budget kDecision = {.up = 1, .down = 2, .waits = 1};
 // Two observations, actions, returns, discounts and weights go up.
@@ -188,52 +192,42 @@ constexpr char kDqn[] =
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, TransferBudgetTest,
     testing::Values(
-        Case{"Ppo",
-             absl::StrCat(kModel, kPpo),
-             VectorSpaces(4, 2),
-             4,
-             kPpoStep,
-             {},
-             kDecision},
-        Case{"PpoOfFrames",
-             absl::StrCat(kCnn, kPpo),
-             FrameSpaces(36, 36, 3),
-             4,
-             kPpoStep,
-             {},
-             kDecision},
+        Case{"Ppo", absl::StrCat(kModel, kPpo), VectorSpaces(4, 2), 4, kNothing,
+             kPpoUpdate, kDecision},
+        Case{"PpoOfFrames", absl::StrCat(kCnn, kPpo), FrameSpaces(36, 36, 3), 4,
+             kNothing, kPpoUpdate, kDecision},
         // Log-deviations come back too.
         Case{"PpoOfNumbers",
              absl::StrCat(kModel, kPpo),
              ContinuousSpaces(3, 2),
              4,
-             kPpoStep,
-             {},
+             kNothing,
+             kPpoUpdate,
              {.up = 1, .down = 3, .waits = 1}},
-        // States, and where they are forgotten; states come back.
+        // States go up too; deciding, they come back.
         Case{"LstmPpo",
              absl::StrCat(kLstm, kPpo),
              VectorSpaces(4, 2),
              4,
-             {.up = 9, .down = 2, .waits = 2, .reads = 1},
-             {},
+             kNothing,
+             {.up = 11 + 2, .down = 1, .waits = 1},
              {.up = 2, .down = 3, .waits = 1}},
-        // Every step is looked at once more, for its ratio.
+        // Each step priorities come back, and segments and weights go up.
         Case{
             "SegmentPpo",
             absl::StrCat(
                 kModel, "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS }"),
             VectorSpaces(4, 2),
             4,
-            {.up = 9, .down = 4, .waits = 4, .reads = 1},
-            {},
+            {.up = 3, .down = 1, .waits = 1},
+            {.up = 10, .down = 1, .waits = 1},
             kDecision},
         Case{"Impala",
              absl::StrCat(kModel, "impala { minibatches: 2 }"),
              VectorSpaces(4, 2),
              2,
-             kPpoStep,
-             {.up = 2, .down = 2, .waits = 2},
+             kNothing,
+             {.up = 10 + 1, .down = 1, .waits = 1},
              kDecision},
         Case{"Dqn",
              absl::StrCat(kModel, kDqn),
@@ -260,6 +254,54 @@ INSTANTIATE_TEST_SUITE_P(
              {.up = 10, .down = 5, .waits = 5, .reads = 4},
              {.reads = 1},
              {.up = 1, .down = 1, .waits = 1}}),
+    [](const auto& info) { return info.param.name; });
+
+// Operators of one gradient step without a graph: what a second epoch adds to an
+// update, but for its permutation.
+struct Operators {
+  std::string name;
+  std::string config;
+  Spaces spaces;
+  int64_t most;
+};
+
+class OperatorBudgetTest : public testing::TestWithParam<Operators> {
+ protected:
+  int64_t LaunchesOf(int epochs) {
+    v1::RunConfig config;
+    CHECK(google::protobuf::TextFormat::ParseFromString(
+        absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
+                     GetParam().config,
+                     " ppo { minibatches: 2 epochs: ", epochs, " }"),
+        &config));
+    const auto algorithm =
+        MakeAlgorithm(config, GetParam().spaces, rehearsal::Device()).value();
+    torch::manual_seed(1);
+    Rollout rollout = RandomRollout(GetParam().spaces, kT, kB);
+    const int64_t S = algorithm->live_policy()->state_size();
+    if (S > 0) rollout.initial_state = torch::zeros({kB, S});
+    SoloCollective alone;
+    for (int64_t update = 0; update < 2; ++update) {
+      rehearsal::ResetCounts();
+      CHECK(algorithm->Update(rollout, {update, 0, &alone}).ok());
+    }
+    return rehearsal::ReadCounts().launches;
+  }
+};
+
+TEST_P(OperatorBudgetTest, AGradientStepKeepsToIt) {
+  rehearsal::Register();
+  const int64_t step = (LaunchesOf(2) - LaunchesOf(1)) / 2;
+  std::cout << GetParam().name << ": " << step
+            << " operators a gradient step\n";
+  EXPECT_LE(step, GetParam().most);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Networks, OperatorBudgetTest,
+    testing::Values(Operators{"Mlp", kModel, VectorSpaces(4, 2), 150},
+                    Operators{"NatureCnn", kCnn, FrameSpaces(36, 36, 3), 166},
+                    Operators{"Lstm", kLstm, VectorSpaces(4, 2), 330}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

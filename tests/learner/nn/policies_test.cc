@@ -77,6 +77,41 @@ TEST(PoliciesTest, AFrozenPolicyDoesNotSeeLaterWeights) {
   EXPECT_EQ(before, after);
 }
 
+// Of images in bfloat16: weights are converted when they change, not at each
+// decision, and never late.
+TEST(PoliciesTest, Bfloat16ActsWithTheNewestWeightsAsTheyAreTrained) {
+  const Spaces spaces = FrameSpaces(36, 36, 6);
+  auto net = MakeNetwork(spaces, v1::ModelConfig(), torch::kCPU).value();
+  net->Initialize(5);
+  net->set_bf16(true);
+  torch::Tensor frames = torch::randint(0, 256, {3, 4, 36, 36}, torch::kUInt8);
+  const void* leaf = frames.data_ptr();
+  const Observations seen{.leaf = &leaf, .rows = 3};
+  const auto live = MakeNetworkPolicy(net.get(), spaces);
+  const auto value_of = [&](Policy* policy) {
+    torch::Tensor value = torch::empty({3});
+    policy->Value(seen, value.data_ptr<float>());
+    return value;
+  };
+  // With gradients on nothing is taken that was converted before.
+  const auto as_trained = [&] {
+    return net->Forward({{frames}}).value.detach();
+  };
+  EXPECT_TRUE(torch::equal(value_of(live.get()), as_trained()));
+  const auto frozen = MakeFrozenPolicy(*net, spaces);
+  const torch::Tensor before = as_trained();
+  {
+    torch::NoGradGuard no_grad;
+    net->parameters().mul_(1.5);
+  }
+  live->Refresh();
+  EXPECT_FALSE(torch::equal(before, as_trained()));
+  EXPECT_TRUE(torch::equal(value_of(live.get()), as_trained()));
+  EXPECT_TRUE(torch::equal(value_of(frozen.get()), before));
+  net->set_bf16(false);
+  EXPECT_TRUE(torch::allclose(value_of(live.get()), as_trained(), 0.05, 0.02));
+}
+
 TEST(PoliciesTest, ContinuousLogProbabilitiesAreTheDensitys) {
   const auto net = MakeNet(/*continuous=*/true);
   const int64_t N = 20, A = 3;

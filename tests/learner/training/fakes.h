@@ -47,6 +47,7 @@ class FakeAlgorithm : public Algorithm {
  public:
   absl::StatusOr<std::vector<Metric>> Update(
       const Rollout& rollout, const UpdateContext& context) override {
+    epochs.push_back(config_.ppo().epochs());
     torch::Tensor sum = rollout.reward.sum().to(torch::kFloat32).reshape({1});
     // As in a real update: the weights change before a peer can be lost.
     weight_.add_(1000);
@@ -57,6 +58,13 @@ class FakeAlgorithm : public Algorithm {
     return std::vector<Metric>{
         {"losses/fake", rollout.reward.sum().item<double>()}};
   }
+  absl::Status Reconfigure(const v1::RunConfig& config) override {
+    if (config.ppo().epochs() > most_epochs) {
+      return absl::UnimplementedError("too many epochs");
+    }
+    config_ = config;
+    return absl::OkStatus();
+  }
   Policy* live_policy() override { return nullptr; }
   std::unique_ptr<Policy> Freeze() const override {
     return std::make_unique<FakePolicy>(weight());
@@ -66,10 +74,13 @@ class FakeAlgorithm : public Algorithm {
 
   float weight() const { return weight_.item<float>(); }
 
+  std::vector<int> epochs;  // that it was to go through, by update
+  int most_epochs = 100;
   int64_t fails_at = -1;
   absl::Status failure = absl::UnavailableError("injected: a peer is lost");
 
  private:
+  v1::RunConfig config_;
   torch::Tensor weight_ = torch::zeros({1});
 };
 
@@ -129,7 +140,7 @@ struct FakeLearner {
               return std::make_unique<Evaluator>(
                   parts.config.evaluation(),
                   [this](Policy* policy, const Opponents*, const Normalizer&,
-                         uint64_t round, std::stop_token stop) {
+                         uint64_t round, int64_t, std::stop_token stop) {
                     const float weight =
                         static_cast<FakePolicy*>(policy)->weight;
                     return evaluate(weight, round, stop);

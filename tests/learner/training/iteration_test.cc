@@ -36,9 +36,10 @@ struct Rank {
     phases.emplace(
         learner.parts.config, "learner/0/0", coordinator, [](v1::Heartbeat*) {},
         [](v1::Heartbeat*) {}, [](const absl::Status&) {});
+    changes.emplace(learner.parts);
     verdicts.emplace(learner.parts);
-    iteration.emplace(learner.parts, &clock, &*metrics, &*phases, &*verdicts,
-                      [] { return absl::OkStatus(); });
+    iteration.emplace(learner.parts, &clock, &*metrics, &*phases, &*changes,
+                      &*verdicts, [] { return absl::OkStatus(); });
     clock.Set(0);
   }
   absl::StatusOr<Iteration::Result> Run(bool asks_to_save = false) {
@@ -52,6 +53,7 @@ struct Rank {
   RunClock clock;
   std::optional<RunMetrics> metrics;
   std::optional<PhaseReporter> phases;
+  std::optional<Changes> changes;
   std::optional<Verdicts> verdicts;
   std::optional<Iteration> iteration;
   Progress progress;
@@ -257,6 +259,107 @@ TEST(IterationTest, MetricsAreDueEverySoManyUpdates) {
     for (int update = 1; update <= 6; ++update) {
       EXPECT_EQ(rank.Run()->line.empty(), update % 3 != 0) << update;
     }
+  });
+}
+
+// A coordinator's word, as it stands before the ranks have agreed.
+v1::Command Asked(const std::vector<std::string>& overrides) {
+  v1::Command command;
+  for (const std::string& text : overrides) {
+    v1::Change* change = command.add_change();
+    change->set_number(command.change_size());
+    change->add_override(text);
+  }
+  return command;
+}
+
+TEST(IterationTest, AChangeHoldsFromTheUpdateThatNoRankHasBegun) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    // Rank 1 hears of it one update later than the others.
+    const v1::Command asked = Asked({"ppo.epochs=2"});
+    if (assignment.rank() != 1) coordinator->SetLatest(asked);
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.progress.changes.change_size(), 0);
+    coordinator->SetLatest(asked);
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    ASSERT_EQ(rank.progress.changes.change_size(), 1);
+    EXPECT_EQ(rank.progress.changes.change(0).update(), 3);
+    EXPECT_EQ(rank.learner.algorithm.epochs, std::vector<int>({4, 4}));
+    const auto third = rank.Run();
+    ASSERT_THAT(third.status(), IsOk());
+    EXPECT_EQ(rank.learner.algorithm.epochs, std::vector<int>({4, 4, 2}));
+    EXPECT_THAT(ByName(third->line), Contains(Pair("changes/ppo.epochs", 2)));
+  });
+}
+
+TEST(IterationTest, RanksThatHearOfDifferentChangesAgreeOnNone) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    coordinator->SetLatest(
+        Asked({assignment.rank() == 1 ? "ppo.epochs=2" : "ppo.epochs=3"}));
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.progress.changes.change_size(), 0);
+  });
+}
+
+TEST(IterationTest, ChangesThatDoNotFitAreRefusedAndCounted) {
+  RunRanks(2, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    coordinator->SetLatest(
+        Asked({"dqn.huber=true", "ppo.epochs=3", "ppo.epochs=9"}));
+    rank.learner.algorithm.most_epochs = 8;
+    for (int i = 0; i < 3; ++i) ASSERT_THAT(rank.Run().status(), IsOk());
+    ASSERT_EQ(rank.progress.changes.change_size(), 3);
+    EXPECT_THAT(rank.progress.changes.change(0).refused(),
+                testing::HasSubstr("dqn"));
+    EXPECT_EQ(rank.progress.changes.change(1).refused(), "");
+    EXPECT_EQ(rank.progress.changes.change(2).refused(), "too many epochs");
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.learner.algorithm.epochs, std::vector<int>({4, 4, 3, 3}));
+  });
+}
+
+// As a resumed run has them, and one that goes back to its last committed update.
+TEST(IterationTest, ChangesThatAreKnownBeforehandAreMadeAtTheirUpdates) {
+  RunRanks(1, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    v1::Change* change = rank.progress.changes.add_change();
+    change->set_number(1);
+    change->add_override("ppo.epochs=2");
+    change->set_update(3);
+    Progress committed;
+    for (int i = 0; i < 3; ++i) {
+      committed = rank.progress;
+      ASSERT_THAT(rank.Run().status(), IsOk());
+    }
+    EXPECT_EQ(rank.learner.algorithm.epochs, std::vector<int>({4, 4, 2}));
+    rank.progress = committed;
+    rank.progress.update = 1;
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.learner.algorithm.epochs.back(), 4);
+  });
+}
+
+TEST(IterationTest, TheRunIsAsLongAsItWasChangedToBe) {
+  RunRanks(1, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    v1::RunConfig config = FakeConfig();
+    config.set_total_env_steps(2 * kFakeSteps);
+    Rank rank(assignment, coordinator, config);
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    coordinator->SetLatest(
+        Asked({absl::StrCat("total_env_steps=", 3 * kFakeSteps)}));
+    const auto last_but_one = rank.Run();
+    ASSERT_THAT(last_but_one.status(), IsOk());
+    EXPECT_EQ(last_but_one->outcome, std::nullopt);
+    const auto last = rank.Run();
+    ASSERT_THAT(last.status(), IsOk());
+    EXPECT_EQ(last->outcome, RunOutcome::kCompleted);
   });
 }
 

@@ -38,12 +38,16 @@ struct Run {
   std::string config;  // of deploy/configs
   std::vector<std::string> overrides;
   double tolerance = 1e-5;  // of a weight
+  // Where they are most of what crosses: bytes of all observations, and how often
+  // the run decides and updates.
+  int64_t observation_bytes = 0;
+  int64_t decisions_and_updates = 0;
 };
 
 void PrintTo(const Run& run, std::ostream* out) { *out << run.name; }
 
-// Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs
-// and of Adam's and RMSProp's steps. Networks that no kernel knows and Muon's
+// Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs, of
+// advantages and of Adam's and RMSProp's steps. Q-networks and SAC's with Muon's
 // steps are Torch's on both devices, and equal bit for bit.
 
 v1::RunConfig Load(const Run& run) {
@@ -142,6 +146,16 @@ TEST_P(RehearsedRunTest, LearnsWhatTheCpuLearns) {
   }
   EXPECT_GT(rehearsal::ReadCounts().launches, 0);
   EXPECT_EQ(rehearsal::ReadCounts().overwritten_sources, 0);
+  EXPECT_EQ(rehearsal::ReadCounts().missing_events, 0);
+  if (const int64_t bytes = GetParam().observation_bytes; bytes > 0) {
+    // Each crosses once, and what else does is small; the host waits for actions
+    // and for what an update reports.
+    const rehearsal::Counts counts = rehearsal::ReadCounts();
+    EXPECT_GE(counts.pinned_to_device.bytes, bytes);
+    EXPECT_LT(counts.pinned_to_device.bytes, bytes + bytes / 100);
+    EXPECT_EQ(counts.event_waits, GetParam().decisions_and_updates);
+    EXPECT_EQ(counts.scalar_reads, 0);
+  }
 }
 
 // What a short run asks of the device beyond `most`, with `plant` in it.
@@ -187,6 +201,9 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"CartpolePpoOneAhead",
             "cartpole_ppo",
             {"total_updates=5", "rollout.overlap_one_update=true"}},
+        Run{"CartpolePpoFromTheHost",
+            "cartpole_ppo",
+            {"total_updates=5", "runtime.rollouts_on=HOST"}},
         Run{"PendulumPpo",
             "pendulum_ppo",
             {"total_updates=4", "ppo.minibatches=4", "ppo.epochs=4",
@@ -230,12 +247,15 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Run{"BreakoutPpo",
                         "breakout_ppo",
                         {"total_updates=3", "rollout.length=16",
-                         "optimizer.epsilon=1e-3"}},
+                         "optimizer.epsilon=1e-3"},
+                        1e-5,
+                        (3 * 16 + 1) * 8 * 84 * 84,
+                        3 * (2 * 16 + 1)},
                     Run{"BreakoutPpoMuon",
                         "breakout_ppo",
                         {"total_updates=3", "rollout.length=16", "ppo.epochs=1",
                          "model.hidden=[64]", "optimizer.type=MUON"},
-                        0},
+                        1e-7},  // advantages are a scan there, and a loop here
                     Run{"PongDqn",
                         "pong_dqn",
                         {"total_updates=3", "model.conv_channels=[8,16,16]",

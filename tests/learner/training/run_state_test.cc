@@ -99,6 +99,12 @@ TEST(RunStateTest, EveryoneTakesTheSourcesState) {
     learners.push_back(std::make_unique<Learner>(seed));
   }
   learners[1]->progress.update = 7;
+  for (const int update : {5, 9}) {
+    v1::Change* change = learners[1]->progress.changes.add_change();
+    change->set_update(update);
+    change->add_override("ppo.epochs=2");
+  }
+  learners[2]->progress.changes.add_change();  // of a future that was lost
   RunRanks(3, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
     Learner* mine = learners[assignment.rank()].get();
@@ -112,6 +118,8 @@ TEST(RunStateTest, EveryoneTakesTheSourcesState) {
   for (const auto& learner : learners) {
     ExpectSameBits(learner.get(), &want);
     EXPECT_EQ(learner->progress.update, 7);
+    ASSERT_EQ(learner->progress.changes.change_size(), 2);
+    EXPECT_EQ(learner->progress.changes.change(1).update(), 9);
   }
 }
 

@@ -150,7 +150,7 @@ TEST_F(TrainingLoopTest, ARankWithoutStateTakesTheSources) {
         progress.wall_seconds = 1000;
         torch::Tensor weight = learner->algorithm.Weights()[0].tensor;
         weight.fill_(3 * kUpdate);
-        loop->ResumeAt(progress);
+        loop->BeginAt(progress, /*has_state=*/true);
       });
   for (const End& end : ends) {
     ASSERT_THAT(end.outcome.status(), IsOk());
@@ -190,7 +190,7 @@ TEST_F(TrainingLoopTest, AGenerationThatFormsToStopMakesNoUpdate) {
                                [](const absl::Status&) {});
              Progress progress;
              progress.update = 3;
-             loop.ResumeAt(progress);
+             loop.BeginAt(progress, /*has_state=*/true);
              const auto outcome = loop.Run();
              ASSERT_THAT(outcome.status(), IsOk());
              EXPECT_EQ(*outcome, RunOutcome::kStopped);

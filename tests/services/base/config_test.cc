@@ -161,9 +161,29 @@ TEST_F(ConfigTest, EnumsComeInAnyCaseWithOrWithoutTheirPrefix) {
 
 TEST_F(ConfigTest, BooleansComeInWords) {
   EXPECT_FALSE(With("runtime.deterministic=False").runtime().deterministic());
-  EXPECT_TRUE(With("runtime.bf16=yes").runtime().bf16());
-  EXPECT_THAT(LoadError("ppo {}", {"runtime.bf16=maybe"}),
+  EXPECT_TRUE(With("metrics.tensorboard=yes").metrics().tensorboard());
+  EXPECT_THAT(LoadError("ppo {}", {"metrics.tensorboard=maybe"}),
               HasSubstr("expected true or false"));
+}
+
+// runtime.bf16 is what runtime.precision was before, also in old runs' folders.
+TEST_F(ConfigTest, PrecisionIsReadByItsOldName) {
+  const auto precision = [&](const std::string& override_text,
+                             const std::string& file) {
+    const v1::RuntimeConfig runtime = With(override_text, file).runtime();
+    EXPECT_FALSE(runtime.has_bf16());
+    return runtime.precision();
+  };
+  const std::string old = "ppo {} runtime { bf16: true }";
+  EXPECT_EQ(precision("seed=1", old), v1::BF16);
+  EXPECT_EQ(precision("runtime.bf16=true", "ppo {}"), v1::BF16);
+  EXPECT_EQ(precision("runtime.bf16=false", old), v1::FP32);
+  EXPECT_EQ(precision("runtime.precision=fp32", old), v1::FP32);
+  EXPECT_EQ(precision("runtime.precision=auto", "ppo {}"), v1::PRECISION_AUTO);
+  // Resolved before there was another name.
+  EXPECT_EQ(
+      precision("runtime.precision=bf16", "ppo {} runtime { bf16: false }"),
+      v1::BF16);
 }
 
 TEST_F(ConfigTest, AListReplaces) {
@@ -307,6 +327,10 @@ void ExpectAllSet(const google::protobuf::Message& message) {
     const auto* field = message.GetDescriptor()->field(i);
     if (field->is_repeated()) continue;
     const bool has = message.GetReflection()->HasField(message, field);
+    if (field->full_name() == "flotilla.v1.RuntimeConfig.bf16") {
+      EXPECT_FALSE(has);  // runtime.precision's old name
+      continue;
+    }
     EXPECT_TRUE(has || !field->has_default_value()) << field->full_name();
     if (has && field->message_type() != nullptr) {
       ExpectAllSet(message.GetReflection()->GetMessage(message, field));

@@ -36,6 +36,10 @@ TEST(EitherFieldTest, SettingBothIsAnErrorThatNamesBoth) {
               AllOf(HasSubstr("checkpoint.count is set, and so is "
                               "checkpoint.every_updates"),
                     HasSubstr("so is checkpoint.every_seconds")));
+  const auto old_name =
+      Load("ppo {} runtime { bf16: true precision: FP32 }", {});
+  EXPECT_THAT(std::string(old_name.status().message()),
+              HasSubstr("runtime.bf16 is set, and so is runtime.precision"));
   const auto flags = Load("ppo {}", {"total_updates=7", "total_env_steps=5"});
   EXPECT_THAT(std::string(flags.status().message()),
               HasSubstr("--set total_updates=7: total_updates is set"));

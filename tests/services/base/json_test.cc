@@ -55,7 +55,7 @@ TEST(JsonTest, AMessageKeepsItsNamesAndLeavesOutWhatIsNotSet) {
             "{\"status\":\"solved\",\"global_steps\":9223372036854775807,"
             "\"mean_return\":0.0,\"wall_seconds\":null,"
             "\"restarts\":{\"learner\":2},\"parameters_sha256\":[],"
-            "\"seed\":18446744073709551615}");
+            "\"seed\":18446744073709551615,\"change\":[]}");
 }
 
 TEST(JsonTest, AMessageReadsBack) {

@@ -25,12 +25,15 @@ class RawSession {
     stream_ = stub->Session(&context_);
   }
 
-  bool Send(const v1::Member& member, uint64_t generation = 0) {
+  bool Send(
+      const v1::Member& member, uint64_t generation = 0,
+      const google::protobuf::RepeatedPtrField<v1::Change>& changes = {}) {
     v1::Heartbeat beat;
     beat.set_member_id(member.id());
     beat.set_incarnation(member.incarnation());
     beat.set_generation(generation);
     beat.set_phase(v1::STEPPING);
+    *beat.mutable_change() = changes;
     return stream_->Write(beat);
   }
   bool Read(v1::Command* command) { return stream_->Read(command); }

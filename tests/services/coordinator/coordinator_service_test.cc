@@ -372,6 +372,39 @@ TEST_F(CoordinatorServiceTest, StopEndsWaitingJoins) {
   joiner.join();
 }
 
+TEST_F(CoordinatorServiceTest, SetWaitsForWhatTheRanksAgreeOn) {
+  Start(Patient(1, 1));
+  FormOne();
+  RawSession session(stub_.get());
+  v1::Command command;
+  ASSERT_TRUE(session.Send(TestLearner(0), 1));
+  v1::SetRequest wanted;
+  wanted.add_override("ppo.epochs=2");
+  wanted.set_timeout_ms(1);
+  EXPECT_THAT(Call(stub_.get(), &Stub::Set, wanted),
+              StatusIs(StatusCode::kDeadlineExceeded,
+                       HasSubstr("have not agreed yet")));
+  std::thread patient([&] {
+    v1::SetRequest refused;
+    refused.add_override("dqn.huber=true");
+    refused.set_timeout_ms(60'000);
+    EXPECT_THAT(Call(stub_.get(), &Stub::Set, refused),
+                StatusIs(StatusCode::kInvalidArgument, HasSubstr("no dqn")));
+  });
+  ASSERT_TRUE(session.ReadUntil(
+      [](const v1::Command& c) { return c.change_size() == 2; }, &command));
+  auto* changes = command.mutable_change();
+  changes->Mutable(0)->set_update(31);
+  changes->Mutable(1)->set_update(32);
+  changes->Mutable(1)->set_refused("no dqn");
+  ASSERT_TRUE(session.Send(TestLearner(0), 1, *changes));
+  patient.join();
+  EXPECT_EQ(GetStatus().change(0).update(), 31);
+  wanted.set_override(0, "env.num_envs=2");
+  EXPECT_THAT(Call(stub_.get(), &Stub::Set, wanted),
+              StatusIs(StatusCode::kInvalidArgument));
+}
+
 TEST_F(CoordinatorServiceTest, ElasticWorldFormsAfterItsLastCall) {
   Start(Patient(1, 4));
   ASSERT_OK(Register(TestLearner(0)));

@@ -53,6 +53,7 @@ TEST(ConformanceTest, OurServerKeepsEverySentence) {
         << FindingsText(findings);
     EXPECT_EQ(findings[Sentence::kShutdown].verdict, Verdict::kOk);
     EXPECT_EQ(findings[Sentence::kSharedMemory].verdict, Verdict::kOk);
+    EXPECT_EQ(findings[Sentence::kRing].verdict, Verdict::kOk);
     EXPECT_EQ(findings[Sentence::kEpisodeStart].verdict, Verdict::kOk);
     const std::string id = env_id;
     const bool masked = id == "Masked" || id == "Connect4";

@@ -615,6 +615,12 @@ inline const std::map<std::string, Case>& Cases() {
             r->mutable_start()->mutable_shared_memory()->set_slot_bytes(64);
           }
         })}},
+      {"RingOfAnotherSize",
+       {S::kRing, Requests([](v1::PlayRequest* r) {
+          if (r->has_start() && r->start().shared_memory().ring_bytes() > 0) {
+            r->mutable_start()->mutable_shared_memory()->set_ring_bytes(64);
+          }
+        })}},
       // Seats.
       {"TwoPlayers",
        {S::kSecondPlayer, [] {

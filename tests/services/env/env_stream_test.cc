@@ -35,8 +35,10 @@ std::vector<float> Seen(const EnvStream& stream, const v1::StepBatch& batch) {
   return values;
 }
 
-// Against our own service, inline and through shared memory.
-class EnvStreamTest : public testing::TestWithParam<bool> {
+enum class Payload { kInline, kShared, kRing };
+
+// Against our own service: inline, through shared memory, and with rings in it.
+class EnvStreamTest : public testing::TestWithParam<Payload> {
  protected:
   EnvStreamTest()
       : service_(&factory_, {}),
@@ -48,7 +50,8 @@ class EnvStreamTest : public testing::TestWithParam<bool> {
       const EnvStreamOptions& options = {}) {
     v1::Hello hello = MakeHello();
     hello.clear_protocol_version();
-    hello.set_offer_shared_memory(GetParam());
+    hello.set_offer_shared_memory(GetParam() != Payload::kInline);
+    hello.set_offer_ring(GetParam() == Payload::kRing);
     return OpenEnvStream(server_.address(), hello, options);
   }
 
@@ -58,14 +61,19 @@ class EnvStreamTest : public testing::TestWithParam<bool> {
   InProcessServer server_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Payloads, EnvStreamTest, testing::Bool(),
-                         [](const auto& info) {
-                           return info.param ? "Shared" : "Inline";
+INSTANTIATE_TEST_SUITE_P(Payloads, EnvStreamTest,
+                         testing::Values(Payload::kInline, Payload::kShared,
+                                         Payload::kRing),
+                         [](const auto& info) -> std::string {
+                           return info.param == Payload::kInline   ? "Inline"
+                                  : info.param == Payload::kShared ? "Shared"
+                                                                   : "Ring";
                          });
 
 TEST_P(EnvStreamTest, PlaysAndSeesWhatTheRowsObserve) {
   ASSERT_OK_AND_ASSIGN(const auto stream, Open());
-  EXPECT_EQ(stream->shares_memory(), GetParam());
+  EXPECT_EQ(stream->shares_memory(), GetParam() != Payload::kInline);
+  EXPECT_EQ(stream->has_ring(), GetParam() == Payload::kRing);
   EXPECT_EQ(stream->spec().env_id(), "Fake");
   v1::StepBatch batches[2];
   for (v1::StepBatch& batch : batches) ASSERT_OK(stream->Receive(&batch));

@@ -1,0 +1,1 @@
+"""Films: what `flotilla replay --video` encodes frames with."""

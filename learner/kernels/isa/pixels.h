@@ -1,0 +1,97 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_PIXELS_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_PIXELS_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "learner/kernels/isa/vec.h"
+
+// Pixels on their way into a convolution. Included by kernels.h alone.
+
+namespace flotilla {
+namespace {
+
+typedef uint16_t ShortVec __attribute__((vector_size(2 * kLanes)));
+typedef ShortVec UnalignedShortVec __attribute__((aligned(2), may_alias));
+
+// a0 b0 a1 b1 ... of the lower (kHalf 0) or upper halves of both, in units of
+// kUnit bytes.
+template <int kUnit, int kHalf, int... I>
+FLOTILLA_INLINE ByteVec Interleave(ByteVec a, ByteVec b,
+                                   std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(
+      a, b,
+      (I / kUnit % 2 * kLanes + I / (2 * kUnit) * kUnit + I % kUnit +
+       kHalf * kLanes / 2)...);
+}
+template <int kUnit, int kHalf>
+FLOTILLA_INLINE ByteVec Interleave(ByteVec a, ByteVec b) {
+  return Interleave<kUnit, kHalf>(a, b,
+                                  std::make_integer_sequence<int, kLanes>());
+}
+
+// Calls put(at, bytes) for kLanes bytes of the output at a time, and put_one for
+// what is left: [channels, pixels] in the order of [pixels, channels].
+template <typename Put, typename PutOne>
+FLOTILLA_INLINE void TurnPixels(const uint8_t* frame, int64_t channels,
+                                int64_t pixels, Put put, PutOne put_one) {
+  const auto load = [](const uint8_t* p) {
+    return static_cast<ByteVec>(*reinterpret_cast<const UnalignedByteVec*>(p));
+  };
+  int64_t p = 0;
+  if (channels == 4) {
+    for (; p + kLanes <= pixels; p += kLanes) {
+      const ByteVec a = load(frame + p), b = load(frame + pixels + p);
+      const ByteVec c = load(frame + 2 * pixels + p);
+      const ByteVec d = load(frame + 3 * pixels + p);
+      const ByteVec ab0 = Interleave<1, 0>(a, b), ab1 = Interleave<1, 1>(a, b);
+      const ByteVec cd0 = Interleave<1, 0>(c, d), cd1 = Interleave<1, 1>(c, d);
+      put(4 * p, Interleave<2, 0>(ab0, cd0));
+      put(4 * p + kLanes, Interleave<2, 1>(ab0, cd0));
+      put(4 * p + 2 * kLanes, Interleave<2, 0>(ab1, cd1));
+      put(4 * p + 3 * kLanes, Interleave<2, 1>(ab1, cd1));
+    }
+  } else if (channels == 1) {
+    for (; p + kLanes <= pixels; p += kLanes) put(p, load(frame + p));
+  }
+  for (; p < pixels; ++p) {
+    for (int64_t c = 0; c < channels; ++c) {
+      put_one(p * channels + c, frame[c * pixels + p]);
+    }
+  }
+}
+
+void PixelsToFloatOf(const uint8_t* frame, int64_t channels, int64_t pixels,
+                     float scale, float* out) {
+  TurnPixels(
+      frame, channels, pixels,
+      [&](int64_t at, ByteVec bytes) {
+        Store(out + at, __builtin_convertvector(bytes, Vec) * scale);
+      },
+      [&](int64_t at, uint8_t byte) {
+        out[at] = static_cast<float>(byte) * scale;
+      });
+}
+
+// The upper half of a float32's bits, whose lower half is 0 for these numbers.
+void PixelsToBfloat16Of(const uint8_t* frame, int64_t channels, int64_t pixels,
+                        uint16_t* out) {
+  TurnPixels(
+      frame, channels, pixels,
+      [&](int64_t at, ByteVec bytes) {
+        const IntVec bits = Bits(__builtin_convertvector(bytes, Vec)) >> 16;
+        *reinterpret_cast<UnalignedShortVec*>(out + at) =
+            __builtin_convertvector(bits, ShortVec);
+      },
+      [&](int64_t at, uint8_t byte) {
+        const float x = byte;
+        uint32_t bits = 0;
+        __builtin_memcpy(&bits, &x, sizeof(bits));
+        out[at] = static_cast<uint16_t>(bits >> 16);
+      });
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_PIXELS_H_

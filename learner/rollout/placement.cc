@@ -1,0 +1,41 @@
+#include "learner/rollout/placement.h"
+
+#include <ATen/DeviceAccelerator.h>
+
+#include <cstdint>
+
+#include "services/base/config.h"
+
+namespace flotilla {
+namespace {
+
+double RolloutBytes(const v1::RunConfig& config, const Spaces& spaces) {
+  double step = 64;  // what is no observation
+  for (const LeafSpec& spec : spaces.observation) {
+    step += static_cast<double>(spec.bytes());
+  }
+  const double rollouts = CollectionOf(config) == Collection::kWhenAsked
+                              ? 1
+                              : config.rollout().queue_capacity() + 2;
+  return rollouts * step * config.env().num_envs() *
+         static_cast<double>(config.rollout().length() + spaces.max_stack());
+}
+
+}  // namespace
+
+v1::RolloutsOn PlaceRollouts(const v1::RunConfig& config, const Spaces& spaces,
+                             torch::Device device) {
+  if (device.is_cpu()) return v1::HOST;  // where the network is
+  if (config.runtime().rollouts_on() != v1::ROLLOUTS_AUTO) {
+    return config.runtime().rollouts_on();
+  }
+  if (!device.is_cuda()) return v1::DEVICE;
+  const size_t free = at::accelerator::getMemoryInfo(device.index()).first;
+  const double needed = RolloutBytes(config, spaces);
+  if (needed <= 0.5 * static_cast<double>(free)) return v1::DEVICE;
+  LOG(INFO) << "rollouts of " << needed << " bytes stay on the host: " << device
+            << " has " << free << " free";
+  return v1::HOST;
+}
+
+}  // namespace flotilla

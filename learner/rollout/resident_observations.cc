@@ -1,0 +1,154 @@
+// ObservationStore in memory of a device.
+
+#include <cstring>
+
+#include "learner/device/transfer.h"
+#include "learner/rollout/observation_store.h"
+
+namespace flotilla {
+namespace {
+
+// Of any type that a leaf has.
+int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
+
+}  // namespace
+
+ObservationStore ObservationStore::OnDevice(const Spaces& spaces, int64_t steps,
+                                            int64_t rows,
+                                            torch::Device device) {
+  ObservationStore store;
+  store.steps_ = steps;
+  store.rows_ = rows;
+  store.max_stack_ = spaces.max_stack();
+  const auto zeros = [&](std::vector<int64_t> shape, torch::Dtype dtype) {
+    return torch::zeros(shape, torch::dtype(dtype).device(device));
+  };
+  int64_t offset = 0;
+  for (const LeafSpec& spec : spaces.observation) {
+    std::vector<int64_t> shape = {steps + spec.stack - 1, rows};
+    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+    store.leaf_.push_back(zeros(shape, TorchType(spec.dtype)));
+    store.layout_.push_back({spec, spec.bytes(), offset});
+    offset = Aligned(offset + spec.bytes());
+  }
+  store.age_ = zeros({steps, rows}, torch::kInt32);
+  store.arrays_.resize(store.leaf_.size());
+  return store;
+}
+
+void ObservationStore::CopyAll(const ObservationStore& host) {
+  CHECK_EQ(host.steps_, steps_);
+  CHECK_EQ(host.rows_, rows_);
+  for (int i = 0; i < num_leaves(); ++i) {
+    CopyToDevice(host.leaf_[i], leaf_[i]);
+  }
+  CopyToDevice(host.age_, age_);
+  Settle();
+}
+
+void ObservationStore::Settle() {
+  const torch::Tensor all = torch::arange(steps_ * rows_, age_.options());
+  for (int i = 0; i < num_leaves(); ++i) {
+    if (layout_[i].spec.stack > 1) arrays_[i] = ArraysOf(i, all);
+  }
+}
+
+// Step t shows arrays t .. t + k - 1, of which those before its episode began are
+// the reset's: array t + k - 1 - age.
+torch::Tensor ObservationStore::ArraysOf(int i,
+                                         const torch::Tensor& index) const {
+  const int64_t k = layout_[i].spec.stack;
+  const torch::Tensor reset =
+      (k - 1) - age_.flatten().index_select(0, index).unsqueeze(1);  // [M, 1]
+  const torch::Tensor shown =
+      torch::max(torch::arange(k, age_.options()), reset);  // [M, k]
+  return shown.mul_(rows_).add_(index.unsqueeze(1));
+}
+
+Batch ObservationStore::GatherOnDevice(const torch::Tensor& index) const {
+  Batch batch;
+  for (int i = 0; i < num_leaves(); ++i) {
+    const LeafSpec& spec = layout_[i].spec;
+    const torch::Tensor arrays = leaf_[i].flatten(0, 1);
+    const torch::Tensor shown =
+        spec.stack == 1 ? index : arrays_[i].index_select(0, index).flatten();
+    batch.leaf.push_back(
+        arrays.index_select(0, shown).view(BatchShape(spec, index.numel())));
+  }
+  return batch;
+}
+
+// Leaf by leaf, and then the ages.
+int64_t ObservationStore::StepBytes(int64_t rows) const {
+  int64_t bytes = Aligned(rows);
+  for (const Layout& l : layout_) bytes += Aligned(rows * l.bytes);
+  return bytes;
+}
+
+void ObservationStore::PackStep(int64_t t, int64_t first, int64_t rows,
+                                uint8_t* message) const {
+  for (int i = 0; i < num_leaves(); ++i) {
+    std::memcpy(message, RowAt(i, t, first), rows * layout_[i].bytes);
+    message += Aligned(rows * layout_[i].bytes);
+  }
+  std::memcpy(message, ages_ + AgeIndex(t, first), rows);
+}
+
+void ObservationStore::UnpackStep(int64_t t, int64_t first, int64_t rows,
+                                  const torch::Tensor& message) {
+  int64_t at = 0;
+  for (int i = 0; i < num_leaves(); ++i) {
+    const torch::Tensor to = leaf_[i][ArrayOf(i, t)].narrow(0, first, rows);
+    const int64_t bytes = rows * layout_[i].bytes;
+    to.copy_(message.narrow(0, at, bytes).view(to.scalar_type()).view_as(to));
+    at += Aligned(bytes);
+  }
+  age_[t].narrow(0, first, rows).copy_(message.narrow(0, at, rows));
+}
+
+Batch ObservationStore::Show(int64_t t, int64_t first, int64_t rows) const {
+  Batch batch;
+  torch::Tensor index;
+  for (int i = 0; i < num_leaves(); ++i) {
+    const LeafSpec& spec = layout_[i].spec;
+    const std::vector<int64_t> shape = BatchShape(spec, rows);
+    if (spec.stack == 1) {
+      batch.leaf.push_back(leaf_[i][t].narrow(0, first, rows).view(shape));
+      continue;
+    }
+    if (!index.defined()) {
+      const int64_t begin = t * rows_ + first;
+      index = torch::arange(begin, begin + rows, age_.options());
+    }
+    batch.leaf.push_back(leaf_[i]
+                             .flatten(0, 1)
+                             .index_select(0, ArraysOf(i, index).flatten())
+                             .view(shape));
+  }
+  return batch;
+}
+
+Batch ObservationStore::ShowFinal(const torch::Tensor& index,
+                                  const torch::Tensor& rows) const {
+  const int64_t count = index.numel();
+  Batch batch;
+  for (int i = 0; i < num_leaves(); ++i) {
+    const LeafSpec& spec = layout_[i].spec;
+    torch::Tensor shown = rows.narrow(1, layout_[i].offset, layout_[i].bytes)
+                              .contiguous()
+                              .view(leaf_[i].scalar_type());  // [F, elements]
+    if (spec.stack > 1) {
+      // The oldest array of the step before is gone.
+      const torch::Tensor before =
+          ArraysOf(i, index).narrow(1, 1, spec.stack - 1).flatten();
+      shown = torch::cat(
+          {leaf_[i].flatten(0, 1).index_select(0, before).view({count, -1}),
+           shown},
+          1);
+    }
+    batch.leaf.push_back(shown.view(BatchShape(spec, count)));
+  }
+  return batch;
+}
+
+}  // namespace flotilla

@@ -1,0 +1,59 @@
+"""Which cores learners share with their workers: what a dry run says, and where they are then."""
+
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+from harness import BIN, TIMEOUT, guide
+
+CORES = sorted(os.sched_getaffinity(0))
+
+
+def bash(sandbox, command):
+    (sandbox.folder / "build").mkdir(exist_ok=True)
+    if not (sandbox.folder / "build" / "bin").exists():
+        (sandbox.folder / "build" / "bin").symlink_to(BIN)
+    said = subprocess.run(
+        ["bash", "-c", command], cwd=sandbox.folder, env=sandbox.env, timeout=2 * TIMEOUT, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert said.returncode == 0, f"{command}\n{said.stdout}{said.stderr}"
+    return said.stdout
+
+
+def test_the_guide_is_true(sandbox):
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", guide("launcher", "Cores"))
+    shared, confined, free = (bash(sandbox, command.replace("-c 0", f"-c {CORES[0]}")) for command in block.splitlines())
+    if len(CORES) == 2:
+        assert f"rank 0 on {CORES[0]}, rank 1 on {CORES[1]}" in shared and "(4 processes outnumber 2 cores)" in shared
+    elif len(CORES) >= 4:
+        assert "(enough for all 4 processes)" in shared
+    assert f"rank 0 on {CORES[0]} " in confined and "(2 processes outnumber 1 core)" in confined
+    assert "free " in free and "(runtime.placement is FREE)" in free
+
+
+def allowed(pid):
+    """Of every thread of the process."""
+    found = set()
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        found.add(re.search(r"^Cpus_allowed_list:\s*(\S+)$", (task / "status").read_text(), re.MULTILINE)[1])
+    return found
+
+
+@pytest.mark.skipif(len(CORES) < 2, reason="one core")
+def test_each_learner_is_where_its_worker_is_and_nobody_else(sandbox):
+    job = sandbox.train(
+        "cartpole_ppo", "--nproc-per-node", 2, "--set", "runtime.placement=PINNED", "--set", "total_env_steps=1000000000",
+        "--set", "evaluation.every_updates=0",
+    )  # fmt: skip
+    job.await_update(3)
+    status = job.await_status(lambda s: len(s.learner) == 2 and all(l.env_worker for l in s.learner), "both, and their workers")
+    halves = CORES[: len(CORES) // 2], CORES[len(CORES) // 2 :]
+    for learner, cores in zip(status.learner, halves):
+        for pid in (learner.pid, learner.env_worker[0].pid):
+            (where,) = allowed(pid)
+            first, _, last = where.partition("-")
+            assert list(range(int(first), int(last or first) + 1)) == cores, where

@@ -1,0 +1,103 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "services/coordinator/roster.h"
+#include "tests/services/coordinator/roster_fixture.h"
+#include "tests/testing/status_matchers.h"
+
+// What is changed while the run goes on.
+
+namespace flotilla {
+namespace {
+
+using ::absl::StatusCode;
+using ::testing::HasSubstr;
+
+class RosterChangesTest : public RosterTest {
+ protected:
+  absl::StatusOr<uint64_t> Set(const std::string& text) {
+    v1::SetRequest request;
+    request.add_override(text);
+    return roster_->Set(request);
+  }
+
+  // A member of `generation` says that number 1 of all changes began there.
+  absl::StatusOr<v1::Command> Agree(const v1::Member& member,
+                                    uint64_t generation,
+                                    const std::string& text, int64_t update) {
+    v1::Heartbeat beat;
+    beat.set_member_id(member.id());
+    beat.set_incarnation(member.incarnation());
+    beat.set_generation(generation);
+    v1::Change* change = beat.add_change();
+    change->set_number(1);
+    change->add_override(text);
+    change->set_update(update);
+    return roster_->Beat(beat, kKey, clock_.Now());
+  }
+};
+
+TEST_F(RosterChangesTest, EverybodyIsToldUntilTheRanksHaveAgreed) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK_AND_ASSIGN(const uint64_t ticket, Set("ppo.epochs=2"));
+  for (int rank = 0; rank < 2; ++rank) {
+    ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(rank), 1));
+    ASSERT_EQ(command.change_size(), 1);
+    EXPECT_EQ(command.change(0).override(0), "ppo.epochs=2");
+    EXPECT_EQ(command.change(0).update(), 0);
+  }
+  ASSERT_OK(Agree(Learner(1), 1, "ppo.epochs=2", 31));
+  EXPECT_EQ(roster_->FindChange(ticket)->update(), 31);
+  EXPECT_EQ(roster_->Command().change(0).update(), 31);
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).change(0).update(), 31);
+}
+
+TEST_F(RosterChangesTest, OnlyWhoIsInTheGenerationSpeaksForIt) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(Set("ppo.epochs=2"));
+  ASSERT_OK(Agree(Learner(0), 0, "ppo.epochs=2", 31));
+  ASSERT_OK(Register(EnvServer("host", 1)));
+  ASSERT_OK(Agree(EnvServer("host", 1), 1, "ppo.epochs=2", 31));
+  EXPECT_EQ(roster_->Command().change(0).update(), 0);
+}
+
+TEST_F(RosterChangesTest, AnotherCoordinatorGoesOnWithThem) {
+  Make(1);
+  Form({Learner(0)});
+  ASSERT_OK(Set("ppo.epochs=2"));
+  ASSERT_OK(Agree(Learner(0), 1, "ppo.epochs=2", 31));
+  ASSERT_OK(Set("ppo.epochs=3"));
+  Restart();
+  const v1::Command command = roster_->Command();
+  ASSERT_EQ(command.change_size(), 2);
+  EXPECT_EQ(command.change(0).update(), 31);
+  EXPECT_EQ(command.change(1).override(0), "ppo.epochs=3");
+}
+
+TEST_F(RosterChangesTest, WithoutAJournalItHearsOfThemFromTheRanks) {
+  Make(1);
+  Form({Learner(0)});
+  Restart(/*with_journal=*/false);
+  ASSERT_OK(Register(Learner(0)));
+  ASSERT_OK(Agree(Learner(0), 1, "ppo.epochs=2", 31));
+  ASSERT_EQ(roster_->Command().change_size(), 1);
+  EXPECT_EQ(roster_->Command().change(0).update(), 31);
+}
+
+TEST_F(RosterChangesTest, NothingIsChangedWhereNobodyTrains) {
+  Make(1);
+  EXPECT_THAT(Set("ppo.epochs=2"), StatusIs(StatusCode::kFailedPrecondition,
+                                            HasSubstr("nobody trains yet")));
+  Form({Learner(0)});
+  EXPECT_THAT(Set("env.num_envs=2"), StatusIs(StatusCode::kInvalidArgument));
+  roster_->Stop("user");
+  EXPECT_THAT(Set("ppo.epochs=2"),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("user")));
+}
+
+}  // namespace
+}  // namespace flotilla

@@ -1,0 +1,182 @@
+#include "services/rpc/page_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "services/base/owned_fd.h"
+#include "tests/testing/status_matchers.h"
+
+namespace flotilla {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
+
+constexpr char kGet[] = "GET /metrics HTTP/1.1\r\nHost: localhost:1\r\n\r\n";
+
+PageServerOptions Options() {
+  PageServerOptions options;
+  options.address = "127.0.0.1:0";
+  options.path = "/metrics";
+  options.content_type = "text/plain";
+  options.page = [] { return std::string("the page\n"); };
+  return options;
+}
+
+OwnedFd Connect(const PageServer& server) {
+  OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to = {};
+  to.sin_family = AF_INET;
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(
+      server.address().substr(server.address().rfind(':') + 1), &port));
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+void Say(const OwnedFd& fd, const std::string& text) {
+  EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(text.size()));
+}
+
+// Until the other end hangs up.
+std::string Hear(const OwnedFd& fd) {
+  std::string all;
+  char bytes[65536];
+  for (;;) {
+    pollfd entry = {.fd = fd.get(), .events = POLLIN, .revents = 0};
+    if (poll(&entry, 1, 20'000) != 1) return all + "(silence)";
+    const ssize_t n = recv(fd.get(), bytes, sizeof(bytes), 0);
+    if (n <= 0) return all;
+    all.append(bytes, static_cast<size_t>(n));
+  }
+}
+
+std::string Ask(const PageServer& server, const std::string& request) {
+  const OwnedFd fd = Connect(server);
+  Say(fd, request);
+  return Hear(fd);
+}
+
+TEST(PageServerTest, TheOnePageThereIs) {
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  const std::string answer = Ask(*server, kGet);
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\nContent-Length: 9\r\n"));
+  EXPECT_THAT(answer, HasSubstr("\r\n\r\nthe page\n"));
+  const std::string head =
+      Ask(*server, "HEAD /metrics?x=1 HTTP/1.0\r\nhost: [::1]:29\r\n\r\n");
+  EXPECT_THAT(head, StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, HasSubstr("Content-Length: 9"));
+  EXPECT_THAT(head, Not(HasSubstr("the page")));
+}
+
+TEST(PageServerTest, WhatIsAskedWrongly) {
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  const std::string host = "Host: 127.0.0.1:9\r\n\r\n";
+  const std::pair<std::string, const char*> cases[] = {
+      {"GET /other/of/it HTTP/1.1\r\n" + host, "HTTP/1.1 404"},
+      {"POST /metrics HTTP/1.1\r\n" + host, "HTTP/1.1 405"},
+      {"GET /metrics HTTP/1.1 x\r\n" + host, "HTTP/1.1 400"},
+      {"what is this? not what one asks\r\n\r\n", "HTTP/1.1 400"},
+      {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/1.1 505"},
+      // A page of the web, through a name of its own that stands for loopback.
+      {"GET /metrics HTTP/1.1\r\nHost: evil.example:9\r\n\r\n", "HTTP/1.1 421"},
+      {"GET /metrics HTTP/1.1\r\nNo: host here\r\n\r\n", "HTTP/1.1 421"},
+      {"GET /metrics HTTP/1.1\r\nX: " + std::string(9000, 'x'),
+       "HTTP/1.1 431"}};
+  for (const auto& [request, answer] : cases) {
+    EXPECT_THAT(Ask(*server, request), StartsWith(answer)) << request;
+  }
+  EXPECT_THAT(Ask(*server, kGet), HasSubstr("the page"));
+}
+
+TEST(PageServerTest, ATokenIsAskedFor) {
+  PageServerOptions options = Options();
+  options.token = "abc";
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
+  const auto with = [&](const std::string& header) {
+    return Ask(*server,
+               absl::StrCat("GET /metrics HTTP/1.1\r\nHost: anybody\r\n",
+                            header, "\r\n"));
+  };
+  EXPECT_THAT(with(""), StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(with(""), HasSubstr("WWW-Authenticate: Bearer"));
+  EXPECT_THAT(with("Authorization: Bearer abcd\r\n"),
+              StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(with("Authorization: Basic abc\r\n"), StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(with("Authorization: Bearer abc\r\nAuthorization: Bearer x\r\n"),
+              StartsWith("HTTP/1.1 401"));
+  EXPECT_THAT(with("authorization: bearer abc\r\n"), HasSubstr("the page"));
+}
+
+// Said in parts, also with more behind it.
+TEST(PageServerTest, ARequestInPieces) {
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  const OwnedFd fd = Connect(*server);
+  const std::string request = kGet;
+  Say(fd, request.substr(0, 30));
+  Say(fd, request.substr(30) + "and more that nobody reads");
+  EXPECT_THAT(Hear(fd), HasSubstr("the page"));
+}
+
+TEST(PageServerTest, WhoIsSlowIsDropped) {
+  PageServerOptions options = Options();
+  options.read_within = absl::Milliseconds(200);
+  options.write_within = absl::Milliseconds(100);
+  // More than the kernel keeps for a reader who does not read.
+  options.page = [] { return std::string(64 << 20, 'x'); };
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
+  const OwnedFd half = Connect(*server);
+  Say(half, "GET /metrics HTTP/1.1\r\nHost: localh");
+  EXPECT_EQ(Hear(half), "");
+  const OwnedFd silent = Connect(*server);
+  EXPECT_EQ(Hear(silent), "");
+  const OwnedFd slow = Connect(*server);
+  Say(slow, kGet);
+  // Its answer is cut: nobody waits for it to be read. Who comes later is dropped
+  // later.
+  const OwnedFd later = Connect(*server);
+  Say(later, "GET /metrics HTTP/1.1\r\nHost: localh");
+  EXPECT_EQ(Hear(later), "");
+  EXPECT_LT(Hear(slow).size(), size_t{64} << 20);
+}
+
+TEST(PageServerTest, AFloodLeavesRoomForTheNext) {
+  PageServerOptions options = Options();
+  options.max_connections = 8;
+  options.read_within = absl::Milliseconds(500);
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
+  std::vector<OwnedFd> flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.push_back(Connect(*server));
+    send(flood.back().get(), kGet, 30, MSG_NOSIGNAL);
+  }
+  for (const OwnedFd& fd : flood) EXPECT_EQ(Hear(fd), "");
+  EXPECT_THAT(Ask(*server, kGet), HasSubstr("the page"));
+}
+
+TEST(PageServerTest, ItEndsWithWhoIsConnected) {
+  ASSERT_OK_AND_ASSIGN(auto server, PageServer::Start(Options()));
+  const OwnedFd half = Connect(*server);
+  Say(half, "GET /metrics HTTP/1.1\r\nHost: localh");
+  EXPECT_THAT(Ask(*server, kGet), HasSubstr("the page"));  // half is in by now
+  server.reset();
+  EXPECT_EQ(Hear(half), "");
+}
+
+}  // namespace
+}  // namespace flotilla
