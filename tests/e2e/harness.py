@@ -102,6 +102,18 @@ class Sandbox:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
         )  # fmt: skip
 
+    def bash(self, command):
+        """What a guide's command prints, run where its build/bin/ is ours."""
+        (self.folder / "build").mkdir(exist_ok=True)
+        if not (self.folder / "build" / "bin").exists():
+            (self.folder / "build" / "bin").symlink_to(BIN)
+        said = subprocess.run(
+            ["bash", "-c", command], cwd=self.folder, env=self.env, timeout=2 * TIMEOUT, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert said.returncode == 0, f"{command}\n{said.stdout}{said.stderr}"
+        return said.stdout
+
     def train(self, *words, run_dir="run", **kwargs):
         return Job(self, words, self.folder / run_dir, **kwargs)
 

@@ -6,24 +6,11 @@ import pty
 import re
 import shutil
 import signal
-import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from harness import BIN, TIMEOUT, guide, poll, training_lines
-
-
-def bash(sandbox, command):
-    (sandbox.folder / "build").mkdir(exist_ok=True)
-    if not (sandbox.folder / "build" / "bin").exists():
-        (sandbox.folder / "build" / "bin").symlink_to(BIN)
-    said = subprocess.run(
-        ["bash", "-c", command], cwd=sandbox.folder, env=sandbox.env, timeout=2 * TIMEOUT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert said.returncode == 0, f"{command}\n{said.stdout}{said.stderr}"
-    return said.stdout
+from harness import BIN, guide, poll, training_lines
 
 
 def test_the_readme_is_true(sandbox):
@@ -31,10 +18,10 @@ def test_the_readme_is_true(sandbox):
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
     said = {}
     for command in block.splitlines():
-        said[re.search(r"flotilla (\w+)", command)[1]] = bash(sandbox, command)
+        said[re.search(r"flotilla (\w+)", command)[1]] = sandbox.bash(command)
     assert "How often an update goes through its rollout." in said["explain"]
 
-    runs = json.loads(bash(sandbox, "build/bin/flotilla runs runs/study --json"))
+    runs = json.loads(sandbox.bash("build/bin/flotilla runs runs/study --json"))
     assert [run["run"] for run in runs] == [f"runs/study/{epochs}-{seed}" for epochs in (4, 8) for seed in (1, 2, 3)]
     for run in runs:
         epochs, seed = run["run"][-3:].split("-")
@@ -54,7 +41,7 @@ def test_the_readme_is_true(sandbox):
     assert len(drawn) == 2 and all(len(line.get("d").split("L")) == 160 for line in drawn)
 
     # The table's numbers are those of the files.
-    bash(sandbox, "build/bin/flotilla plot runs/study --out study.md")
+    sandbox.bash("build/bin/flotilla plot runs/study --out study.md")
     final = [training_lines(sandbox.folder / run["run"])[-1]["charts/episodic_return"] for run in runs[:3]]
     row = next(line for line in (sandbox.folder / "study.md").read_text().splitlines() if "ppo.epochs=4" in line)
     assert float(row.split(" | ")[2]) == pytest.approx(sum(final) / 3, rel=1e-4)

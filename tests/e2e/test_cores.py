@@ -3,30 +3,17 @@
 import os
 import pathlib
 import re
-import subprocess
 
 import pytest
 
-from harness import BIN, TIMEOUT, guide
+from harness import guide
 
 CORES = sorted(os.sched_getaffinity(0))
 
 
-def bash(sandbox, command):
-    (sandbox.folder / "build").mkdir(exist_ok=True)
-    if not (sandbox.folder / "build" / "bin").exists():
-        (sandbox.folder / "build" / "bin").symlink_to(BIN)
-    said = subprocess.run(
-        ["bash", "-c", command], cwd=sandbox.folder, env=sandbox.env, timeout=2 * TIMEOUT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert said.returncode == 0, f"{command}\n{said.stdout}{said.stderr}"
-    return said.stdout
-
-
 def test_the_guide_is_true(sandbox):
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", guide("launcher", "Cores"))
-    shared, confined, free = (bash(sandbox, command.replace("-c 0", f"-c {CORES[0]}")) for command in block.splitlines())
+    shared, confined, free = (sandbox.bash(command.replace("-c 0", f"-c {CORES[0]}")) for command in block.splitlines())
     if len(CORES) == 2:
         assert f"rank 0 on {CORES[0]}, rank 1 on {CORES[1]}" in shared and "(4 processes outnumber 2 cores)" in shared
     elif len(CORES) >= 4:

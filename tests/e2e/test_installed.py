@@ -156,15 +156,20 @@ def test_an_environment_of_ones_own_is_learned_and_its_server_replaced(prefix, s
     assert 'did you mean "Corridor-v0"?' in said
     job = sandbox.train(
         project / "corridor_ppo.textproto", "--nproc-per-node", 2, f"--set=env.server=exec:{project}/build/corridor",
-        *NO_END, "--set=total_env_steps=400000",
+        *NO_END, "--set=total_env_steps=1000000000000",
     )  # fmt: skip
 
     def playing(status):
         workers = status.learner[0].env_worker if status.learner else ()
         return status.update >= 20 and workers and workers[0].state == "playing"
 
-    os.kill(job.await_status(playing, "its server to play").learner[0].env_worker[0].pid, signal.SIGKILL)
-    result = job.succeeds()
+    killed = job.await_status(playing, "its server to play").learner[0].env_worker[0].pid
+    os.kill(killed, signal.SIGKILL)
+    job.await_status(lambda s: playing(s) and s.learner[0].env_worker[0].pid != killed, "the next server to play")
+    job.await_more_updates(400)
+    job.process.send_signal(signal.SIGINT)
+    assert job.wait() == 130, job.diagnosis()
+    result = summary(job.run_dir)
     assert len(set(result["parameters_sha256"])) == 1 and len(result["parameters_sha256"]) == 2
     assert result["restarts"]["env_worker"] == 1 and result["restarts"]["learner"] == 0
     assert result["mean_return"] > 0.9
