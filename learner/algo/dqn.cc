@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,9 @@ class Dqn : public Algorithm {
         policy_(&net_),
         replay_(net_.spaces(), config.env().num_envs(),
                 ReplayOptions(config.dqn(), net_.device())) {
+    if (const std::optional<MlpShape> shape = net_.KernelShape()) {
+      kernels_.emplace(*shape);
+    }
     BeforeCollecting(0);
     StateWasReplaced();
   }
@@ -60,7 +64,7 @@ class Dqn : public Algorithm {
   ReplayBuffer* replay() override { return &replay_; }
   void StateWasReplaced() override {
     net_.Settle();
-    target_.Settle();
+    TargetWasReplaced();
   }
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenQPolicy(net_, policy_.epsilon());
@@ -75,6 +79,11 @@ class Dqn : public Algorithm {
   }
 
  private:
+  void TargetWasReplaced() {
+    target_.Settle();
+    if (kernels_.has_value()) kernels_->SetTarget(target_);
+  }
+
   static QNetwork Start(const v1::RunConfig& config, QNetwork net) {
     net.Initialize(config.seed());
     net.set_bf16(config.runtime().precision() == v1::BF16);
@@ -84,6 +93,7 @@ class Dqn : public Algorithm {
   v1::RunConfig config_;
   QNetwork net_;
   QNetwork target_;
+  std::optional<TdKernels> kernels_;
   GradientStep step_;
   QPolicy policy_;
   ReplayBuffer replay_;
@@ -115,8 +125,12 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     int64_t mine = 0;
     if (may_contribute &&
         replay_.Sample(dqn.batch_size(), beta, &rng, &batch)) {
-      step_.BeforeLastBackward(context.collective, dqn.batch_size());
-      sums = ComputeTdGradient(net_, target_, batch, dqn);
+      if (kernels_.has_value()) {
+        sums = kernels_->Compute(net_, batch, dqn);
+      } else {
+        step_.BeforeLastBackward(context.collective, dqn.batch_size());
+        sums = ComputeTdGradient(net_, target_, batch, dqn);
+      }
       mine = dqn.batch_size();
     } else {
       net_.Flat().gradients.zero_();
@@ -142,7 +156,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     if (step_.count() % dqn.target_update_every() == 0) {
       torch::NoGradGuard no_grad;
       target_.Flat().parameters.copy_(net_.Flat().parameters);
-      target_.Settle();
+      TargetWasReplaced();
     }
   }
   net_.Settle();

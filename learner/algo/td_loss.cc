@@ -1,7 +1,9 @@
 #include "learner/algo/td_loss.h"
 
+#include <algorithm>
 #include <vector>
 
+#include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/nn/action_head.h"
 
@@ -64,6 +66,48 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   sums.loss = all[0].item<double>();
   sums.q = all[1].item<double>();
   sums.error = all.narrow(0, 2, q.numel());
+  return sums;
+}
+
+TdKernels::TdKernels(const MlpShape& shape)
+    : net_(shape, /*training=*/true), target_(shape, /*training=*/false) {}
+
+void TdKernels::SetTarget(const QNetwork& target) {
+  target_.SetParameters(Host<float>(target.Flat().parameters));
+}
+
+TdSums TdKernels::Compute(const QNetwork& net, const ReplayBatch& batch,
+                          const v1::DqnConfig& config) {
+  const int64_t N = batch.n_step_return.numel(), A = net_.shape().actions;
+  const float* next = Host<float>(batch.next_observation.leaf[0]);
+  net_.SetParameters(Host<float>(net.Flat().parameters));
+  next_.resize(N * A);
+  target_.Values(next, N, next_.data());
+  if (config.double_q()) {
+    judged_.resize(N * A);
+    net_.Values(next, N, judged_.data());
+  }
+  const std::vector<float>& judged = config.double_q() ? judged_ : next_;
+  const float* gained = Host<float>(batch.n_step_return);
+  const float* discount = Host<float>(batch.discount);
+  y_.resize(N);
+  for (int64_t n = 0; n < N; ++n) {
+    const auto row = judged.begin() + n * A;
+    const int64_t best = std::max_element(row, row + A) - row;
+    y_[n] = gained[n] + discount[n] * next_[n * A + best];
+  }
+  TdSums sums;
+  sums.error = torch::empty({N});
+  const QSums done =
+      net_.Gradient({.rows = N,
+                     .observations = Host<float>(batch.observation.leaf[0]),
+                     .actions = Host<int64_t>(batch.action.discrete),
+                     .targets = y_.data(),
+                     .weights = Host<float>(batch.weight)},
+                    config.huber(), Host<float>(sums.error),
+                    Host<float>(net.Flat().gradients));
+  sums.loss = done.loss;
+  sums.q = done.q;
   return sums;
 }
 

@@ -50,6 +50,17 @@ std::vector<ParameterBlock> ParameterLayout(const MlpShape& shape) {
   LayoutBuilder layout;
   if (shape.continuous) layout.Add("actor_logstd", {shape.actions});
   const int width = shape.hidden.back();
+  if (shape.output != MlpOutput::kActorCritic) {
+    const bool dueling = shape.output == MlpOutput::kDuelingQ;
+    layout.AddHidden("encoder", shape);
+    layout.AddLinear(dueling ? "advantage.0" : "q.0", width, width);
+    layout.AddLinear(dueling ? "advantage.2" : "q.2", width, shape.actions);
+    if (dueling) {
+      layout.AddLinear("value.0", width, width);
+      layout.AddLinear("value.2", width, 1);
+    }
+    return layout.Take();
+  }
   if (shape.share_trunk) {
     layout.AddHidden("trunk", shape);
     layout.AddLinear("policy", width, shape.actions);

@@ -9,6 +9,9 @@ namespace flotilla {
 
 enum class Activation { kTanh, kRelu };
 
+// What is on top of the hidden layers of an MLP.
+enum class MlpOutput { kActorCritic, kQ, kDuelingQ };
+
 // An MLP actor-critic, with policy and value apart or on one trunk:
 //
 //   observation -> critic hidden -> value
@@ -21,6 +24,17 @@ enum class Activation { kTanh, kRelu };
 // The policy is a categorical over `actions` logits, or, if `continuous`, a
 // Gaussian over `actions` dimensions whose log standard deviation is a
 // parameter of its own and does not depend on the state.
+//
+// Or a Q network, all ReLU, whose heads have a layer of their own, as wide as the
+// last hidden one (QNetwork in learner/nn):
+//
+//   observation -> hidden -> hidden of q -> Q
+//
+//                         +-> hidden of advantage -> advantage A -+
+//   observation -> hidden +                                       +-> Q
+//                         +-> hidden of value     -> value V     -+
+//
+// where Q = A - mean(A) + V (dueling, Wang et al. 2016).
 struct MlpShape {
   int observations = 0;     // D, at least 1
   std::vector<int> hidden;  // widths; at least one layer
@@ -28,6 +42,8 @@ struct MlpShape {
   bool share_trunk = false;
   int actions = 0;  // A, at least 1
   bool continuous = false;
+  // Of a Q network `share_trunk` and `continuous` say nothing.
+  MlpOutput output = MlpOutput::kActorCritic;
 };
 
 // One parameter tensor inside the flat buffer.
@@ -48,6 +64,10 @@ struct ParameterBlock {
 //   shared   actor_logstd (continuous only)
 //            trunk.0.weight   trunk.0.bias   trunk.2.weight ...
 //            policy.weight  policy.bias  value.weight  value.bias
+//   Q        encoder.0.weight  encoder.0.bias  encoder.2.weight ...
+//            q.0.weight  q.0.bias  q.2.weight  q.2.bias
+//   dueling  likewise with advantage.0 to advantage.2.bias, then value.0 to
+//            value.2.bias, for q
 //
 // The names are those of CleanRL's agents (odd numbers are the activations),
 // with actor_mean for actor where actions are continuous.

@@ -73,6 +73,24 @@ torch::Tensor QNetwork::Forward(const Batch& observation) const {
   return torch::cat(all, 1);
 }
 
+std::optional<MlpShape> QNetwork::KernelShape() const {
+  const LeafEncoder& first = plan_.leaf[0];
+  const LeafSpec& seen = spaces_.observation[first.leaf];
+  if (plan_.merged() || seen.kind != LeafKind::kVector || seen.stack > 1 ||
+      spaces_.mask >= 0 || spaces_.action.choices() != 1 ||
+      config_.activation() != v1::RELU || !device().is_cpu()) {
+    return std::nullopt;
+  }
+  MlpShape shape;
+  shape.observations = static_cast<int>(seen.elements());
+  shape.hidden.assign(first.hidden.begin(), first.hidden.end());
+  shape.activation = Activation::kRelu;
+  shape.actions = static_cast<int>(spaces_.action.logits());
+  shape.output = dueling_ ? MlpOutput::kDuelingQ : MlpOutput::kQ;
+  CHECK_EQ(ParameterCount(shape), flat_.size());
+  return shape;
+}
+
 QNetwork QNetwork::Clone() const {
   QNetwork copy;
   copy.spaces_ = spaces_;

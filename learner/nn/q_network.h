@@ -2,10 +2,12 @@
 #define FLOTILLA_LEARNER_NN_Q_NETWORK_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/kernels/mlp_shape.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/layers.h"
 #include "learner/nn/observation_encoder.h"
@@ -57,6 +59,10 @@ class QNetwork {
 
   // The same shape with weights of its own.
   QNetwork Clone() const;
+
+  // The shape that the hand-written kernels know it by, or none: they take one
+  // vector of ReLU layers to one choice without a mask, on a CPU.
+  std::optional<MlpShape> KernelShape() const;
 
   const Spaces& spaces() const { return spaces_; }
   torch::Device device() const { return flat_.device(); }

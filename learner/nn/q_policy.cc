@@ -26,13 +26,30 @@ void AllowedValues(const uint8_t* mask, int64_t n,
 
 }  // namespace
 
+QPolicy::QPolicy(const QNetwork* net) : net_(net) {
+  if (const std::optional<MlpShape> shape = net->KernelShape()) {
+    kernels_.emplace(*shape, /*training=*/false);
+  }
+}
+
+const float* QPolicy::Values(const Observations& seen) {
+  if (kernels_.has_value()) {
+    values_.resize(seen.rows * kernels_->shape().actions);
+    kernels_->SetParameters(Host<float>(net_->Flat().parameters));
+    kernels_->Values(static_cast<const float*>(seen.leaf[0]), seen.rows,
+                     values_.data());
+    return values_.data();
+  }
+  values_on_host_ =
+      ToHost(net_->Forward(Borrow(seen, net_->spaces()).To(net_->device())));
+  return Host<float>(values_on_host_);
+}
+
 void QPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
                      const DecisionOutput& out) {
   torch::NoGradGuard no_grad;
   const Spaces& spaces = net_->spaces();
-  const torch::Tensor q =
-      ToHost(net_->Forward(Borrow(seen, spaces).To(net_->device())));
-  const float* row = Host<float>(q);
+  const float* row = Values(seen);
   const auto* mask = spaces.mask >= 0
                          ? static_cast<const uint8_t*>(seen.leaf[spaces.mask])
                          : nullptr;

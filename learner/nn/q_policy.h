@@ -2,7 +2,10 @@
 #define FLOTILLA_LEARNER_NN_Q_POLICY_H_
 
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "learner/kernels/mlp_q.h"
 #include "learner/nn/policy.h"
 #include "learner/nn/q_network.h"
 
@@ -17,7 +20,7 @@ namespace flotilla {
 class QPolicy : public Policy {
  public:
   // Reads `net`'s weights as they are at each call. Borrowed.
-  explicit QPolicy(const QNetwork* net) : net_(net) {}
+  explicit QPolicy(const QNetwork* net);
 
   void set_epsilon(double epsilon) { epsilon_ = epsilon; }
   double epsilon() const { return epsilon_; }
@@ -27,7 +30,13 @@ class QPolicy : public Policy {
   void Value(const Observations& seen, float* value) override;
 
  private:
+  // Q [N, L], valid until the next call.
+  const float* Values(const Observations& seen);
+
   const QNetwork* const net_;
+  std::optional<MlpQ> kernels_;
+  std::vector<float> values_;     // by kernels
+  torch::Tensor values_on_host_;  // by Torch
   double epsilon_ = 0;
 };
 

@@ -2,6 +2,9 @@
 
 #include <vector>
 
+#include "learner/device/host.h"
+#include "learner/kernels/lstm.h"
+
 namespace flotilla {
 namespace {
 
@@ -53,6 +56,58 @@ Trace MakeTrace(int64_t gates, const Tensor& input, const Tensor& weight_ih,
   return trace;
 }
 
+// On a CPU an LSTM's steps are a kernel each, but for widths whose products are
+// Torch's.
+bool StepsByKernel(const Tensor& input) {
+  return input.is_cpu() && input.scalar_type() == torch::kFloat32;
+}
+bool MultipliesByKernel(int64_t width) { return width % kLstmWidth == 0; }
+
+// W_hh^T [H, 4 H], in memory of its own if kernels multiply by it.
+Tensor PackRecurrent(const Tensor& weight_hh) {
+  const int64_t H = weight_hh.size(1);
+  if (!MultipliesByKernel(H)) return weight_hh.t();
+  Tensor packed = at::empty({H, 4 * H}, weight_hh.options());
+  PackLstm(Host<float>(weight_hh), H, Host<float>(packed));
+  return packed;
+}
+
+void LstmSequencesForward(const Tensor& recurrent, const Tensor& keep,
+                          int64_t first, int64_t rows, const Trace& trace) {
+  const int64_t T = keep.size(0), B = keep.size(1), H = recurrent.size(0);
+  const bool multiply = MultipliesByKernel(H);
+  const Tensor last = trace.state.narrow(0, first, rows);
+  std::vector<Tensor> gates, befores;
+  if (!multiply) {
+    gates = Steps(trace.gates.flatten(2), first, rows);
+    befores = Steps(trace.h_before, first, rows);
+  }
+  Tensor h_before = trace.h_before[0].narrow(0, first, rows);
+  Tensor c_before = trace.extra[0].narrow(0, first, rows);
+  const Tensor kept = keep[0].narrow(0, first, rows);
+  at::mul_out(h_before, last.narrow(1, 0, H), kept);
+  at::mul_out(c_before, last.narrow(1, H, H), kept);
+  for (int64_t t = 0; t < T; ++t) {
+    if (!multiply) gates[t].addmm_(befores[t], recurrent);
+    const int64_t row = t * B + first, next = row + B;
+    const bool ends = t + 1 == T;
+    float* const state = Host<float>(trace.state) + first * 2 * H;
+    LstmForward(
+        {.rows = rows,
+         .width = H,
+         .gates = Host<float>(trace.gates) + row * 4 * H,
+         .recurrent = multiply ? Host<float>(recurrent) : nullptr,
+         .h_before = Host<float>(trace.h_before) + row * H,
+         .c_before = Host<float>(trace.extra) + row * H,
+         .tanh_c = Host<float>(trace.tanh_c) + row * H,
+         .output = Host<float>(trace.output) + row * H,
+         .next_keep = ends ? nullptr : Host<float>(keep) + next,
+         .next_h = ends ? state : Host<float>(trace.h_before) + next * H,
+         .next_c = ends ? state + H : Host<float>(trace.extra) + next * H,
+         .next_row = ends ? 2 * H : H});
+  }
+}
+
 // i, f, o = sigmoid; g = tanh; c' = f c + i g; h' = o tanh(c').
 Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
                   const Tensor& state, const Tensor& keep) {
@@ -60,6 +115,14 @@ Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
   Trace trace =
       MakeTrace(4, input, w.weight_ih, w.bias_ih + w.bias_hh, state, H);
   trace.tanh_c = at::empty_like(trace.output);
+  if (StepsByKernel(input)) {
+    const Tensor recurrent = PackRecurrent(w.weight_hh);
+    const Tensor keeps = keep.contiguous();
+    ForSequences(input, [&](int64_t first, int64_t rows) {
+      LstmSequencesForward(recurrent, keeps, first, rows, trace);
+    });
+    return trace;
+  }
   const Tensor recurrent = w.weight_hh.t();
   ForSequences(input, [&](int64_t first, int64_t rows) {
     const Tensor last = trace.state.narrow(0, first, rows);
@@ -134,6 +197,39 @@ variable_list Gradients(const Tensor& from_input, const Tensor& from_h,
           Tensor()};
 }
 
+// Fills `gradient` [T, B, 4, H], of the gates' sums, for rows [first, first +
+// rows). `trace` lacks output and state.
+void LstmSequencesBackward(const Tensor& weight_hh, const Tensor& keep,
+                           const Tensor& from_output, const Trace& trace,
+                           int64_t first, int64_t rows,
+                           const Tensor& gradient) {
+  const int64_t T = keep.size(0), B = keep.size(1), H = weight_hh.size(1);
+  const bool multiply = MultipliesByKernel(H);
+  std::vector<Tensor> dgates;
+  if (!multiply) dgates = Steps(gradient.flatten(2), first, rows);
+  Tensor from_h = at::empty({rows, H}, gradient.options());
+  const Tensor from_c = at::zeros_like(from_h);
+  for (int64_t t = T - 1; t >= 0; --t) {
+    const int64_t row = t * B + first;
+    const float* const kept = Host<float>(keep) + row;
+    LstmBackward(
+        {.rows = rows,
+         .width = H,
+         .gates = Host<float>(trace.gates) + row * 4 * H,
+         .c_before = Host<float>(trace.extra) + row * H,
+         .tanh_c = Host<float>(trace.tanh_c) + row * H,
+         .from_output = Host<float>(from_output) + row * H,
+         .keep = kept,
+         .from_h = Host<float>(from_h),
+         .next_keep = t + 1 == T ? nullptr : kept + B,
+         .from_c = Host<float>(from_c),
+         .weight_hh = multiply && t > 0 ? Host<float>(weight_hh) : nullptr,
+         .to_h = Host<float>(from_h),
+         .gate_gradient = Host<float>(gradient) + row * 4 * H});
+    if (t > 0 && !multiply) at::mm_out(from_h, dgates[t], weight_hh);
+  }
+}
+
 class Lstm : public torch::autograd::Function<Lstm> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& input,
@@ -153,6 +249,20 @@ class Lstm : public torch::autograd::Function<Lstm> {
                  &weight_hh = saved[2], &keep = saved[3], &c_before = saved[6],
                  &tanh_c = saved[7];
     const int64_t T = input.size(0), B = input.size(1), H = weight_hh.size(1);
+    const Tensor gradient = at::empty({T, B, 4, H}, input.options());
+    const Tensor flat = gradient.view({T * B, 4 * H});
+    if (StepsByKernel(input)) {
+      Trace trace;
+      trace.gates = saved[4];
+      trace.extra = c_before;
+      trace.tanh_c = tanh_c;
+      const Tensor keeps = keep.contiguous(), douts = grads[0].contiguous();
+      ForSequences(input, [&](int64_t first, int64_t rows) {
+        LstmSequencesBackward(weight_hh, keeps, douts, trace, first, rows,
+                              gradient);
+      });
+      return Gradients(flat, flat, input, saved[5], weight_ih);
+    }
     const Tensor i = saved[4].select(2, 0), f = saved[4].select(2, 1),
                  g = saved[4].select(2, 2), o = saved[4].select(2, 3);
     // d gate / d (its share of dc or dh), for all steps at once.
@@ -161,7 +271,6 @@ class Lstm : public torch::autograd::Function<Lstm> {
                                     2);
     const Tensor into_c = o * (1 - tanh_c * tanh_c);
     const Tensor forget = f * keep;
-    const Tensor gradient = at::empty({T, B, 4, H}, input.options());
     ForSequences(input, [&](int64_t first, int64_t rows) {
       const auto dgates = Steps(gradient, first, rows),
                  factors = Steps(factor, first, rows),
@@ -182,7 +291,6 @@ class Lstm : public torch::autograd::Function<Lstm> {
         at::mm_out(dh, dgates[t].view({rows, 4 * H}), weight_hh).mul_(keeps[t]);
       }
     });
-    const Tensor flat = gradient.view({T * B, 4 * H});
     return Gradients(flat, flat, input, saved[5], weight_ih);
   }
 };

@@ -10,6 +10,10 @@
 namespace flotilla {
 
 struct GaeInput;
+struct LstmStep;
+struct LstmStepBack;
+struct QSamples;
+struct QSums;
 struct VtraceInput;
 
 // What one Adam step multiplies by; see adam.h.
@@ -47,12 +51,24 @@ struct KernelTable {
                           int64_t row_count, const PpoLoss& loss,
                           bool accumulate, float* gradient);
 
+  // See mlp_q.h.
+  void (*q_values)(const MlpPlan& plan, float* workspace,
+                   const float* observations, int64_t rows, float* q);
+  QSums (*q_gradient)(const MlpPlan& plan, float* workspace,
+                      const QSamples& samples, bool huber, float* error,
+                      float* gradient);
+
   double (*sum_of_squares)(const float* values, int64_t size);
   void (*adam)(const AdamFactors& factors, const float* gradient, int64_t size,
                float* parameters, float* first_moment, float* second_moment);
 
   void (*gae)(const GaeInput& input, float* advantage, float* returns);
   void (*vtrace)(const VtraceInput& input, float* target, float* advantage);
+
+  // See lstm.h.
+  void (*lstm_pack)(const float* weight_hh, int64_t width, float* packed);
+  void (*lstm_forward)(const LstmStep& step);
+  void (*lstm_backward)(const LstmStepBack& step);
 
   // One frame's pixels; see pixels.h.
   void (*pixels_to_float)(const uint8_t* frame, int64_t channels,

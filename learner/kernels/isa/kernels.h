@@ -4,8 +4,10 @@
 #include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/flat.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/lstm.h"
 #include "learner/kernels/isa/pixels.h"
 #include "learner/kernels/isa/ppo.h"
+#include "learner/kernels/isa/q.h"
 #include "learner/kernels/isa/vtrace.h"
 
 // All kernels, for the instruction set the including file is compiled with.
@@ -22,10 +24,15 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .decide_discrete = DecideDiscrete,
       .decide_continuous = DecideContinuous,
       .ppo_gradient = PpoGradientOf,
+      .q_values = QValues,
+      .q_gradient = QGradientOf,
       .sum_of_squares = SumOfSquares,
       .adam = Adam,
       .gae = Gae,
       .vtrace = VtraceOf,
+      .lstm_pack = LstmPack,
+      .lstm_forward = LstmForwardOf,
+      .lstm_backward = LstmBackwardOf,
       .pixels_to_float = PixelsToFloatOf,
       .pixels_to_bfloat16 = PixelsToBfloat16Of,
       .tanh = Map<Tanh>,

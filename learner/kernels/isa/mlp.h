@@ -57,13 +57,20 @@ void CopyRows(const float* in, int64_t in_row, int rows, int64_t columns,
 
 void PackLayer(const LayerPlan& layer, const float* parameters,
                float* workspace) {
-  const float* weight = parameters + layer.weight;
-  CopyTransposed(weight, layer.in, layer.out, layer.in,
-                 workspace + layer.forward_weight, layer.out_pad);
-  CopyRow(parameters + layer.bias, layer.out, workspace + layer.forward_bias);
-  if (layer.backward_weight != 0) {
-    CopyRows(weight, layer.in, layer.out, layer.in,
-             workspace + layer.backward_weight, layer.in_pad);
+  for (int i = 0; i < layer.part_count; ++i) {
+    const LayerPart& part = layer.parts[i];
+    const float* weight = parameters + part.weight;
+    CopyTransposed(weight, layer.in, part.out, layer.in,
+                   workspace + layer.forward_weight + part.first,
+                   layer.out_pad);
+    CopyRow(parameters + part.bias, part.out,
+            workspace + layer.forward_bias + part.first);
+    if (layer.backward_weight != 0) {
+      CopyRows(weight, layer.in, part.out, layer.in,
+               workspace + layer.backward_weight +
+                   int64_t{part.first} * layer.in_pad,
+               layer.in_pad);
+    }
   }
 }
 
@@ -74,8 +81,8 @@ void PackHeads(const StackPlan& stack, const float* parameters,
   float* bias = workspace + stack.head_bias;
   for (int i = 0; i < stack.head_count; ++i) {
     const HeadPlan& head = stack.heads[i];
-    CopyRows(parameters + head.weight, last.out, head.rows, last.out, weight,
-             last.out_pad);
+    CopyRows(parameters + head.weight, head.in, head.rows, head.in,
+             weight + head.first_in, last.out_pad);
     CopyRow(parameters + head.bias, head.rows, bias);
     weight += head.rows * last.out_pad;
     bias += head.rows;
@@ -279,12 +286,18 @@ struct GradientWriter {
 
   void PutLayer(const LayerPlan& layer) const {
     const float* weight = workspace + layer.weight_gradient;
-    if (layer.gradient_transposed) {
-      PutTransposed(weight, layer.out_pad, layer.out, layer.in, layer.weight);
-    } else {
-      Put(weight, layer.in_pad, layer.out, layer.in, layer.weight);
+    for (int i = 0; i < layer.part_count; ++i) {
+      const LayerPart& part = layer.parts[i];
+      if (layer.gradient_transposed) {
+        PutTransposed(weight + part.first, layer.out_pad, part.out, layer.in,
+                      part.weight);
+      } else {
+        Put(weight + int64_t{part.first} * layer.in_pad, layer.in_pad, part.out,
+            layer.in, part.weight);
+      }
+      Put(workspace + layer.bias_gradient + part.first, 0, 1, part.out,
+          part.bias);
     }
-    Put(workspace + layer.bias_gradient, 0, 1, layer.out, layer.bias);
   }
 
   void PutHeads(const StackPlan& stack) const {
@@ -293,7 +306,8 @@ struct GradientWriter {
     const float* bias = workspace + stack.head_bias_gradient;
     for (int i = 0; i < stack.head_count; ++i) {
       const HeadPlan& head = stack.heads[i];
-      Put(weight, last.out_pad, head.rows, last.out, head.weight);
+      Put(weight + head.first_in, last.out_pad, head.rows, head.in,
+          head.weight);
       Put(bias, 0, 1, head.rows, head.bias);
       weight += head.rows * last.out_pad;
       bias += head.rows;

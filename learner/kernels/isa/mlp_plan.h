@@ -18,12 +18,19 @@ inline constexpr int kTileRows = 48;
 
 inline constexpr int RoundUp(int n) { return (n + kPad - 1) / kPad * kPad; }
 
-// A hidden layer.
+// Outputs [first, first + out) of a hidden layer, which are one tensor.
+struct LayerPart {
+  int first, out;
+  int64_t weight, bias;  // parameters: [out, in], [out]
+};
+
+// A hidden layer: the parameters' own, or two that see the same side by side.
 struct LayerPlan {
   int in, out;          // true widths
   int in_pad, out_pad;  // padded
 
-  int64_t weight, bias;  // parameters: [out, in], [out]
+  LayerPart parts[2];
+  int part_count;
 
   int64_t forward_weight;  // [in, out_pad]   transposed
   int64_t forward_bias;    // [out_pad]
@@ -36,10 +43,12 @@ struct LayerPlan {
   int64_t bias_gradient;     // [out_pad]
 };
 
-// A linear output of a stack: the policy's or the value's.
+// A linear output of a stack: the policy's or the value's. It sees the last
+// layer's outputs [first_in, first_in + in).
 struct HeadPlan {
   int rows;
-  int plane;             // of its first output
+  int plane;  // of its first output
+  int first_in, in;
   int64_t weight, bias;  // parameters: [rows, in], [rows]
 };
 
@@ -60,12 +69,13 @@ struct StackPlan {
 };
 
 // Outputs are planes of one tile, sample by sample: planes 0 .. A-1 are the
-// policy's, plane A the value.
+// policy's, or Q, plane A the value.
 struct MlpPlan {
   int observations, observations_pad;
   int actions;
   bool relu;
   bool continuous;
+  bool dueling;  // Q's planes are advantages until QOfDueling
   int64_t parameter_count;
   StackPlan stacks[2];  // the value's stack first, where they are apart
   int stack_count;

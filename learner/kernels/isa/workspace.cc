@@ -8,6 +8,10 @@
 namespace flotilla {
 namespace {
 
+bool IsQ(const MlpShape& shape) {
+  return shape.output != MlpOutput::kActorCritic;
+}
+
 void CheckShape(const MlpShape& shape) {
   CHECK_GE(shape.observations, 1) << "an MLP needs observations";
   CHECK_GE(shape.actions, 1) << "an MLP needs actions";
@@ -15,6 +19,8 @@ void CheckShape(const MlpShape& shape) {
   for (const int width : shape.hidden) {
     CHECK_GE(width, 1) << "a hidden layer needs a width";
   }
+  CHECK(!IsQ(shape) || shape.activation == Activation::kRelu)
+      << "a Q network's layers are ReLU";
 }
 
 // Hands out places, in the parameters and in the workspace.
@@ -39,8 +45,10 @@ class Planner {
   }
 
   LayerPlan PlanLayer(int in, int out, bool first);
-  HeadPlan PlanHead(int rows, int plane);
+  void PlanPart(int out, LayerPlan* layer);
+  HeadPlan PlanHead(int rows, int plane, int first_in);
   void PlanHidden(LayerPlan* layers, StackPlan* stack);
+  void PlanBranches(LayerPlan* layer, StackPlan* stack);
   void PlanHeadSpace(StackPlan* stack);
   void PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count);
 
@@ -56,8 +64,6 @@ LayerPlan Planner::PlanLayer(int in, int out, bool first) {
   layer.out = out;
   layer.in_pad = RoundUp(in);
   layer.out_pad = RoundUp(out);
-  layer.weight = Parameter(int64_t{in} * out);
-  layer.bias = Parameter(out);
   layer.forward_weight = Space(int64_t{in} * layer.out_pad);
   layer.forward_bias = Space(layer.out_pad);
   layer.output = Space(int64_t{kTileRows} * layer.out_pad);
@@ -69,10 +75,22 @@ LayerPlan Planner::PlanLayer(int in, int out, bool first) {
   return layer;
 }
 
-HeadPlan Planner::PlanHead(int rows, int plane) {
+// The next `out` of the layer's outputs.
+void Planner::PlanPart(int out, LayerPlan* layer) {
+  LayerPart& part = layer->parts[layer->part_count];
+  part.first = layer->part_count * out;
+  part.out = out;
+  part.weight = Parameter(int64_t{layer->in} * out);
+  part.bias = Parameter(out);
+  ++layer->part_count;
+}
+
+HeadPlan Planner::PlanHead(int rows, int plane, int first_in) {
   HeadPlan head = {};
   head.rows = rows;
   head.plane = plane;
+  head.first_in = first_in;
+  head.in = shape_.hidden.back();
   head.weight = Parameter(int64_t{rows} * shape_.hidden.back());
   head.bias = Parameter(rows);
   return head;
@@ -82,10 +100,25 @@ void Planner::PlanHidden(LayerPlan* layers, StackPlan* stack) {
   int in = shape_.observations;
   for (size_t i = 0; i < shape_.hidden.size(); ++i) {
     layers[i] = PlanLayer(in, shape_.hidden[i], i == 0);
+    PlanPart(shape_.hidden[i], &layers[i]);
     in = shape_.hidden[i];
   }
   stack->layers = layers;
   stack->layer_count = static_cast<int>(shape_.hidden.size());
+}
+
+// The layers of a Q network's heads as one layer, each head seeing its own half.
+void Planner::PlanBranches(LayerPlan* layer, StackPlan* stack) {
+  const int width = shape_.hidden.back();
+  stack->head_count = shape_.output == MlpOutput::kDuelingQ ? 2 : 1;
+  *layer = PlanLayer(width, stack->head_count * width, /*first=*/false);
+  ++stack->layer_count;
+  for (int i = 0; i < stack->head_count; ++i) {
+    PlanPart(width, layer);
+    stack->heads[i] =
+        PlanHead(i == 0 ? shape_.actions : 1, i == 0 ? 0 : shape_.actions,
+                 /*first_in=*/i * width);
+  }
 }
 
 void Planner::PlanHeadSpace(StackPlan* stack) {
@@ -93,8 +126,8 @@ void Planner::PlanHeadSpace(StackPlan* stack) {
   for (int i = 0; i < stack->head_count; ++i) {
     stack->rows += stack->heads[i].rows;
   }
-  stack->head_weight =
-      Space(int64_t{stack->rows} * RoundUp(shape_.hidden.back()));
+  const LayerPlan& last = stack->layers[stack->layer_count - 1];
+  stack->head_weight = Space(int64_t{stack->rows} * last.out_pad);
   stack->head_bias = Space(stack->rows);
 }
 
@@ -110,8 +143,8 @@ void Planner::PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count) {
   }
   for (int i = 0; i < plan->stack_count; ++i) {
     StackPlan& stack = plan->stacks[i];
-    stack.head_weight_gradient =
-        Space(int64_t{stack.rows} * RoundUp(shape_.hidden.back()));
+    const LayerPlan& last = stack.layers[stack.layer_count - 1];
+    stack.head_weight_gradient = Space(int64_t{stack.rows} * last.out_pad);
     stack.head_bias_gradient = Space(stack.rows);
   }
   plan->gradients_end = workspace_;
@@ -124,20 +157,25 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   plan->actions = shape_.actions;
   plan->relu = shape_.activation == Activation::kRelu;
   plan->continuous = shape_.continuous;
-  plan->stack_count = shape_.share_trunk ? 1 : 2;
-  layers->resize(plan->stack_count * shape_.hidden.size());
+  plan->dueling = shape_.output == MlpOutput::kDuelingQ;
+  const bool q = IsQ(shape_), one_stack = q || shape_.share_trunk;
+  plan->stack_count = one_stack ? 1 : 2;
+  layers->resize(plan->stack_count * shape_.hidden.size() + (q ? 1 : 0));
 
   // The order of ParameterLayout.
   if (shape_.continuous) plan->log_std = Parameter(shape_.actions);
   for (int i = 0; i < plan->stack_count; ++i) {
     StackPlan& stack = plan->stacks[i];
     PlanHidden(layers->data() + i * shape_.hidden.size(), &stack);
-    const bool value_alone = !shape_.share_trunk && i == 0;
-    if (!value_alone) {
-      stack.heads[stack.head_count++] = PlanHead(shape_.actions, 0);
-    }
-    if (value_alone || shape_.share_trunk) {
-      stack.heads[stack.head_count++] = PlanHead(1, shape_.actions);
+    if (q) {
+      PlanBranches(&layers->back(), &stack);
+    } else {
+      if (one_stack || i == 1) {
+        stack.heads[stack.head_count++] = PlanHead(shape_.actions, 0, 0);
+      }
+      if (one_stack || i == 0) {
+        stack.heads[stack.head_count++] = PlanHead(1, shape_.actions, 0);
+      }
     }
     PlanHeadSpace(&stack);
   }
@@ -150,8 +188,10 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   plan->action_planes = Space(plane_floats);
   plan->gauss = Space(3 * shape_.actions);
   if (training_) {
-    const int widest =
-        RoundUp(*std::max_element(shape_.hidden.begin(), shape_.hidden.end()));
+    int widest = 0;
+    for (const LayerPlan& layer : *layers) {
+      widest = std::max(widest, layer.out_pad);
+    }
     plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
     plan->samples = Space(4 * kTileRows);
     plan->delta[0] = Space(int64_t{kTileRows} * widest);

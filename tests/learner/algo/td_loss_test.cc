@@ -12,12 +12,12 @@
 namespace flotilla {
 namespace {
 
-QNetwork MakeNet(uint64_t seed) {
+QNetwork MakeNet(uint64_t seed, bool dueling = true) {
   v1::ModelConfig config;
   config.add_hidden(16);
   config.set_activation(v1::RELU);
   QNetwork net =
-      QNetwork::Make(VectorSpaces(4, 3), config, true, torch::kCPU).value();
+      QNetwork::Make(VectorSpaces(4, 3), config, dueling, torch::kCPU).value();
   net.Initialize(seed);
   return net;
 }
@@ -34,7 +34,7 @@ ReplayBatch RandomBatch(int64_t N) {
 }
 
 struct Case {
-  bool double_q, huber;
+  bool double_q, huber, kernels, dueling = true;
 };
 
 class TdLossTest : public testing::TestWithParam<Case> {};
@@ -45,7 +45,8 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   v1::DqnConfig config;
   config.set_double_q(GetParam().double_q);
   config.set_huber(GetParam().huber);
-  const QNetwork net = MakeNet(1), target = MakeNet(2);
+  const QNetwork net = MakeNet(1, GetParam().dueling);
+  const QNetwork target = MakeNet(2, GetParam().dueling);
   torch::manual_seed(3);
   const int64_t N = 40, A = 3;
   const ReplayBatch batch = RandomBatch(N);
@@ -86,7 +87,14 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   const torch::Tensor want = net.Flat().gradients.clone();
   net.Flat().gradients.fill_(7);  // what was there before does not matter
 
-  const TdSums got = ComputeTdGradient(net, target, batch, config);
+  TdSums got;
+  if (GetParam().kernels) {
+    TdKernels kernels(net.KernelShape().value());
+    kernels.SetTarget(target);
+    got = kernels.Compute(net, batch, config);
+  } else {
+    got = ComputeTdGradient(net, target, batch, config);
+  }
   EXPECT_NEAR(got.loss, loss, 1e-4 * loss);
   EXPECT_NEAR(got.q, q_sum, 1e-4);
   for (int64_t i = 0; i < N; ++i) {
@@ -99,9 +107,12 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   EXPECT_EQ(target.Flat().gradients.abs().max().item<float>(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Losses, TdLossTest,
-                         testing::Values(Case{true, false}, Case{false, false},
-                                         Case{true, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Losses, TdLossTest,
+    testing::Values(Case{true, false, false}, Case{false, false, false},
+                    Case{true, true, false}, Case{true, false, true},
+                    Case{false, false, true}, Case{true, true, true},
+                    Case{true, false, true, /*dueling=*/false}));
 
 ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
   ReplayBatch part = all;

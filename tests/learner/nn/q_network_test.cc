@@ -57,6 +57,21 @@ TEST(QNetworkTest, ParametersAreViewsInTheirDocumentedOrder) {
   EXPECT_EQ(named[6].tensor.sizes(), (std::vector<int64_t>{512, 25088}));
 }
 
+TEST(QNetworkTest, LayoutAndNamesAreTheKernels) {
+  for (const bool dueling : {false, true}) {
+    const QNetwork net = MakeNet(VectorSpaces(4, 2), CartPoleModel(), dueling);
+    const auto blocks = ParameterLayout(net.KernelShape().value());
+    const auto& named = net.Named();
+    ASSERT_EQ(named.size(), blocks.size());
+    const float* base = net.Flat().parameters.data_ptr<float>();
+    for (size_t i = 0; i < named.size(); ++i) {
+      EXPECT_EQ(named[i].name, blocks[i].name);
+      EXPECT_EQ(named[i].tensor.sizes().vec(), blocks[i].shape);
+      EXPECT_EQ(named[i].tensor.data_ptr<float>() - base, blocks[i].offset);
+    }
+  }
+}
+
 // Layer by layer in Torch's functions: ReLU after each convolution, none after
 // the linear layer, one in each head (Wang et al. 2016, eq. 9).
 TEST(QNetworkTest, FramesGoThroughDiEnginesLayers) {

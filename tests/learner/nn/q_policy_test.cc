@@ -10,9 +10,13 @@ namespace {
 
 constexpr int64_t kRows = 2000, kActions = 5;
 
-QNetwork MakeNet() {
+// Kernels decide for those with ReLU.
+QNetwork MakeNet(v1::Activation activation = v1::TANH) {
+  v1::ModelConfig config;
+  config.set_activation(activation);
   QNetwork net =
-      QNetwork::Make(VectorSpaces(3, kActions), {}, true, torch::kCPU).value();
+      QNetwork::Make(VectorSpaces(3, kActions), config, true, torch::kCPU)
+          .value();
   net.Initialize(1);
   return net;
 }
@@ -54,17 +58,22 @@ TEST(QPolicyTest, EachRowExploresForItself) {
 }
 
 TEST(QPolicyTest, GreedyNeverExplores) {
-  const QNetwork net = MakeNet();
-  const torch::Tensor seen = torch::randn({kRows, 3});
-  QPolicy policy(&net);
-  policy.set_epsilon(1);
-  EXPECT_EQ(Others(net, seen, Decide(&policy, seen, true)), 0);
-  policy.set_epsilon(0);
-  EXPECT_EQ(Others(net, seen, Decide(&policy, seen, false)), 0);
+  for (const v1::Activation activation : {v1::TANH, v1::RELU}) {
+    const QNetwork net = MakeNet(activation);
+    EXPECT_EQ(net.KernelShape().has_value(), activation == v1::RELU);
+    const torch::Tensor seen = torch::randn({kRows, 3});
+    QPolicy policy(&net);
+    policy.set_epsilon(1);
+    EXPECT_EQ(Others(net, seen, Decide(&policy, seen, true)), 0);
+    policy.set_epsilon(0);
+    EXPECT_EQ(Others(net, seen, Decide(&policy, seen, false)), 0);
+  }
 }
 
-TEST(QPolicyTest, AFrozenPolicyKeepsItsWeightsAndEpsilon) {
-  const QNetwork net = MakeNet();
+class FrozenQPolicyTest : public testing::TestWithParam<v1::Activation> {};
+
+TEST_P(FrozenQPolicyTest, KeepsItsWeightsAndEpsilon) {
+  const QNetwork net = MakeNet(GetParam());
   const torch::Tensor seen = torch::randn({kRows, 3});
   QPolicy live(&net);
   live.set_epsilon(0.3);
@@ -76,6 +85,9 @@ TEST(QPolicyTest, AFrozenPolicyKeepsItsWeightsAndEpsilon) {
   EXPECT_EQ(Decide(frozen.get(), seen, false), before);
   EXPECT_NE(Decide(&live, seen, false), before);
 }
+
+INSTANTIATE_TEST_SUITE_P(Activations, FrozenQPolicyTest,
+                         testing::Values(v1::TANH, v1::RELU));
 
 }  // namespace
 }  // namespace flotilla

@@ -13,12 +13,13 @@ using torch::Tensor;
 constexpr int64_t kT = 7, kB = 3, kI = 4, kH = 5;
 
 struct Problem {
-  explicit Problem(v1::RecurrentCell cell) : cell(cell) {
+  explicit Problem(v1::RecurrentCell cell, int64_t width = kH)
+      : cell(cell), H(width) {
     torch::manual_seed(5);
-    const int64_t GH = RecurrentGates(cell) * kH;
-    weights = {Draw({GH, kI}), Draw({GH, kH}), Draw({GH}), Draw({GH})};
+    const int64_t GH = RecurrentGates(cell) * H;
+    weights = {Draw({GH, kI}), Draw({GH, H}), Draw({GH}), Draw({GH})};
     input = Draw({kT, kB, kI});
-    state = Draw({kB, RecurrentPlanes(cell) * kH});
+    state = Draw({kB, RecurrentPlanes(cell) * H});
     keep = torch::ones({kT, kB, 1}, torch::kFloat64);
   }
 
@@ -35,6 +36,7 @@ struct Problem {
   }
 
   v1::RecurrentCell cell;
+  int64_t H;
   RecurrentWeights weights;
   Tensor input, state, keep;
 };
@@ -204,6 +206,40 @@ TEST_P(RecurrentTest, GradientsAreTheFiniteDifferences) {
           (loss_at(before + kStep) - loss_at(before - kStep)) / (2 * kStep);
       value[i] = before;
       ASSERT_NEAR(gradient[i], slope, 1e-7) << "variable " << v << " at " << i;
+    }
+  }
+}
+
+// Float32, as runs have it, takes other ways on a CPU; float64 is what the tests
+// above hold to the equations.
+TEST_P(RecurrentTest, Float32IsFloat64Rounded) {
+  for (const int64_t width : {kH, int64_t{16}, int64_t{48}}) {
+    Problem exact(GetParam(), width);
+    exact.Reset();
+    Problem rounded = exact;
+    const auto variables = [](Problem& p) {
+      return std::vector<Tensor*>{&p.input, &p.weights.weight_ih,
+                                  &p.weights.weight_hh, &p.weights.bias_ih,
+                                  &p.weights.bias_hh};
+    };
+    const Tensor direction = Problem::Draw({kT, kB, exact.H});
+    for (Tensor* v : variables(rounded)) *v = v->to(torch::kFloat32);
+    rounded.state = rounded.state.to(torch::kFloat32);
+    rounded.keep = rounded.keep.to(torch::kFloat32);
+    {
+      torch::NoGradGuard no_grad;
+      const RecurrentOutput want = exact.Run(), got = rounded.Run();
+      EXPECT_LT((got.output - want.output).abs().max().item<double>(), 1e-6);
+      EXPECT_LT((got.state - want.state).abs().max().item<double>(), 1e-6);
+    }
+    for (Problem* p : {&exact, &rounded}) {
+      for (Tensor* v : variables(*p)) v->set_requires_grad(true);
+      (p->Run().output * direction).sum().backward();
+    }
+    const auto want = variables(exact), got = variables(rounded);
+    for (size_t v = 0; v < want.size(); ++v) {
+      const Tensor difference = got[v]->grad() - want[v]->grad();
+      EXPECT_LT(difference.abs().max().item<double>(), 5e-6) << v;
     }
   }
 }

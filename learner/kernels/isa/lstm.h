@@ -1,0 +1,102 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_LSTM_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_LSTM_H_
+
+#include <cstdint>
+
+#include "learner/kernels/isa/gemm.h"
+#include "learner/kernels/isa/mlp.h"
+#include "learner/kernels/isa/vec.h"
+#include "learner/kernels/lstm.h"
+
+// One step of an LSTM's cell. Included by kernels.h alone.
+
+namespace flotilla {
+namespace {
+
+// Below -80 the result is that of -80, 2e-35: the divisor stays finite.
+FLOTILLA_INLINE Vec Sigmoid(Vec x) {
+  return Divide(Splat(1.0f), 1.0f + Exp(-AtLeast(x, -80.0f)));
+}
+
+// The first `count` lanes, at most kLanes; the others are 0, or stay.
+FLOTILLA_INLINE Vec LoadSome(const float* p, int64_t count) {
+  if (count >= kLanes) return Load(p);
+  Vec x = {};
+  for (int64_t i = 0; i < count; ++i) x[i] = p[i];
+  return x;
+}
+FLOTILLA_INLINE void StoreSome(float* p, int64_t count, Vec x) {
+  if (count >= kLanes) return Store(p, x);
+  for (int64_t i = 0; i < count; ++i) p[i] = x[i];
+}
+
+void LstmPack(const float* weight_hh, int64_t width, float* packed) {
+  CopyTransposed(weight_hh, width, static_cast<int>(4 * width),
+                 static_cast<int>(width), packed, 4 * width);
+}
+
+void LstmForwardOf(const LstmStep& step) {
+  const int64_t H = step.width;
+  if (step.recurrent != nullptr) {
+    Multiply(step.rows, 4 * H, H, {step.h_before, H, 1},
+             {step.recurrent, 4 * H}, {step.gates, 4 * H}, {step.gates, 4 * H});
+  }
+  for (int64_t b = 0; b < step.rows; ++b) {
+    float* const gates = step.gates + b * 4 * H;
+    const float keep = step.next_keep == nullptr ? 1.0f : step.next_keep[b];
+    for (int64_t j = 0; j < H; j += kLanes) {
+      const int64_t n = H - j;
+      const Vec i = Sigmoid(LoadSome(gates + j, n));
+      const Vec f = Sigmoid(LoadSome(gates + H + j, n));
+      const Vec g = Tanh(LoadSome(gates + 2 * H + j, n));
+      const Vec o = Sigmoid(LoadSome(gates + 3 * H + j, n));
+      StoreSome(gates + j, n, i);
+      StoreSome(gates + H + j, n, f);
+      StoreSome(gates + 2 * H + j, n, g);
+      StoreSome(gates + 3 * H + j, n, o);
+      const Vec before = LoadSome(step.c_before + b * H + j, n);
+      const Vec c = MultiplyAdd(f, before, i * g);
+      const Vec tanh_c = Tanh(c), h = o * tanh_c;
+      StoreSome(step.tanh_c + b * H + j, n, tanh_c);
+      StoreSome(step.output + b * H + j, n, h);
+      StoreSome(step.next_h + b * step.next_row + j, n, h * keep);
+      StoreSome(step.next_c + b * step.next_row + j, n, c * keep);
+    }
+  }
+}
+
+void LstmBackwardOf(const LstmStepBack& step) {
+  const FlushDenormals flush;
+  const int64_t H = step.width;
+  for (int64_t b = 0; b < step.rows; ++b) {
+    const float* const gates = step.gates + b * 4 * H;
+    float* const gradient = step.gate_gradient + b * 4 * H;
+    const float carried = step.next_keep == nullptr ? 0.0f : step.next_keep[b];
+    for (int64_t j = 0; j < H; j += kLanes) {
+      const int64_t n = H - j, at = b * H + j;
+      const Vec i = LoadSome(gates + j, n), f = LoadSome(gates + H + j, n);
+      const Vec g = LoadSome(gates + 2 * H + j, n);
+      const Vec o = LoadSome(gates + 3 * H + j, n);
+      const Vec tanh_c = LoadSome(step.tanh_c + at, n);
+      Vec dh = LoadSome(step.from_output + at, n);
+      if (carried != 0) dh += LoadSome(step.from_h + at, n) * carried;
+      const Vec dc = MultiplyAdd(dh * o, 1.0f - tanh_c * tanh_c,
+                                 LoadSome(step.from_c + at, n));
+      const Vec before = LoadSome(step.c_before + at, n);
+      StoreSome(gradient + j, n, dc * g * (i * (1.0f - i)));
+      StoreSome(gradient + H + j, n, dc * before * (f * (1.0f - f)));
+      StoreSome(gradient + 2 * H + j, n, dc * i * (1.0f - g * g));
+      StoreSome(gradient + 3 * H + j, n, dh * tanh_c * (o * (1.0f - o)));
+      StoreSome(step.from_c + at, n, dc * f * step.keep[b]);
+    }
+  }
+  if (step.weight_hh == nullptr) return;
+  for (int64_t i = 0; i < step.rows * H; ++i) step.to_h[i] = 0;
+  Multiply(step.rows, H, 4 * H, {step.gate_gradient, 4 * H, 1},
+           {step.weight_hh, H}, {step.to_h, H}, {step.to_h, H});
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_LSTM_H_
