@@ -47,7 +47,7 @@ model {
 }
 ppo { epochs: 1 minibatches: 4 }
 """
-LARGEST = re.compile(r"against (\d+) (.*): the largest difference is (\S+)$", re.M)
+LARGEST = re.compile(r"against (\d+) (.*): the largest difference is (\S+) of (\S+)$", re.M)
 
 
 @pytest.fixture(scope="module")
@@ -316,10 +316,10 @@ torch.jit.script(Net()).save("net.pt")
 
 
 def told(text, what):
-    """(decisions, largest difference) that an export tells of."""
-    count, of, largest = LARGEST.search(text).groups()
+    """(decisions, largest difference, allowed difference) that an export tells of."""
+    count, of, largest, allowed = LARGEST.search(text).groups()
     assert of.startswith(what), text
-    return int(count), float(largest)
+    return int(count), float(largest), float(allowed)
 
 
 def test_the_file_decides_as_the_program_does(home, script):
@@ -330,16 +330,18 @@ for run, decisions in {runs!r}:
     print(export.export(export.Checkpoint(run), "policy.onnx", export.Decisions(decisions)).splitlines()[1])
 """)
     for kind, line in zip(KINDS, said.splitlines(), strict=True):
-        count, largest = told(line, "greedy decisions of the program's own policy")
-        assert count == 512 and largest <= 1e-5, kind
+        count, largest, allowed = told(line, "greedy decisions of the program's own policy")
+        # RESNET's features are large enough here for the weights' last bits to count.
+        assert allowed == 1e-5 or kind == "nested" and allowed < 1e-4, kind
+        assert count == 512 and largest <= allowed, kind
 
 
 def test_a_file_that_samples_draws_as_the_module_does(home, tmp_path):
     for kind in ("continuous", "nested"):
         done = home.run("export", home.trained(kind), "--onnx", tmp_path / "policy.onnx", "--sample", "--decisions", 100)
         assert done.returncode == 0, done.stderr
-        count, largest = told(done.stdout, "samples by the same numbers")
-        assert count == 100 and largest <= 1e-5
+        count, largest, allowed = told(done.stdout, "samples by the same numbers")
+        assert count == 100 and largest <= allowed and (allowed == 1e-5 or kind == "nested" and allowed < 1e-4)
     done = home.run("export", home.trained("q"), "--onnx", tmp_path / "q.onnx", "--sample", "--decisions", 100)
     refused(done, "a Q-network has no distribution to draw from")
     assert not (tmp_path / "q.onnx").exists()

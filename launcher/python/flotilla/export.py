@@ -141,14 +141,7 @@ def check_greedy(exported, run, decisions, check):
 def check_samples(exported, run, decisions, check):
     """The file's samples are the module's, by the same numbers."""
     random = np.random.default_rng(1)
-
-    def decide(leaves, state):
-        observation = {leaf.path: torch.tensor(x) for leaf, x in zip(exported.module.spec.observation, leaves)}
-        with torch.no_grad():
-            after = exported.module(observation, None if state is None else torch.tensor(state)).state
-        return None, None if after is None else after.numpy()
-
-    for _, leaves, state, _ in decisions.play(exported.module, decide):
+    for _, leaves, state in decisions.play(exported.module):
         arrays = [*leaves, *([state] if state is not None else []), *exported.noise(len(leaves[0]), random)]
         wanted, below, above = (_nudged(exported, arrays, by) for by in (0, -NUDGE, NUDGE))
         outputs = run(dict(zip(exported.inputs, arrays)))
@@ -179,12 +172,12 @@ def export(checkpoint, path, decisions, sample=False):
             return [x.numpy() for x in greedy(*(torch.tensor(x) for x in feeds.values()))]
 
     greedy = exported if not sample else Exported(module, sample=False).eval()
-    check = Check(module)
+    check = Check(module, decisions)
     check_greedy(greedy, torch_run, decisions, check)
     check.refuse(path, "the policy in torch")
     data = to_onnx(exported, decisions)
     runtime = session(data)
-    check = Check(module)
+    check = Check(module, decisions)
     (check_samples if sample else check_greedy)(exported, lambda feeds: runtime.run(None, feeds), decisions, check)
     check.refuse(path, "the file in onnxruntime")
     temporary = pathlib.Path(f"{path}.{os.getpid()}")
@@ -198,7 +191,7 @@ def export(checkpoint, path, decisions, sample=False):
     kind = "samples by the same numbers" if sample else "greedy decisions of the program's own policy"
     return (
         f"{path}: {', '.join(exported.inputs)} -> {', '.join(exported.outputs)}\n"
-        f"checked with onnxruntime against {check.decisions} {kind}{ties}: the largest difference is {check.largest:.2g}"
+        f"checked with onnxruntime against {check.decisions} {kind}{ties}: the largest difference is {check.largest:.2g} of {check.tolerance:.2g}"
     )
 
 
