@@ -39,6 +39,20 @@ OTHERS = {
     ("cartpole_dqn", "Bandit"): (0.904, 8, []),
     ("cartpole_dqn", "Mask"): (0.95, 10, []),
     ("cartpole_dqn", "Password"): (1.0, 14, []),
+    # How many steps are left is not seen: what is to come should count for little.
+    ("cartpole_dqn", "Spaces"): (
+        0.972,
+        6,
+        ["--set=env.num_envs=64", "--set=dqn.batch_size=128", "--set=dqn.discount=0.5", "--set=dqn.epsilon_decay_steps=2000"],
+    ),
+    ("cartpole_dqn", "Squared"): (
+        0.971,
+        80,
+        [
+            "--set=env.num_envs=64", "--set=dqn.batch_size=256", "--set=dqn.updates_per_rollout=4", "--set=dqn.discount=0.5",
+            "--set=dqn.epsilon_decay_steps=30000",
+        ],  # fmt: skip
+    ),
     ("cartpole_impala", "Bandit"): (0.904, 200, []),
     ("cartpole_impala", "Continuous"): (0.907, 1000, []),
     ("cartpole_impala", "Mask"): (0.95, 200, []),
