@@ -7,7 +7,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 RUN := $(RUN)
 TESTS ?=
 
-.PHONY: quickstart build test test-long bench format clean
+.PHONY: quickstart build test test-long bench site format clean
 
 # Installs, builds, trains CartPole-v1 with two learners, shows the result.
 quickstart: build
@@ -33,6 +33,11 @@ test test-long:
 # Our speed beside our peers'; wants the machine for itself.
 bench: build
 	tests/bench/run.sh
+
+# The guides, the configuration's reference and our results as pages: build/site/.
+site:
+	cmake/setup.sh site
+	$${FLOTILLA_DEPS:-.deps}/sitevenv/bin/python cmake/site/build.py build/site
 
 format:
 	cmake/format.sh

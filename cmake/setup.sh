@@ -6,6 +6,7 @@
 #   cmake/setup.sh test      runtime, and what the tests need
 #   cmake/setup.sh cuda      runtime for building CUDA code; needs no GPU
 #   cmake/setup.sh clang     runtime, and clang for the preset clang
+#   cmake/setup.sh site      what `make site` needs, and nothing else
 #
 # LibTorch comes with CUDA where a GPU is seen or FLOTILLA_CUDA=1 is set, and
 # for CPUs elsewhere. FLOTILLA_ATARI=OFF leaves the emulator (GPL-2.0) out.
@@ -145,11 +146,17 @@ install_grpcurl() {
 
 mode=${1:-runtime}
 case $mode in
-  runtime | test | cuda | clang) ;;
-  *) die "'$mode' is not one of runtime, test, cuda, clang" ;;
+  runtime | test | cuda | clang | site) ;;
+  *) die "'$mode' is not one of runtime, test, cuda, clang, site" ;;
 esac
 mkdir -p "$stamps" "$logs"
 say "Flotilla set-up ($mode) in $deps"
+
+if [[ $mode == site ]]; then
+  debian python3-venv
+  python_step site sitevenv site.txt
+  exit
+fi
 
 packages=("${runtime_packages[@]}")
 if [[ $mode == test ]]; then

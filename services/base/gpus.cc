@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -71,7 +72,19 @@ Gpu Describe(const Nvml& nvml, NvmlDevice device) {
       kNvmlSuccess) {
     gpu.compute_capability = 10 * major + minor;
   }
+  unsigned mig = 0, after_a_reset = 0;
+  gpu.mig = nvml.Call("nvmlDeviceGetMigMode", device, &mig, &after_a_reset) ==
+                kNvmlSuccess &&
+            mig == 1;
   return gpu;
+}
+
+// Of those that could be visible.
+std::vector<Gpu> SeenByCuda(std::vector<Gpu> visible) {
+  for (const Gpu& gpu : visible) {
+    if (gpu.mig) return {gpu};
+  }
+  return visible;
 }
 
 class NvmlDriver : public GpuDriver {
@@ -151,6 +164,7 @@ GpuSurvey SurveyGpus(GpuDriver* driver,
   if (!survey.problem.empty()) return survey;
   survey.driver = driver->Version();
   survey.gpus = driver->Gpus();
+  if (!visible_devices) survey.gpus = SeenByCuda(std::move(survey.gpus));
   if (survey.gpus.empty()) {
     survey.problem = "NVIDIA's driver is there, but it knows no GPU";
   } else if (visible_devices) {
@@ -192,7 +206,7 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
     if (absl::SimpleAtoi(device, &index)) {
       if (index < gpus.size()) found = &gpus[index];
     } else if (absl::StartsWith(device, "MIG-")) {
-      visible.push_back({device, device, 0});  // an instance: its own device
+      visible.push_back({.name = device, .uuid = device, .mig = true});
       continue;
     } else if (!device.empty()) {
       for (const Gpu& gpu : gpus) {
@@ -202,7 +216,7 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
     if (found == nullptr) break;
     visible.push_back(*found);
   }
-  return visible;
+  return SeenByCuda(std::move(visible));
 }
 
 }  // namespace flotilla

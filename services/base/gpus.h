@@ -14,6 +14,9 @@ struct Gpu {
   std::string uuid;
   uint64_t memory_bytes = 0;
   int compute_capability = 0;  // 80: sm_80; 0: not known
+  // An instance of a divided GPU (MIG), or one that is divided: then CUDA sees the
+  // first of its instances.
+  bool mig = false;
 };
 
 struct GpuSurvey {
@@ -53,8 +56,10 @@ GpuSurvey SurveyGpus(GpuDriver* driver,
 // Those that this process sees.
 GpuSurvey SurveyGpus();
 
-// How many of `gpus` a value of CUDA_VISIBLE_DEVICES leaves visible: indices
-// and UUIDs (or their beginnings), up to the first that does not exist.
+// What of `gpus` a value of CUDA_VISIBLE_DEVICES leaves visible: indices and UUIDs
+// (or their beginnings), up to the first that does not exist. Where an instance of
+// a divided GPU is among them it is the only one: CUDA enumerates one, and no
+// whole GPU beside it (NVIDIA's MIG user guide, "CUDA Device Enumeration").
 std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
                              const std::string& visible_devices);
 

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +23,7 @@ namespace {
 struct Case {
   const char* name;
   int gpus = 0;                             // of the host
+  int mig = -1;                             // which of them is divided
   std::optional<std::string> visible = {};  // CUDA_VISIBLE_DEVICES
   std::string device = "auto";
   std::optional<std::string> learners = {};  // --nproc-per-node
@@ -33,13 +35,28 @@ struct Case {
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
+class FakeDriver : public GpuDriver {
+ public:
+  explicit FakeDriver(std::vector<Gpu> gpus) : gpus_(std::move(gpus)) {}
+  std::string Problem() override { return ""; }
+  std::string Version() override { return "580.1"; }
+  std::vector<Gpu> Gpus() override { return gpus_; }
+  GpuUse Use(const std::string&) override { return {}; }
+
+ private:
+  const std::vector<Gpu> gpus_;
+};
+
 std::string RunCase(const Case& c) {
   std::vector<Gpu> gpus;
   for (int i = 0; i < c.gpus; ++i) {
-    gpus.push_back(
-        {"H100", std::string("GPU-") + static_cast<char>('a' + i), 1});
+    gpus.push_back({.name = "H100",
+                    .uuid = std::string("GPU-") + static_cast<char>('a' + i),
+                    .memory_bytes = 1,
+                    .mig = i == c.mig});
   }
-  if (c.visible) gpus = VisibleGpus(gpus, *c.visible);
+  FakeDriver driver(gpus);
+  gpus = SurveyGpus(&driver, c.visible).gpus;
 
   // The launcher.
   v1::RunConfig config;
@@ -147,6 +164,36 @@ const Case kCases[] = {
      .visible = "7",
      .device = "cuda:1",
      .expected = "names GPU 1, but this host has 1 GPU,"},
+    // Divided GPUs: CUDA shows a process one instance, and nothing beside it.
+    {.name = "OneInstance",
+     .gpus = 8,
+     .visible = "MIG-1",
+     .backend = "NCCL",
+     .expected = "NCCL: cuda:0 MIG-1"},
+    {.name = "TwoInstancesForTwoLearners",
+     .gpus = 8,
+     .visible = "MIG-1,MIG-2",
+     .learners = "2",
+     .expected = "2 learners on this host, but 1 GPU"},
+    {.name = "AnInstanceAndAWholeGpu",
+     .gpus = 8,
+     .visible = "3,MIG-2",
+     .expected = "NCCL: cuda:0 MIG-2"},
+    {.name = "OneOfTwoIsDivided",
+     .gpus = 2,
+     .mig = 1,
+     .expected = "NCCL: cuda:0 GPU-b"},
+    {.name = "TheWholeOneOfThem",
+     .gpus = 2,
+     .mig = 1,
+     .visible = "0",
+     .expected = "NCCL: cuda:0 GPU-a"},
+    {.name = "InstancesSharedOnPurpose",
+     .gpus = 1,
+     .visible = "MIG-1",
+     .learners = "2",
+     .ids = {0, 0},
+     .expected = "GLOO: cuda:0 MIG-1, cuda:0 MIG-1"},
     // The CPU on purpose.
     {.name = "CpuBesideGpus",
      .gpus = 2,

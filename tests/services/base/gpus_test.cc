@@ -55,6 +55,7 @@ TEST(GpusTest, ASurveySaysWhatAProgramWouldSee) {
       {"", 2, "1", "GPU-bbbb-2", ""},
       {"", 2, "GPU-b,GPU-a", "GPU-bbbb-2", ""},
       {"", 2, "MIG-7", "MIG-7", ""},
+      {"", 2, "0,MIG-8,MIG-7", "MIG-8", ""},
       {"", 2, "", "", "CUDA_VISIBLE_DEVICES=\"\" hides all GPUs"},
       {"", 2, "5", "", "CUDA_VISIBLE_DEVICES=\"5\" hides all GPUs"},
       {"", 0, std::nullopt, "", "knows no GPU"},
