@@ -116,6 +116,37 @@ def keep(page, name):
 POINTS = "Math.max(0, ...[...document.querySelectorAll('figure[data-metric=\"charts/episodic_return\"] polyline')].map(p => p.getAttribute('points').split(' ').length))"
 
 
+def test_games_are_listed_and_played_again_as_films(sandbox, browser):
+    (sandbox.folder / "runs").mkdir()
+    sandbox.train("cartpole_fast", "--steps=40000", run_dir="runs/first").succeeds()
+    write_run(sandbox.folder / "runs" / "second")
+    sandbox.env["FLOTILLA_PYTHON"] = sys.executable  # which makes films
+    dashboard = Dashboard(sandbox, "runs")
+    page = browser()
+    page.open(dashboard.url)
+    page.await_true("document.querySelectorAll('#game-table button').length > 3")
+    listed = json.loads(sandbox.run("replay", "runs/first", "--list", "--json").stdout)
+    assert page.js("document.querySelectorAll('#game-table button').length") == len(listed)
+    assert page.js("document.querySelector('#game-table tr:nth-child(2)').textContent").startswith("best")
+    page.js("document.querySelector('#game-table button').click()")
+    page.await_true("(document.querySelector('#film img') || {}).naturalWidth > 100")
+    assert "played again, it is the same" in page.js("document.getElementById('game-said').textContent")
+    within(page, dashboard.url, page.js("innerWidth"))
+    keep(page, "games.png")
+
+    (run,) = page.js("[...document.getElementById('game-run').options].filter(o => o.text.endsWith('first')).map(o => o.value)")
+    (empty,) = page.js("[...document.getElementById('game-run').options].filter(o => o.text.endsWith('second')).map(o => o.value)")
+    code, headers, text = dashboard.ask(f"/games?run={run}")
+    assert code == 200 and headers["Content-Type"].startswith("application/json") and [game["number"] for game in json.loads(text)["games"]] == list(range(1, len(listed) + 1))
+    assert dashboard.ask(f"/film?run={run}&number=1&step=77")[::2] == (409, "that game is not kept any more\n")
+    assert dashboard.ask(f"/film?run={run}&number=1;rm&step=77")[::2] == (400, "want a game's number and step\n")
+    assert dashboard.ask("/film?run=77&number=1&step=77")[0] == 404
+    code, _, text = dashboard.ask(f"/games?run={empty}")
+    assert code == 200 and json.loads(text)["games"] == [] and json.loads(text)["said"].startswith("flotilla replay: "), text
+    page.js(f"document.getElementById('game-run').value = '{empty}'; document.getElementById('game-run').dispatchEvent(new Event('change'))")
+    page.await_true("document.getElementById('game-table').textContent.includes('flotilla replay') && document.querySelector('#film img') === null")
+
+
 def test_a_run_is_seen_while_it_trains_and_what_befalls_it(sandbox, browser):
     (sandbox.folder / "runs").mkdir()
     job = sandbox.train(*LONG, run_dir="runs/first")

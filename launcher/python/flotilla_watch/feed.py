@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 
+from flotilla_watch.games import Games
 from flotilla_watch.status_watch import StatusWatch, start
 from flotilla_watch.watched_run import WatchedRun
 
@@ -24,6 +25,7 @@ class Feed:
         self._flotilla = flotilla
         self._folders = folders
         self._flags = credential_flags
+        self.games = Games(flotilla, credential_flags)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._version = 0

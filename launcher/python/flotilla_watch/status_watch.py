@@ -17,10 +17,10 @@ _lifeline_read, _lifeline_write = os.pipe()
 os.set_inheritable(_lifeline_read, True)
 
 
-def start(command):
+def start(command, stderr=subprocess.DEVNULL):
     """A program of ours that ends with us."""
     return subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
         pass_fds=(_lifeline_read,), env=os.environ | {"FLOTILLA_LIFELINE_FD": str(_lifeline_read)},
         start_new_session=True,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """The dashboard's web server: fixed files, a stream of events, ends of logs."""
 
+import base64
 import hmac
 import http.server
 import ipaddress
@@ -13,6 +14,8 @@ import threading
 import time
 import urllib.parse
 from http import HTTPStatus
+
+from flotilla_watch.games import Refused
 
 MOST_CLIENTS = 64  # connections at a time
 MOST_STREAMS = 16
@@ -220,6 +223,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif url.path == "/config":
             run = self.server.feed.run(query.get("run"))
             self.text(run and run.config(), "there is no such configuration")
+        elif url.path in ("/games", "/film"):
+            self.games(url.path, query)
         elif file in self.server.files:
             self.answer(200, *self.server.files[file])
         else:
@@ -252,6 +257,34 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_error(404, otherwise)
         else:
             self.answer(200, text, "text/plain")
+
+    def games(self, path, query):
+        run = self.server.feed.run(query.get("run"))
+        if run is None or not run.path:
+            self.send_error(404, "there are no such games")
+            return
+        self._hurry.cancel()  # what is asked ends in time
+        games = self.server.feed.games
+        try:
+            if path == "/games":
+                answer = self._listed(games, run.path)
+            else:
+                said, film = games.film(run.path, int(query.get("number", "")), int(query.get("step", "")))
+                answer = {"said": said, "film": "data:image/webp;base64," + base64.b64encode(film).decode()}
+        except ValueError:
+            self.send_error(400, "want a game's number and step")
+        except Refused as refused:
+            self.send_error(409, str(refused))
+        else:
+            self.answer(200, json.dumps(answer), "application/json")
+
+    @staticmethod
+    def _listed(games, path):
+        """A run without games is nothing unusual, and no error of the page's."""
+        try:
+            return {"games": games.list(path), "said": "none yet"}
+        except Refused as refused:
+            return {"games": [], "said": str(refused)}
 
     def events(self, query):
         if not self.server.streams.acquire(blocking=False):

@@ -120,6 +120,7 @@ function takePoints(data) {
     series.t.push(...points[1]);
     series.v.push(...points[2]);
     run.series.set(metric, series);
+    if (metric === "eval/mean_return") listGamesSoon(run.id);  // its games are kept
   }
 }
 
@@ -427,6 +428,7 @@ function fillRunChoices() {
     if (first && going) $(id).value = going.id;
   }
   fillFileChoices();
+  fillGameRuns();
 }
 
 function fillFileChoices() {
@@ -493,5 +495,7 @@ $("log-run").addEventListener("change", () => { fillFileChoices(); loadLog(); })
 $("log-file").addEventListener("change", loadLog);
 $("follow").addEventListener("change", () => { if ($("follow").checked) loadLog(); });
 $("config-run").addEventListener("change", loadConfig);
+$("game-run").addEventListener("change", listGames);
+$("list-games").addEventListener("click", listGames);
 for (const group of OPEN) groupElement(group);
 connect();
