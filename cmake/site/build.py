@@ -76,8 +76,8 @@ class Site:
         if found.is_dir():
             lines = [f"# {name}", ""]
             for file in sorted(path for path in found.iterdir() if path.is_file()):
-                self._along(file, f"{name}/{file.name}")
-                lines.append(f"- [{file.name}]({file.name})")
+                along = self._along(file, f"{name}/{file.name}")
+                lines.append(f"- [{file.name}]({pathlib.Path(along).name})")
             self.write(to / "index.md", "\n".join(lines) + "\n")
             return str(to / "index.md")
         if found.suffix == ".md":  # else it would be a page that no menu has

@@ -32,8 +32,13 @@ class Reference:
 
     def comment(self, *path):
         place = self.comments.get(path)
-        said = "" if place is None else (place.leading_comments or place.trailing_comments)
+        said = "" if place is None else f"{place.leading_comments} {place.trailing_comments}"
         return " ".join(said.split()).replace("|", "\\|").replace("<", "&lt;").replace("[", "\\[")
+
+    def values(self, at, enum):
+        """A list for a cell: what an enum's values are called and do."""
+        lines = [f"<br>`{value.name}`" + (f" {said}" if (said := self.comment(5, at, 2, i)) else "") for i, value in enumerate(enum.value)]
+        return "".join(lines)
 
     def section(self, title, name):
         """A message's fields as a table, and then the sections that are among them."""
@@ -49,13 +54,15 @@ class Reference:
                 anchor = "".join(c for c in inner[-1][0] if c.isalnum() or c == "_")
                 what = f"[{'sections' if many else 'section'}](#{anchor})"
             elif kind in self.enums:
-                what = " or ".join(value.name for value in self.enums[kind][1].value)
+                what = "one of these"
             elif kind:  # a map
                 what = "names and values"
             else:
                 what = TYPES[descriptor_pb2.FieldDescriptorProto.Type.Name(field.type).removeprefix("TYPE_").lower()]
                 what += ", any number of them" if field.label == LABEL_REPEATED else ""
             said = self.comment(4, at, 2, i) or (self.comment(4, self.messages[kind][0]) if kind in self.messages else "")
+            if kind in self.enums:
+                said += self.values(*self.enums[kind])
             default = f"`{field.default_value}`" if field.HasField("default_value") else ""
             self.lines.append(f"| `{field.name}` | {what} | {default} | {said} |")
         self.lines.append("")

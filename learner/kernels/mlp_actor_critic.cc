@@ -6,7 +6,9 @@ namespace flotilla {
 
 MlpActorCritic::MlpActorCritic(const MlpShape& shape,
                                const KernelTable& kernels)
-    : shape_(shape), kernels_(kernels), workspace_(shape, /*training=*/false) {}
+    : shape_(shape), kernels_(kernels), workspace_(shape, /*training=*/false) {
+  CHECK(shape.output == MlpOutput::kActorCritic) << "that is a Q network";
+}
 
 void MlpActorCritic::SetParameters(const float* parameters) {
   kernels_.pack(workspace_.plan(), parameters, workspace_.data());

@@ -6,22 +6,9 @@
 #include "learner/kernels/isa/kernel_table.h"
 #include "learner/kernels/isa/workspace.h"
 #include "learner/kernels/mlp_shape.h"
+#include "learner/kernels/q_loss.h"
 
 namespace flotilla {
-
-// Transitions to learn from. Borrowed.
-struct QSamples {
-  int64_t rows = 0;                     // N
-  const float* observations = nullptr;  // [N, D]
-  const int64_t* actions = nullptr;     // [N]
-  const float* targets = nullptr;       // [N]  y, what Q(s, a) aims at
-  const float* weights = nullptr;       // [N]  of each one's loss
-};
-
-struct QSums {
-  double loss = 0;  // weighted
-  double q = 0;     // Q(s, a)
-};
 
 // An MLP Q network (MlpOutput::kQ or kDuelingQ): values, and the gradient of
 //

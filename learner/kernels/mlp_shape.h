@@ -42,7 +42,7 @@ struct MlpShape {
   bool share_trunk = false;
   int actions = 0;  // A, at least 1
   bool continuous = false;
-  // Of a Q network `share_trunk` and `continuous` say nothing.
+  // Of a Q network `share_trunk` says nothing, and `continuous` is false.
   MlpOutput output = MlpOutput::kActorCritic;
 };
 

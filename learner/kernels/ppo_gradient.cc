@@ -36,7 +36,9 @@ AdvantageScale NormalizeAdvantages(const PpoSamples& samples,
 }
 
 PpoGradient::PpoGradient(const MlpShape& shape, const KernelTable& kernels)
-    : kernels_(kernels), workspace_(shape, /*training=*/true) {}
+    : kernels_(kernels), workspace_(shape, /*training=*/true) {
+  CHECK(shape.output == MlpOutput::kActorCritic) << "that is a Q network";
+}
 
 PpoSums PpoGradient::Compute(const float* parameters, const PpoSamples& samples,
                              std::span<const int32_t> rows, const PpoLoss& loss,

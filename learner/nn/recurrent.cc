@@ -61,12 +61,16 @@ Trace MakeTrace(int64_t gates, const Tensor& input, const Tensor& weight_ih,
 bool StepsByKernel(const Tensor& input) {
   return input.is_cpu() && input.scalar_type() == torch::kFloat32;
 }
-bool MultipliesByKernel(int64_t width) { return width % kLstmWidth == 0; }
+// For one step of a wide layer Torch's threads are worth more than to arrange the
+// weights once for all steps.
+bool MultipliesByKernel(int64_t steps, int64_t width) {
+  return width % kLstmWidth == 0 && (steps > 1 || width <= 256);
+}
 
 // W_hh^T [H, 4 H], in memory of its own if kernels multiply by it.
-Tensor PackRecurrent(const Tensor& weight_hh) {
+Tensor PackRecurrent(int64_t steps, const Tensor& weight_hh) {
   const int64_t H = weight_hh.size(1);
-  if (!MultipliesByKernel(H)) return weight_hh.t();
+  if (!MultipliesByKernel(steps, H)) return weight_hh.t();
   Tensor packed = at::empty({H, 4 * H}, weight_hh.options());
   PackLstm(Host<float>(weight_hh), H, Host<float>(packed));
   return packed;
@@ -75,7 +79,7 @@ Tensor PackRecurrent(const Tensor& weight_hh) {
 void LstmSequencesForward(const Tensor& recurrent, const Tensor& keep,
                           int64_t first, int64_t rows, const Trace& trace) {
   const int64_t T = keep.size(0), B = keep.size(1), H = recurrent.size(0);
-  const bool multiply = MultipliesByKernel(H);
+  const bool multiply = MultipliesByKernel(T, H);
   const Tensor last = trace.state.narrow(0, first, rows);
   std::vector<Tensor> gates, befores;
   if (!multiply) {
@@ -109,14 +113,14 @@ void LstmSequencesForward(const Tensor& recurrent, const Tensor& keep,
 }
 
 // i, f, o = sigmoid; g = tanh; c' = f c + i g; h' = o tanh(c').
-Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
-                  const Tensor& state, const Tensor& keep) {
+Trace RunLstm(const RecurrentWeights& w, const Tensor& input,
+              const Tensor& state, const Tensor& keep) {
   const int64_t T = input.size(0), H = w.weight_hh.size(1);
   Trace trace =
       MakeTrace(4, input, w.weight_ih, w.bias_ih + w.bias_hh, state, H);
   trace.tanh_c = at::empty_like(trace.output);
   if (StepsByKernel(input)) {
-    const Tensor recurrent = PackRecurrent(w.weight_hh);
+    const Tensor recurrent = PackRecurrent(T, w.weight_hh);
     const Tensor keeps = keep.contiguous();
     ForSequences(input, [&](int64_t first, int64_t rows) {
       LstmSequencesForward(recurrent, keeps, first, rows, trace);
@@ -153,8 +157,8 @@ Trace LstmForward(const RecurrentWeights& w, const Tensor& input,
 }
 
 // r, z = sigmoid; n = tanh(x_n + r (W_hn h + b_hn)); h' = (1 - z) n + z h.
-Trace GruForward(const RecurrentWeights& w, const Tensor& input,
-                 const Tensor& state, const Tensor& keep) {
+Trace RunGru(const RecurrentWeights& w, const Tensor& input,
+             const Tensor& state, const Tensor& keep) {
   const int64_t T = input.size(0), H = w.weight_hh.size(1);
   Trace trace = MakeTrace(3, input, w.weight_ih, w.bias_ih, state, H);
   const Tensor recurrent = w.weight_hh.t();
@@ -204,7 +208,7 @@ void LstmSequencesBackward(const Tensor& weight_hh, const Tensor& keep,
                            int64_t first, int64_t rows,
                            const Tensor& gradient) {
   const int64_t T = keep.size(0), B = keep.size(1), H = weight_hh.size(1);
-  const bool multiply = MultipliesByKernel(H);
+  const bool multiply = MultipliesByKernel(T, H);
   std::vector<Tensor> dgates;
   if (!multiply) dgates = Steps(gradient.flatten(2), first, rows);
   Tensor from_h = at::empty({rows, H}, gradient.options());
@@ -236,8 +240,8 @@ class Lstm : public torch::autograd::Function<Lstm> {
                         const Tensor& weight_ih, const Tensor& weight_hh,
                         const Tensor& bias_ih, const Tensor& bias_hh,
                         const Tensor& state, const Tensor& keep) {
-    Trace trace = LstmForward({weight_ih, weight_hh, bias_ih, bias_hh}, input,
-                              state, keep);
+    Trace trace =
+        RunLstm({weight_ih, weight_hh, bias_ih, bias_hh}, input, state, keep);
     ctx->save_for_backward({input, weight_ih, weight_hh, keep, trace.gates,
                             trace.h_before, trace.extra, trace.tanh_c});
     return trace.output;
@@ -301,8 +305,8 @@ class Gru : public torch::autograd::Function<Gru> {
                         const Tensor& weight_ih, const Tensor& weight_hh,
                         const Tensor& bias_ih, const Tensor& bias_hh,
                         const Tensor& state, const Tensor& keep) {
-    Trace trace = GruForward({weight_ih, weight_hh, bias_ih, bias_hh}, input,
-                             state, keep);
+    Trace trace =
+        RunGru({weight_ih, weight_hh, bias_ih, bias_hh}, input, state, keep);
     ctx->save_for_backward({input, weight_ih, weight_hh, keep, trace.gates,
                             trace.h_before, trace.extra});
     return trace.output;
@@ -358,8 +362,8 @@ RecurrentOutput RunRecurrent(v1::RecurrentCell cell, const RecurrentWeights& w,
                              const Tensor& input, const Tensor& state,
                              const Tensor& keep) {
   if (!at::GradMode::is_enabled()) {
-    const Trace trace = cell == v1::LSTM ? LstmForward(w, input, state, keep)
-                                         : GruForward(w, input, state, keep);
+    const Trace trace = cell == v1::LSTM ? RunLstm(w, input, state, keep)
+                                         : RunGru(w, input, state, keep);
     return {trace.output, trace.state};
   }
   const Tensor output = cell == v1::LSTM

@@ -37,7 +37,8 @@ int64_t RecurrentPlanes(v1::RecurrentCell cell);
 // Differentiable in the input and the weights, not in `state`: backpropagation
 // through time ends at the sequence's begin. It is one autograd node, whose
 // backward is written out: what does not depend on the step before is done for
-// all T at once. On a CPU the sequences are shared out to Torch's threads,
+// all T at once, but for float32 LSTMs on a CPU, whose steps are kernels
+// (learner/kernels/lstm.h). On a CPU the sequences are shared out to Torch's threads,
 // which meet once a pass.
 RecurrentOutput RunRecurrent(v1::RecurrentCell cell,
                              const RecurrentWeights& weights,

@@ -72,18 +72,43 @@ Gpu Describe(const Nvml& nvml, NvmlDevice device) {
       kNvmlSuccess) {
     gpu.compute_capability = 10 * major + minor;
   }
-  unsigned mig = 0, after_a_reset = 0;
-  gpu.mig = nvml.Call("nvmlDeviceGetMigMode", device, &mig, &after_a_reset) ==
-                kNvmlSuccess &&
-            mig == 1;
+  return gpu;
+}
+
+// A GPU of the host; a divided one as its first instance, if it has any.
+Gpu DescribeAsUsed(const Nvml& nvml, NvmlDevice device) {
+  Gpu gpu = Describe(nvml, device);
+  unsigned divided = 0, after_a_reset = 0, most = 0;
+  if (nvml.Call("nvmlDeviceGetMigMode", device, &divided, &after_a_reset) !=
+          kNvmlSuccess ||
+      divided != 1) {
+    return gpu;
+  }
+  gpu.instances = 0;
+  nvml.Call("nvmlDeviceGetMaxMigDeviceCount", device, &most);
+  for (unsigned i = 0; i < most; ++i) {
+    NvmlDevice instance = nullptr;
+    if (nvml.Call("nvmlDeviceGetMigDeviceHandleByIndex", device, i,
+                  &instance) != kNvmlSuccess) {
+      continue;
+    }
+    if (gpu.instances == 0) {
+      const int capability = gpu.compute_capability;
+      gpu = Describe(nvml, instance);
+      gpu.compute_capability = capability;
+      gpu.instances = 0;
+    }
+    ++*gpu.instances;
+  }
   return gpu;
 }
 
 // Of those that could be visible.
 std::vector<Gpu> SeenByCuda(std::vector<Gpu> visible) {
   for (const Gpu& gpu : visible) {
-    if (gpu.mig) return {gpu};
+    if (gpu.instances.value_or(0) > 0) return {gpu};
   }
+  std::erase_if(visible, [](const Gpu& gpu) { return gpu.instances == 0; });
   return visible;
 }
 
@@ -113,7 +138,7 @@ class NvmlDriver : public GpuDriver {
       NvmlDevice device = nullptr;
       if (nvml_.Call("nvmlDeviceGetHandleByIndex_v2", i, &device) ==
           kNvmlSuccess) {
-        gpus.push_back(Describe(nvml_, device));
+        gpus.push_back(DescribeAsUsed(nvml_, device));
       }
     }
     return gpus;
@@ -205,12 +230,13 @@ std::vector<Gpu> VisibleGpus(const std::vector<Gpu>& gpus,
     const Gpu* found = nullptr;
     if (absl::SimpleAtoi(device, &index)) {
       if (index < gpus.size()) found = &gpus[index];
-    } else if (absl::StartsWith(device, "MIG-")) {
-      visible.push_back({.name = device, .uuid = device, .mig = true});
-      continue;
     } else if (!device.empty()) {
       for (const Gpu& gpu : gpus) {
         if (absl::StartsWith(gpu.uuid, device)) found = &gpu;
+      }
+      if (found == nullptr && absl::StartsWith(device, "MIG-")) {
+        visible.push_back({.name = device, .uuid = device, .instances = 1});
+        continue;
       }
     }
     if (found == nullptr) break;

@@ -14,9 +14,9 @@ struct Gpu {
   std::string uuid;
   uint64_t memory_bytes = 0;
   int compute_capability = 0;  // 80: sm_80; 0: not known
-  // An instance of a divided GPU (MIG), or one that is divided: then CUDA sees the
-  // first of its instances.
-  bool mig = false;
+  // Of a divided GPU (MIG), which then stands for the first of them: how many
+  // instances it has. Unset: the GPU is whole.
+  std::optional<int> instances = {};
 };
 
 struct GpuSurvey {

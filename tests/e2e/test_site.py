@@ -14,7 +14,7 @@ BUILD = SOURCE / "cmake" / "site" / "build.py"
 
 
 def test_make_site_makes_it():
-    said = subprocess.run(["make", "-n", "site"], cwd=SOURCE, stdout=subprocess.PIPE, text=True, check=True).stdout
+    said = subprocess.run(["make", "-n", "--no-print-directory", "site"], cwd=SOURCE, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert said.splitlines() == ["cmake/setup.sh site", "${FLOTILLA_DEPS:-.deps}/sitevenv/bin/python cmake/site/build.py build/site"]
 
 
@@ -57,10 +57,19 @@ def test_the_reference_has_every_field_and_what_it_says(site, sandbox):
 
     paths = set(paths())
     assert {"seed", "env.num_envs", "dqn.n_step", "env.options.atari.noop_max"} <= paths
-    missing = [path for path in sorted(paths) if not re.search(rf"\b{re.escape(path.rpartition('.')[2])}\b", words)]
+    # By section: what comes behind its heading, up to the next one.
+    parts = re.split(r'<h2 id="([^"]*)"', (site / "configuration.html").read_text())
+    sections = {"" if name == "the-run" else name: text for name, text in zip(parts[1::2], parts[2::2])}
+
+    def has(path):
+        section, _, name = path.rstrip(".").rpartition(".")
+        text = sections.get(re.sub(r"\W", "", section.replace("leaf", "leafi")), "")
+        return f"<td><code>{name}</code></td>" in text
+
+    missing = [path for path in sorted(paths) if not has(path)]
     assert not missing
     assert "Nothing is gained by moving an action's probability ratio further than this from 1." in words
-    assert "RETRY_RESET or RETRY_RENEW" in words
+    assert "RETRY_RESET by a reset RETRY_RENEW with an environment made anew" in words
 
 
 def test_a_link_to_nothing_is_an_error(tmp_path):

@@ -12,6 +12,7 @@ from flotilla.run import messages
 
 # Of values, states and continuous actions: relative above 1, absolute below. Two libraries add up in another order.
 TOLERANCE = 1e-5
+LARGEST_TOLERANCE = 1e-3  # more than what rounding explains is another policy
 
 
 class Decisions:
@@ -67,9 +68,10 @@ def difference(one, other):
     return float(np.nan_to_num(apart, nan=np.inf).max())
 
 
-def rounding(module, decisions):
-    """How far values, states and actions move when each weight becomes the float32 next to it: what no two libraries
-    that round their sums otherwise have to agree on. Large features before a saturated gate make it large."""
+def tolerance(module, decisions):
+    """How far numbers may lie apart: TOLERANCE, or four times what values, states and actions move by when each weight
+    becomes the float32 next to it, where that is more. No two libraries that round their sums otherwise have to agree on
+    that; large features before a saturated gate make it large."""
     nudged, random = copy.deepcopy(module), np.random.default_rng(1)
     with torch.no_grad():
         for weight in nudged.parameters():
@@ -80,17 +82,17 @@ def rounding(module, decisions):
         observation = {leaf.path: torch.tensor(x) for leaf, x in zip(module.spec.observation, leaves)}
         with torch.no_grad():
             one, other = (each.decide(observation, None if state is None else torch.tensor(state)) for each in (module, nudged))
-        moved = max(moved, *(difference(a, b) for a, b in zip(one[1:], other[1:]) if a is not None))
-    return moved
+        numbers = [one[1], one[3]] + ([one[2]] if module.algorithm == "ppo" else [])  # others' values are not compared
+        others = [other[1], other[3]] + ([other[2]] if module.algorithm == "ppo" else [])
+        moved = max(moved, *(difference(a, b) for a, b in zip(numbers, others) if a is not None))
+    return min(max(TOLERANCE, 4 * moved), LARGEST_TOLERANCE) if np.isfinite(moved) else TOLERANCE
 
 
 class Check:
-    """Compares decisions, and remembers the largest difference and what it was of.
+    """Compares decisions, and remembers the largest difference and what it was of."""
 
-    They may lie apart by TOLERANCE, or by a few times what rounding moves where that is more."""
-
-    def __init__(self, module, decisions):
-        self.tolerance = max(TOLERANCE, 4 * rounding(module, decisions))
+    def __init__(self, module, tolerance):
+        self.tolerance = tolerance
         self.module, self.largest, self.of, self.decisions, self.ties = module, 0.0, "nothing", 0, 0
 
     def note(self, of, apart):

@@ -10,7 +10,7 @@ import torch
 
 from flotilla import network
 from flotilla.checkpoint import Checkpoint
-from flotilla.decisions import Check, Decisions, difference
+from flotilla.decisions import Check, Decisions, difference, tolerance
 from flotilla.errors import Error
 
 OPSET = 17
@@ -172,12 +172,13 @@ def export(checkpoint, path, decisions, sample=False):
             return [x.numpy() for x in greedy(*(torch.tensor(x) for x in feeds.values()))]
 
     greedy = exported if not sample else Exported(module, sample=False).eval()
-    check = Check(module, decisions)
+    allowed = tolerance(module, decisions)
+    check = Check(module, allowed)
     check_greedy(greedy, torch_run, decisions, check)
     check.refuse(path, "the policy in torch")
     data = to_onnx(exported, decisions)
     runtime = session(data)
-    check = Check(module, decisions)
+    check = Check(module, allowed)
     (check_samples if sample else check_greedy)(exported, lambda feeds: runtime.run(None, feeds), decisions, check)
     check.refuse(path, "the file in onnxruntime")
     temporary = pathlib.Path(f"{path}.{os.getpid()}")

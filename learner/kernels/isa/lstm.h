@@ -36,6 +36,7 @@ void LstmPack(const float* weight_hh, int64_t width, float* packed) {
 }
 
 void LstmForwardOf(const LstmStep& step) {
+  const FlushDenormals flush;
   const int64_t H = step.width;
   if (step.recurrent != nullptr) {
     Multiply(step.rows, 4 * H, H, {step.h_before, H, 1},

@@ -43,7 +43,7 @@ struct LayerPlan {
   int64_t bias_gradient;     // [out_pad]
 };
 
-// A linear output of a stack: the policy's or the value's. It sees the last
+// A linear output of a stack: the policy's, Q's or the value's. It sees the last
 // layer's outputs [first_in, first_in + in).
 struct HeadPlan {
   int rows;
@@ -60,11 +60,11 @@ struct StackPlan {
   int head_count;
   int rows;             // of all heads
   int plane;            // of the first head
-  int64_t head_weight;  // [rows, in_pad]
+  int64_t head_weight;  // [rows, out_pad of the last layer]
   int64_t head_bias;    // [rows]
 
   // Training only.
-  int64_t head_weight_gradient;  // [rows, in_pad]
+  int64_t head_weight_gradient;  // as head_weight
   int64_t head_bias_gradient;    // [rows]
 };
 
@@ -87,11 +87,11 @@ struct MlpPlan {
   int64_t gauss;          // [3, A]   log_std, std, 1 / std
 
   // Training only.
-  int64_t inputs;            // [tile, observations_pad]
-  int64_t samples;           // [4, tile]   log_prob, advantage, returns, value
-  int64_t delta[2];          // [tile, widest layer]
-  int64_t zero;              // [widest layer]
-  int64_t log_std_gradient;  // [A]
+  int64_t inputs;                    // [tile, observations_pad]
+  int64_t samples;                   // [4, tile]   see isa/ppo.h and isa/q.h
+  int64_t delta[2];                  // [tile, widest layer]
+  int64_t zero;                      // [widest layer]
+  int64_t log_std_gradient;          // [A]
   int64_t gradients, gradients_end;  // all gradients lie in this range
 
   int64_t workspace_size;

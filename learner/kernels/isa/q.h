@@ -7,7 +7,7 @@
 #include "learner/kernels/isa/mlp.h"
 #include "learner/kernels/isa/mlp_plan.h"
 #include "learner/kernels/isa/vec.h"
-#include "learner/kernels/mlp_q.h"
+#include "learner/kernels/q_loss.h"
 
 // MlpQ's methods. Included by kernels.h alone.
 

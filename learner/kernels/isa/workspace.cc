@@ -19,8 +19,9 @@ void CheckShape(const MlpShape& shape) {
   for (const int width : shape.hidden) {
     CHECK_GE(width, 1) << "a hidden layer needs a width";
   }
-  CHECK(!IsQ(shape) || shape.activation == Activation::kRelu)
-      << "a Q network's layers are ReLU";
+  CHECK(!IsQ(shape) ||
+        (shape.activation == Activation::kRelu && !shape.continuous))
+      << "a Q network's layers are ReLU, and its actions are choices";
 }
 
 // Hands out places, in the parameters and in the workspace.

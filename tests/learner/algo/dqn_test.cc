@@ -14,6 +14,7 @@ namespace {
 
 v1::RunConfig Config() {
   v1::RunConfig config = ReplayLearnerConfig();
+  config.mutable_model()->set_activation(v1::RELU);  // by kernels
   v1::DqnConfig* dqn = config.mutable_dqn();
   dqn->set_batch_size(16);
   dqn->set_updates_per_rollout(4);

@@ -312,6 +312,9 @@ Setting::Setting(const Case& c)
   } else {
     config.mutable_dqn()->set_batch_size(8);
     config.mutable_dqn()->set_learning_starts(8);
+    if (algorithm == "dqn by kernels") {
+      config.mutable_model()->set_activation(v1::RELU);
+    }
   }
   torch::manual_seed(1);
   whole = RandomRollout(spaces, c.frames ? 4 : 16, 8);
@@ -366,7 +369,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"RecurrentInParts", "ppo", false, true, 16},
                     Case{"FramesInParts", "ppo", true, false, 3},
                     Case{"Impala", "impala", true, false, 0},
-                    Case{"Dqn", "dqn", false, false, 0}),
+                    Case{"Dqn", "dqn", false, false, 0},
+                    Case{"DqnByKernels", "dqn by kernels", false, false, 0}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

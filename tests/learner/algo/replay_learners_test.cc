@@ -208,6 +208,15 @@ Case UniformDqn() {
   return c;
 }
 
+// On a CPU kernels learn those with ReLU.
+Case ReluDqn() {
+  Case c = UniformDqn();
+  c.config += " model { activation: RELU }";
+  c.options_before =
+      "optimizer { learning_rate: 1e-1 } dqn { target_update_every: 1000 }";
+  return c;
+}
+
 Case PrioritisedDqn() {
   Case c = Dqn("priority_alpha: 0.6 ");
   c.options.push_back("priority_beta: 1");
@@ -234,6 +243,9 @@ Case Sac() {
 
 INSTANTIATE_TEST_SUITE_P(Uniform, ReplayLearnersTest,
                          testing::Values(UniformDqn(), Sac()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(ByKernels, ReplayLearnersTest,
+                         testing::Values(ReluDqn()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Prioritised, ReplayLearnersTest,
                          testing::Values(PrioritisedDqn()),

@@ -23,7 +23,8 @@ namespace {
 struct Case {
   const char* name;
   int gpus = 0;                             // of the host
-  int mig = -1;                             // which of them is divided
+  int mig = -1;                             // which of them is divided,
+  int instances = 1;                        // and into how many
   std::optional<std::string> visible = {};  // CUDA_VISIBLE_DEVICES
   std::string device = "auto";
   std::optional<std::string> learners = {};  // --nproc-per-node
@@ -50,10 +51,11 @@ class FakeDriver : public GpuDriver {
 std::string RunCase(const Case& c) {
   std::vector<Gpu> gpus;
   for (int i = 0; i < c.gpus; ++i) {
-    gpus.push_back({.name = "H100",
-                    .uuid = std::string("GPU-") + static_cast<char>('a' + i),
-                    .memory_bytes = 1,
-                    .mig = i == c.mig});
+    gpus.push_back(
+        {.name = "H100",
+         .uuid = std::string("GPU-") + static_cast<char>('a' + i),
+         .memory_bytes = 1,
+         .instances = i == c.mig ? std::optional(c.instances) : std::nullopt});
   }
   FakeDriver driver(gpus);
   gpus = SurveyGpus(&driver, c.visible).gpus;
@@ -183,6 +185,11 @@ const Case kCases[] = {
      .gpus = 2,
      .mig = 1,
      .expected = "NCCL: cuda:0 GPU-b"},
+    {.name = "OneOfThreeIsDividedAndEmpty",
+     .gpus = 3,
+     .mig = 0,
+     .instances = 0,
+     .expected = "NCCL: cuda:0 GPU-b, cuda:1 GPU-c"},
     {.name = "TheWholeOneOfThem",
      .gpus = 2,
      .mig = 1,

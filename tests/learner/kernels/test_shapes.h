@@ -36,6 +36,8 @@ inline std::string Describe(const MlpShape& shape) {
   text += shape.activation == Activation::kTanh ? " tanh" : " relu";
   if (shape.share_trunk) text += " shared";
   if (shape.continuous) text += " continuous";
+  if (shape.output == MlpOutput::kQ) text += " Q";
+  if (shape.output == MlpOutput::kDuelingQ) text += " dueling Q";
   return text;
 }
 

@@ -213,8 +213,10 @@ TEST_P(RecurrentTest, GradientsAreTheFiniteDifferences) {
 // Float32, as runs have it, takes other ways on a CPU; float64 is what the tests
 // above hold to the equations.
 TEST_P(RecurrentTest, Float32IsFloat64Rounded) {
-  for (const int64_t width : {kH, int64_t{16}, int64_t{48}}) {
+  // A rest, whole vectors, and so wide that one step is Torch's.
+  for (const int64_t width : {kH, int64_t{16}, int64_t{48}, int64_t{272}}) {
     Problem exact(GetParam(), width);
+    exact.weights.weight_hh.mul_(std::sqrt(1.0 * kH / width));  // of like sums
     exact.Reset();
     Problem rounded = exact;
     const auto variables = [](Problem& p) {
@@ -231,6 +233,18 @@ TEST_P(RecurrentTest, Float32IsFloat64Rounded) {
       const RecurrentOutput want = exact.Run(), got = rounded.Run();
       EXPECT_LT((got.output - want.output).abs().max().item<double>(), 1e-6);
       EXPECT_LT((got.state - want.state).abs().max().item<double>(), 1e-6);
+      // As actors have it: a step at a time, the state a part of a larger one.
+      const int64_t S = rounded.state.size(1);
+      Tensor states = torch::zeros({kB, 2 * S});
+      states.narrow(1, S, S).copy_(rounded.state);
+      for (int64_t t = 0; t < kT; ++t) {
+        const RecurrentOutput step = RunRecurrent(
+            rounded.cell, rounded.weights, rounded.input.narrow(0, t, 1),
+            states.narrow(1, S, S), rounded.keep.narrow(0, t, 1));
+        EXPECT_TRUE(torch::allclose(step.output[0], got.output[t], 0, 1e-6));
+        states.narrow(1, S, S).copy_(step.state);
+      }
+      EXPECT_TRUE(torch::allclose(states.narrow(1, S, S), got.state, 0, 1e-6));
     }
     for (Problem* p : {&exact, &rounded}) {
       for (Tensor* v : variables(*p)) v->set_requires_grad(true);

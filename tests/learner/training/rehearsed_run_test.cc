@@ -46,9 +46,10 @@ struct Run {
 
 void PrintTo(const Run& run, std::ostream* out) { *out << run.name; }
 
-// Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs, of
-// advantages and of Adam's and RMSProp's steps. Q-networks and SAC's with Muon's
-// steps are Torch's on both devices, and equal bit for bit.
+// Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs,
+// of Q-networks with ReLU, of LSTMs, of advantages and of Adam's and RMSProp's
+// steps. Other Q-networks and SAC's with Muon's steps are Torch's on both devices,
+// and equal bit for bit.
 
 v1::RunConfig Load(const Run& run) {
   const char* const source = std::getenv("FLOTILLA_SOURCE");
