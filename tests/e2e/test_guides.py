@@ -97,7 +97,8 @@ def test_what_you_see(sandbox):
 
 def test_ask_a_run(sandbox):
     job = sandbox.train("cartpole_fast", "--nproc-per-node=2", "--steps=1000000000", "--set=evaluation.every_updates=100000")
-    worker = job.await_update(5).learner[0].env_worker[0].address
+    seen = job.await_status(lambda s: s.update >= 5 and s.learner and s.learner[0].env_worker, "a learner to tell of its env worker")
+    worker = seen.learner[0].env_worker[0].address
     (block,) = [block for section, block in blocks((SOURCE / "launcher" / "README.md").read_text()) if section == "Ask a run"]
     asked = commands(block, "grpcurl ")
     assert len(asked) == 5 and "/Stop" in asked[-1]
