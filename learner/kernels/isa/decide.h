@@ -42,21 +42,6 @@ void CopyPlanes(const float* planes, int count, int64_t rows, float* out) {
   }
 }
 
-void CopyLanes(Vec lanes, int64_t count, float* out) {
-  if (count >= kLanes) {
-    Store(out, lanes);
-  } else {
-    for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
-  }
-}
-
-Vec LoadLanes(const float* in, int64_t count) {
-  if (count >= kLanes) return Load(in);
-  Vec lanes = {};
-  for (int64_t i = 0; i < count; ++i) lanes[i] = in[i];
-  return lanes;
-}
-
 // Calls `tile(first, count)` for all rows, kTileRows at a time.
 template <typename Function>
 void ForEachTile(int64_t rows, Function tile) {

@@ -18,18 +18,6 @@ FLOTILLA_INLINE Vec Sigmoid(Vec x) {
   return Divide(Splat(1.0f), 1.0f + Exp(-AtLeast(x, -80.0f)));
 }
 
-// The first `count` lanes, at most kLanes; the others are 0, or stay.
-FLOTILLA_INLINE Vec LoadSome(const float* p, int64_t count) {
-  if (count >= kLanes) return Load(p);
-  Vec x = {};
-  for (int64_t i = 0; i < count; ++i) x[i] = p[i];
-  return x;
-}
-FLOTILLA_INLINE void StoreSome(float* p, int64_t count, Vec x) {
-  if (count >= kLanes) return Store(p, x);
-  for (int64_t i = 0; i < count; ++i) p[i] = x[i];
-}
-
 void LstmPack(const float* weight_hh, int64_t width, float* packed) {
   CopyTransposed(weight_hh, width, static_cast<int>(4 * width),
                  static_cast<int>(width), packed, 4 * width);
@@ -47,21 +35,21 @@ void LstmForwardOf(const LstmStep& step) {
     const float keep = step.next_keep == nullptr ? 1.0f : step.next_keep[b];
     for (int64_t j = 0; j < H; j += kLanes) {
       const int64_t n = H - j;
-      const Vec i = Sigmoid(LoadSome(gates + j, n));
-      const Vec f = Sigmoid(LoadSome(gates + H + j, n));
-      const Vec g = Tanh(LoadSome(gates + 2 * H + j, n));
-      const Vec o = Sigmoid(LoadSome(gates + 3 * H + j, n));
-      StoreSome(gates + j, n, i);
-      StoreSome(gates + H + j, n, f);
-      StoreSome(gates + 2 * H + j, n, g);
-      StoreSome(gates + 3 * H + j, n, o);
-      const Vec before = LoadSome(step.c_before + b * H + j, n);
+      const Vec i = Sigmoid(LoadLanes(gates + j, n));
+      const Vec f = Sigmoid(LoadLanes(gates + H + j, n));
+      const Vec g = Tanh(LoadLanes(gates + 2 * H + j, n));
+      const Vec o = Sigmoid(LoadLanes(gates + 3 * H + j, n));
+      CopyLanes(i, n, gates + j);
+      CopyLanes(f, n, gates + H + j);
+      CopyLanes(g, n, gates + 2 * H + j);
+      CopyLanes(o, n, gates + 3 * H + j);
+      const Vec before = LoadLanes(step.c_before + b * H + j, n);
       const Vec c = MultiplyAdd(f, before, i * g);
       const Vec tanh_c = Tanh(c), h = o * tanh_c;
-      StoreSome(step.tanh_c + b * H + j, n, tanh_c);
-      StoreSome(step.output + b * H + j, n, h);
-      StoreSome(step.next_h + b * step.next_row + j, n, h * keep);
-      StoreSome(step.next_c + b * step.next_row + j, n, c * keep);
+      CopyLanes(tanh_c, n, step.tanh_c + b * H + j);
+      CopyLanes(h, n, step.output + b * H + j);
+      CopyLanes(h * keep, n, step.next_h + b * step.next_row + j);
+      CopyLanes(c * keep, n, step.next_c + b * step.next_row + j);
     }
   }
 }
@@ -75,20 +63,20 @@ void LstmBackwardOf(const LstmStepBack& step) {
     const float carried = step.next_keep == nullptr ? 0.0f : step.next_keep[b];
     for (int64_t j = 0; j < H; j += kLanes) {
       const int64_t n = H - j, at = b * H + j;
-      const Vec i = LoadSome(gates + j, n), f = LoadSome(gates + H + j, n);
-      const Vec g = LoadSome(gates + 2 * H + j, n);
-      const Vec o = LoadSome(gates + 3 * H + j, n);
-      const Vec tanh_c = LoadSome(step.tanh_c + at, n);
-      Vec dh = LoadSome(step.from_output + at, n);
-      if (carried != 0) dh += LoadSome(step.from_h + at, n) * carried;
+      const Vec i = LoadLanes(gates + j, n), f = LoadLanes(gates + H + j, n);
+      const Vec g = LoadLanes(gates + 2 * H + j, n);
+      const Vec o = LoadLanes(gates + 3 * H + j, n);
+      const Vec tanh_c = LoadLanes(step.tanh_c + at, n);
+      Vec dh = LoadLanes(step.from_output + at, n);
+      if (carried != 0) dh += LoadLanes(step.from_h + at, n) * carried;
       const Vec dc = MultiplyAdd(dh * o, 1.0f - tanh_c * tanh_c,
-                                 LoadSome(step.from_c + at, n));
-      const Vec before = LoadSome(step.c_before + at, n);
-      StoreSome(gradient + j, n, dc * g * (i * (1.0f - i)));
-      StoreSome(gradient + H + j, n, dc * before * (f * (1.0f - f)));
-      StoreSome(gradient + 2 * H + j, n, dc * i * (1.0f - g * g));
-      StoreSome(gradient + 3 * H + j, n, dh * tanh_c * (o * (1.0f - o)));
-      StoreSome(step.from_c + at, n, dc * f * step.keep[b]);
+                                 LoadLanes(step.from_c + at, n));
+      const Vec before = LoadLanes(step.c_before + at, n);
+      CopyLanes(dc * g * (i * (1.0f - i)), n, gradient + j);
+      CopyLanes(dc * before * (f * (1.0f - f)), n, gradient + H + j);
+      CopyLanes(dc * i * (1.0f - g * g), n, gradient + 2 * H + j);
+      CopyLanes(dh * tanh_c * (o * (1.0f - o)), n, gradient + 3 * H + j);
+      CopyLanes(dc * f * step.keep[b], n, step.from_c + at);
     }
   }
   if (step.weight_hh == nullptr) return;

@@ -75,7 +75,7 @@ struct MlpPlan {
   int actions;
   bool relu;
   bool continuous;
-  bool dueling;  // Q's planes are advantages until QOfDueling
+  bool dueling;  // Q's planes are advantages until QTile has added V
   int64_t parameter_count;
   StackPlan stacks[2];  // the value's stack first, where they are apart
   int stack_count;

@@ -53,6 +53,22 @@ FLOTILLA_INLINE IntVec LoadFlags(const uint8_t* p) {
 FLOTILLA_INLINE void Store(float* p, Vec x) {
   *reinterpret_cast<UnalignedVec*>(p) = x;
 }
+// Of the first `count` lanes, at most all; those not loaded are 0.
+FLOTILLA_INLINE Vec LoadLanes(const float* in, int64_t count) {
+  if (count >= kLanes) return Load(in);
+  Vec lanes = {};
+  for (int64_t i = 0; i < count; ++i) lanes[i] = in[i];
+  return lanes;
+}
+
+FLOTILLA_INLINE void CopyLanes(Vec lanes, int64_t count, float* out) {
+  if (count >= kLanes) {
+    Store(out, lanes);
+  } else {
+    for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+  }
+}
+
 FLOTILLA_INLINE Vec Splat(float x) { return x - Vec{}; }
 
 // 0, 1, 2, ...
