@@ -259,7 +259,9 @@ TEST(BreakoutTest, APictureShowsBallPaddleAndBricks) {
     ASSERT_TRUE(lit(Seen(game, 2) * 576 + 16, Seen(game, 3) * 330 + 16));
     ASSERT_TRUE(lit(Seen(game, 0) * 576 + 5, 316));
     const float beside = Seen(game, 0) * 576 - 3;
-    if (beside >= 0) ASSERT_FALSE(lit(beside, 316));
+    if (beside >= 0) {
+      ASSERT_FALSE(lit(beside, 316));
+    }
     // A brick that the ball is far from.
     ASSERT_EQ(lit(16, 50 + 5 * 12 + 6) || Seen(game, 2) * 576 < 40,
               Seen(game, 10 + 5 * 18) == 0 || Seen(game, 2) * 576 < 40);
