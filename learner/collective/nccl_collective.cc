@@ -218,7 +218,7 @@ absl::Status NcclCollective::SumBFloat16(torch::Tensor tensor) {
 }
 
 absl::Status NcclCollective::FinishWithoutStream() {
-  return device_.is_cuda() ? absl::OkStatus() : Drain();
+  return device_.is_cpu() ? Drain() : absl::OkStatus();
 }
 
 absl::Status NcclCollective::CheckCall(const std::string& call,
@@ -265,7 +265,7 @@ template <typename Queue>
 absl::Status NcclCollective::QueueOnStream(const std::string& call,
                                            torch::Tensor tensor, Queue queue) {
   void* stream = nullptr;
-  if (device_.is_cuda()) {
+  if (!device_.is_cpu()) {
     const c10::impl::VirtualGuardImpl guard(device_.type());
     stream = guard.getStream(device_).native_handle();
   }
@@ -452,7 +452,7 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeNcclCollective(
     CoordinatorClient* coordinator, absl::Duration timeout,
     torch::Device device) {
   timeout = TimeoutFromEnvironment(timeout);
-  if (device.is_cuda()) device.set_index(std::max<int>(device.index(), 0));
+  if (!device.is_cpu()) device.set_index(std::max<int>(device.index(), 0));
   const absl::Time deadline = absl::Now() + timeout;
   ASSIGN_OR_RETURN(const std::string id,
                    ShareId(*api, assignment, coordinator, timeout));

@@ -35,6 +35,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
     return Named(Streams::Get().Make());
   }
+  // Its number: what there is of it.
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return reinterpret_cast<void*>(stream.id());
+  }
   c10::Stream getNewStream(c10::Device, int) const override {
     return Named(Streams::Get().Make());
   }

@@ -175,6 +175,15 @@ void* Memory::ToDevice(const void* shadow) const {
   return device_ + (static_cast<const char*>(shadow) - shadow_);
 }
 
+void* Memory::BlockOf(const void* device) const {
+  MutexLock lock(&mutex_);
+  const size_t place = static_cast<const char*>(device) - device_;
+  for (const auto& [begin, block] : block_) {
+    if (begin <= place && place < begin + block.size) return device_ + begin;
+  }
+  return nullptr;
+}
+
 int64_t Memory::live_bytes() const {
   MutexLock lock(&mutex_);
   return live_bytes_;

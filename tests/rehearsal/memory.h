@@ -39,6 +39,10 @@ class Memory {
   void* ToShadow(const void* device) const;
   void* ToDevice(const void* shadow) const;
 
+  // Where the block begins that `device`, an address of one, is in; null if it is
+  // in none.
+  void* BlockOf(const void* device) const;
+
   int64_t live_bytes() const;
 
   // For graphs (graph.h), one at a time. A block by its place and by when it was

@@ -16,6 +16,18 @@ void Merge(const StreamClock& from, StreamClock* to) {
   }
 }
 
+// Of a tensor's memory, gaps included; nothing of what is not the device's.
+StreamOrder::Range RangeOf(const at::Tensor& t) {
+  if (!t.defined() || !t.is_privateuseone() || t.numel() == 0) return {};
+  int64_t elements = 1;
+  for (int64_t d = 0; d < t.dim(); ++d) {
+    elements += (t.size(d) - 1) * t.stride(d);
+  }
+  const auto item = static_cast<int64_t>(t.itemsize());
+  const int64_t begin = t.storage_offset() * item;
+  return {t.storage().data(), begin, begin + elements * item};
+}
+
 }  // namespace
 
 StreamOrder& StreamOrder::Get() {
@@ -29,26 +41,33 @@ void StreamOrder::Launch(int64_t stream) {
   ++clock_[stream][stream];
 }
 
-void StreamOrder::Read(int64_t stream, const void* block,
+void StreamOrder::Read(int64_t stream, const Range& range,
                        const std::string& op) {
-  if (block == nullptr || !IsStrict()) return;
+  if (range.block == nullptr || !IsStrict()) return;
   MutexLock lock(&mutex_);
-  MemoryBlock& b = blocks_[block];
-  Check(stream, b.write, op, "reads what", "wrote");
-  b.read[stream] = {stream, clock_[stream][stream], op};
+  MemoryBlock& b = blocks_[range.block];
+  const Access now = {stream, clock_[stream][stream], range, op};
+  Check(now, b.writes, "reads what", "wrote");
+  std::erase_if(b.reads, [&](const Access& before) {
+    return before.stream == stream && range.Covers(before.range);
+  });
+  b.reads.push_back(now);
 }
 
-void StreamOrder::Write(int64_t stream, const void* block,
+void StreamOrder::Write(int64_t stream, const Range& range,
                         const std::string& op) {
-  if (block == nullptr || !IsStrict()) return;
+  if (range.block == nullptr || !IsStrict()) return;
   MutexLock lock(&mutex_);
-  MemoryBlock& b = blocks_[block];
-  Check(stream, b.write, op, "writes what", "wrote");
-  for (const auto& [other, access] : b.read) {
-    Check(stream, access, op, "writes what", "reads");
-  }
-  b.read.clear();
-  b.write = {stream, clock_[stream][stream], op};
+  MemoryBlock& b = blocks_[range.block];
+  const Access now = {stream, clock_[stream][stream], range, op};
+  Check(now, b.writes, "writes what", "wrote");
+  Check(now, b.reads, "writes what", "reads");
+  const auto covered = [&](const Access& before) {
+    return range.Covers(before.range);
+  };
+  std::erase_if(b.writes, covered);
+  std::erase_if(b.reads, covered);
+  b.writes.push_back(now);
 }
 
 void StreamOrder::Forget(const void* block) {
@@ -56,15 +75,18 @@ void StreamOrder::Forget(const void* block) {
   blocks_.erase(block);
 }
 
-void StreamOrder::Check(int64_t stream, const Access& before,
-                        const std::string& op, const char* does,
-                        const char* did) {
-  if (before.position == 0 || before.stream == stream) return;
-  if (clock_[stream][before.stream] >= before.position) return;
-  Count(&Counts::missing_events);
-  TORCH_WARN("rehearsal: a missing event: ", op, " on stream ", stream, " ",
-             does, " ", before.op, " on stream ", before.stream, " ", did,
-             ", and does not wait for it");
+void StreamOrder::Check(const Access& now, const std::vector<Access>& all,
+                        const char* does, const char* did) {
+  for (const Access& before : all) {
+    if (before.stream == now.stream || !before.range.Overlaps(now.range) ||
+        clock_[now.stream][before.stream] >= before.position) {
+      continue;
+    }
+    Count(&Counts::missing_events);
+    TORCH_WARN("rehearsal: a missing event: ", now.op, " on stream ",
+               now.stream, " ", does, " ", before.op, " on stream ",
+               before.stream, " ", did, ", and does not wait for it");
+  }
 }
 
 StreamClock StreamOrder::Record(int64_t stream) {
@@ -94,11 +116,8 @@ void LaunchOn(const std::string& op, at::TensorList reads,
   StreamOrder& order = StreamOrder::Get();
   const int64_t stream = Streams::Current();
   order.Launch(stream);
-  const auto block = [](const at::Tensor& t) -> const void* {
-    return t.defined() && t.is_privateuseone() ? t.storage().data() : nullptr;
-  };
-  for (const at::Tensor& t : reads) order.Read(stream, block(t), op);
-  for (const at::Tensor& t : writes) order.Write(stream, block(t), op);
+  for (const at::Tensor& t : reads) order.Read(stream, RangeOf(t), op);
+  for (const at::Tensor& t : writes) order.Write(stream, RangeOf(t), op);
 }
 
 }  // namespace flotilla::rehearsal

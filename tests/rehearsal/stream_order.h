@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "learner/torch.h"
@@ -30,9 +31,21 @@ class StreamOrder {
 
   // Stream `stream` begins its next operator.
   void Launch(int64_t stream);
-  // Which reads or writes the block of memory that begins at `block`.
-  void Read(int64_t stream, const void* block, const std::string& op);
-  void Write(int64_t stream, const void* block, const std::string& op);
+  // Bytes [begin, end) of the block of memory that begins at `block`.
+  struct Range {
+    const void* block = nullptr;  // null: nothing
+    int64_t begin = 0, end = 0;
+
+    bool Overlaps(const Range& other) const {
+      return begin < other.end && other.begin < end;
+    }
+    bool Covers(const Range& other) const {
+      return begin <= other.begin && other.end <= end;
+    }
+  };
+  // Which reads or writes this.
+  void Read(int64_t stream, const Range& range, const std::string& op);
+  void Write(int64_t stream, const Range& range, const std::string& op);
   // The block is nobody's any more.
   void Forget(const void* block);
 
@@ -47,16 +60,18 @@ class StreamOrder {
  private:
   struct Access {
     int64_t stream = 0;
-    int64_t position = 0;  // 0: none
+    int64_t position = 0;
+    Range range;
     std::string op;
   };
+  // Those that nothing later has covered.
   struct MemoryBlock {
-    Access write;
-    std::map<int64_t, Access> read;  // by stream, the last
+    std::vector<Access> writes, reads;
   };
 
   StreamOrder() = default;
-  void Check(int64_t stream, const Access& before, const std::string& op,
+  // `now` against what is in its way among `before`.
+  void Check(const Access& now, const std::vector<Access>& before,
              const char* does, const char* did)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

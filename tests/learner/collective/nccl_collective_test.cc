@@ -1,5 +1,4 @@
-// NcclCollective over an NCCL of our own making, whose GPU is this host: its
-// ranks are threads, its streams are one, and its faults are to order.
+// NcclCollective over an NCCL of our own making, whose GPU is this host.
 
 #include "learner/collective/nccl_collective.h"
 
@@ -7,182 +6,18 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
-#include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tests/learner/collective/fake_nccl.h"
 #include "tests/learner/collective/ranks.h"
 
 namespace flotilla {
 
-struct NcclComm {
-  std::string id;
-  int rank = 0;
-  int world_size = 0;
-  int64_t calls = 0;
-  int busy = 0;  // how often `state` is still in progress
-};
-
-struct NcclEvent {
-  std::string id;
-  int64_t call = 0;
-};
-
 namespace {
-
-constexpr int kFakeError = 3;
-
-// One queued call of all ranks.
-struct Round {
-  std::map<int, void*> data;  // by rank
-  bool done = false;
-  // Of an exchange of parts.
-  std::map<int, const char*> send;
-  std::map<int, char*> receive;
-};
-
-struct Fake {
-  std::mutex mu;
-  std::map<std::string, std::map<int64_t, Round>> rounds;
-  int ids = 0;
-
-  std::atomic<int> aborts = 0;
-  std::atomic<int> destroys = 0;
-  std::atomic<int> init_busy = 2;
-  std::atomic<int> call_busy = 0;
-  std::atomic<int> async_error = 0;
-  std::atomic<int> init_error = 0;
-  std::atomic<int> finalize_busy = 0;
-  std::atomic<int> finalize_error = 0;
-  std::atomic<bool> abort_hangs = false;
-};
-Fake* fake = nullptr;  // of the test that runs
-
-template <typename T>
-void AddUp(const Round& round, size_t count) {
-  for (size_t i = 0; i < count; ++i) {
-    T sum = 0;
-    for (const auto& [rank, theirs] : round.data) {
-      sum += static_cast<const T*>(theirs)[i];
-    }
-    for (const auto& [rank, theirs] : round.data) {
-      static_cast<T*>(theirs)[i] = sum;
-    }
-  }
-}
-
-// root -1: an all-reduce.
-int Queue(NcclComm* comm, void* data, size_t count, NcclElement element,
-          int root) {
-  std::lock_guard lock(fake->mu);
-  Round& round = fake->rounds[comm->id][++comm->calls];
-  round.data[comm->rank] = data;
-  comm->busy = fake->call_busy;
-  if (static_cast<int>(round.data.size()) == comm->world_size) {
-    if (element == NcclElement::kFloat32) AddUp<float>(round, count);
-    if (element == NcclElement::kFloat64) AddUp<double>(round, count);
-    if (element == NcclElement::kInt64) AddUp<int64_t>(round, count);
-    for (const auto& [rank, theirs] : round.data) {
-      if (root >= 0 && rank != root) {
-        std::memcpy(theirs, round.data[root], count);
-      }
-    }
-    round.done = true;
-  }
-  return comm->busy > 0 ? kNcclInProgress : kNcclOk;
-}
-
-// Rank r's part q goes to rank q's part r; of a gather there is one part.
-int Exchange(NcclComm* comm, const void* send, void* receive, size_t bytes,
-             bool gather) {
-  std::lock_guard lock(fake->mu);
-  Round& round = fake->rounds[comm->id][++comm->calls];
-  round.send[comm->rank] = static_cast<const char*>(send);
-  round.receive[comm->rank] = static_cast<char*>(receive);
-  comm->busy = fake->call_busy;
-  if (static_cast<int>(round.send.size()) == comm->world_size) {
-    for (const auto& [to, place] : round.receive) {
-      for (const auto& [from, data] : round.send) {
-        std::memcpy(place + from * bytes, data + (gather ? 0 : to * bytes),
-                    bytes);
-      }
-    }
-    round.done = true;
-  }
-  return comm->busy > 0 ? kNcclInProgress : kNcclOk;
-}
-
-NcclApi MakeApi() {
-  NcclApi api{};
-  api.abort_patience_ms = 200;
-  api.make_id = [](char id[kNcclIdBytes]) {
-    std::lock_guard lock(fake->mu);
-    std::memset(id, 'a' + ++fake->ids, kNcclIdBytes);
-    return kNcclOk;
-  };
-  api.init = [](NcclComm** comm, int world_size, const char id[kNcclIdBytes],
-                int rank, int) -> int {
-    if (fake->init_error != 0) return fake->init_error;
-    *comm = new NcclComm{std::string(id, kNcclIdBytes), rank, world_size, 0,
-                         fake->init_busy};
-    return (*comm)->busy > 0 ? kNcclInProgress : kNcclOk;
-  };
-  api.state = [](NcclComm* comm) -> int {
-    if (fake->async_error != 0) return fake->async_error;
-    if (comm->busy == 0) return kNcclOk;
-    --comm->busy;
-    return kNcclInProgress;
-  };
-  api.all_reduce_sum = [](NcclComm* comm, void* data, size_t count,
-                          NcclElement element, void*) {
-    return Queue(comm, data, count, element, -1);
-  };
-  api.all_to_all = [](NcclComm* comm, const void* send, void* receive,
-                      size_t bytes, void*) {
-    return Exchange(comm, send, receive, bytes, /*gather=*/false);
-  };
-  api.all_gather = [](NcclComm* comm, const void* send, void* receive,
-                      size_t bytes, void*) {
-    return Exchange(comm, send, receive, bytes, /*gather=*/true);
-  };
-  api.broadcast = [](NcclComm* comm, void* data, size_t bytes, int root,
-                     void*) {
-    return Queue(comm, data, bytes, NcclElement::kByte, root);
-  };
-  api.finalize = [](NcclComm* comm) -> int {
-    if (fake->finalize_error != 0) return fake->finalize_error;
-    comm->busy = fake->finalize_busy;
-    return comm->busy > 0 ? kNcclInProgress : kNcclOk;
-  };
-  api.destroy = [](NcclComm* comm) {
-    ++fake->destroys;
-    delete comm;
-    return kNcclOk;
-  };
-  api.abort = [](NcclComm* comm) {
-    ++fake->aborts;
-    while (fake->abort_hangs) absl::SleepFor(absl::Milliseconds(10));
-    delete comm;
-    return kNcclOk;
-  };
-  api.describe = [](NcclComm*, int) { return "the fake says so"; };
-  api.record = [](NcclComm* comm, void*, NcclEvent** event) {
-    *event = new NcclEvent{comm->id, comm->calls};
-    return kNcclOk;
-  };
-  api.query = [](NcclEvent* event) {
-    std::lock_guard lock(fake->mu);
-    return fake->rounds[event->id][event->call].done ? kNcclOk
-                                                     : kNcclInProgress;
-  };
-  api.release = [](NcclEvent* event) { delete event; };
-  return api;
-}
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 // A device that host tensors are not on, so that they take the detour.
@@ -190,12 +25,11 @@ const torch::Device kElsewhere(torch::kCPU, 0);
 
 class NcclCollectiveTest : public ::testing::Test {
  protected:
-  NcclCollectiveTest() { fake = &fake_; }
-
   absl::StatusOr<std::unique_ptr<Collective>> Make(
       const v1::Assignment& assignment, CoordinatorClient* coordinator,
       absl::Duration timeout = kPatience, torch::Device device = torch::kCPU) {
-    return MakeNcclCollective(&api_, assignment, coordinator, timeout, device);
+    return MakeNcclCollective(fake_.api(), assignment, coordinator, timeout,
+                              device);
   }
 
   // A call that is queued and lost: its rank 1 never makes it.
@@ -237,8 +71,7 @@ class NcclCollectiveTest : public ::testing::Test {
     });
   }
 
-  Fake fake_;
-  const NcclApi api_ = MakeApi();
+  FakeNccl fake_;
 };
 
 TEST_F(NcclCollectiveTest, HostTensorsComeBackSummed) {
@@ -357,7 +190,7 @@ TEST_F(NcclCollectiveTest, AbortEndsACallThatWaits) {
 TEST_F(NcclCollectiveTest, WhatNcclReportsIsUnavailable) {
   RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
     QueueInVain(collective);
-    fake_.async_error = kFakeError;
+    fake_.async_error = FakeNccl::kError;
     const absl::Status status = FirstErrorOf(collective);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_NE(status.message().find("the fake says so"),
@@ -462,7 +295,7 @@ TEST_F(NcclCollectiveTest, AnNcclTimeoutThatIsNoneIsIgnored) {
 }
 
 TEST_F(NcclCollectiveTest, AConnectionThatFailsSaysWhy) {
-  fake_.init_error = kFakeError;
+  fake_.init_error = FakeNccl::kError;
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
     const auto made = Make(assignment, coordinator);
@@ -514,7 +347,7 @@ TEST_F(NcclCollectiveTest, TheGoodbyeIsWaitedFor) {
 }
 
 TEST_F(NcclCollectiveTest, AGoodbyeThatFailsIsAnAbort) {
-  fake_.finalize_error = kFakeError;
+  fake_.finalize_error = FakeNccl::kError;
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
     const auto made = Make(assignment, coordinator);
