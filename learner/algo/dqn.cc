@@ -11,8 +11,10 @@
 #include "learner/algo/schedule.h"
 #include "learner/algo/td_loss.h"
 #include "learner/device/host.h"
+#include "learner/device/transfer.h"
 #include "learner/nn/q_policy.h"
 #include "learner/replay/replay_buffer.h"
+#include "learner/rollout/placement.h"
 #include "services/base/random.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
@@ -20,13 +22,15 @@
 namespace flotilla {
 namespace {
 
-ReplayBuffer::Options ReplayOptions(const v1::DqnConfig& dqn,
+ReplayBuffer::Options ReplayOptions(const v1::RunConfig& config,
                                     torch::Device device) {
+  const v1::DqnConfig& dqn = config.dqn();
   return {.capacity = dqn.replay_capacity(),
           .n_step = dqn.n_step(),
           .discount = dqn.discount(),
           .priority_alpha = dqn.priority_alpha(),
-          .device = device};
+          .device = device,
+          .memory = MemoryOf(config, device)};
 }
 
 class Dqn : public Algorithm {
@@ -38,7 +42,7 @@ class Dqn : public Algorithm {
         step_(net_.Flat(), config.optimizer(), config.distributed()),
         policy_(&net_),
         replay_(net_.spaces(), config.env().num_envs(),
-                ReplayOptions(config.dqn(), net_.device())) {
+                ReplayOptions(config, net_.device())) {
     if (const std::optional<MlpShape> shape = net_.KernelShape()) {
       kernels_.emplace(*shape);
     }
@@ -79,6 +83,29 @@ class Dqn : public Algorithm {
   }
 
  private:
+  // Of one update; sums over gradient steps.
+  struct Totals {
+    int64_t samples = 0;  // of this rank
+    int learned = 0;      // steps with a sample on any rank
+    double loss = 0;      // means over all ranks' samples
+    double q = 0;         // over this rank's
+    double grad_norm = 0;
+    double sync_seconds = 0;
+    int64_t sync_bytes = 0;
+    torch::Tensor there;  // on a device, until Finish: loss and q, [2] float64
+  };
+  // Without a batch this rank has nothing to give.
+  absl::Status StepOnce(const ReplayBatch* batch, double learning_rate,
+                        Collective* collective, Totals* totals);
+  // The same on a device: the host waits for priorities, if there are any, and for
+  // nothing else before Finish. A rank that has nothing to give asks whether others
+  // had.
+  absl::Status StepLater(const ReplayBatch* batch, double learning_rate,
+                         Collective* collective, Totals* totals);
+  absl::Status Finish(Totals* totals);
+
+  // After step `count`.
+  void UpdateTargetAt(int64_t count);
   void TargetWasReplaced() {
     target_.Settle();
     if (kernels_.has_value()) kernels_->SetTarget(target_);
@@ -99,6 +126,102 @@ class Dqn : public Algorithm {
   ReplayBuffer replay_;
 };
 
+absl::Status WhatIsNotFinite(double td_loss, const absl::Status& status) {
+  if (!absl::IsInternal(status)) return status;
+  return absl::InternalError(
+      absl::StrCat("losses/td_loss is ", td_loss, " here: ", status.message()));
+}
+
+absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
+                           Collective* collective, Totals* totals) {
+  const v1::DqnConfig& dqn = config_.dqn();
+  TdSums sums;
+  const int64_t mine = batch == nullptr ? 0 : dqn.batch_size();
+  if (batch == nullptr) {
+    net_.Flat().gradients.zero_();
+  } else if (kernels_.has_value()) {
+    sums = kernels_->Compute(net_, *batch, dqn);
+  } else {
+    step_.BeforeLastBackward(collective, dqn.batch_size());
+    sums = ComputeTdGradient(net_, target_, *batch, dqn);
+  }
+  const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
+      collective, static_cast<double>(mine), sums.loss, learning_rate);
+  if (!applied.ok()) {
+    return WhatIsNotFinite(sums.loss / std::max<int64_t>(1, mine),
+                           applied.status());
+  }
+  if (mine > 0) replay_.SetErrors(batch->id, Host<float>(sums.error));
+  totals->samples += mine;
+  totals->q += sums.q;
+  totals->sync_seconds += applied->sync_seconds;
+  totals->sync_bytes += applied->sync_bytes;
+  if (applied->samples == 0) return absl::OkStatus();
+  ++totals->learned;
+  totals->loss += applied->extra / applied->samples;
+  totals->grad_norm += applied->grad_norm;
+  UpdateTargetAt(step_.count());
+  return absl::OkStatus();
+}
+
+absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
+                            Collective* collective, Totals* totals) {
+  const int64_t mine = batch == nullptr ? 0 : config_.dqn().batch_size();
+  torch::Tensor sums;  // loss, q, errors
+  if (batch == nullptr) {
+    net_.Flat().gradients.zero_();
+    sums = torch::zeros({2}, net_.device());
+  } else {
+    step_.BeforeLastBackward(collective, config_.dqn().batch_size());
+    sums = ComputeTdGradientThere(net_, target_, *batch, config_.dqn());
+  }
+  RETURN_IF_ERROR(step_.ApplyLater(collective, static_cast<double>(mine),
+                                   sums.narrow(0, 0, 1), learning_rate));
+  // Of all ranks' samples.
+  torch::Tensor outcome = step_.Outcome();
+  totals->there.add_(torch::cat(
+      {outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1),
+       sums.narrow(0, 1, 1)}));
+  totals->samples += mine;
+  if (batch == nullptr) {
+    // Whether any rank had samples, which those that have know.
+    outcome = ToHost(outcome);
+    const auto learned = static_cast<int>(Host<double>(outcome)[3]);
+    if (learned == totals->learned) return absl::OkStatus();
+    totals->learned = learned;
+  } else {
+    ++totals->learned;
+    if (config_.dqn().priority_alpha() > 0) {
+      const torch::Tensor here = ToHost(sums);
+      replay_.SetErrors(batch->id, Host<float>(here) + 2);
+    }
+  }
+  UpdateTargetAt(step_.count() + totals->learned);
+  return absl::OkStatus();
+}
+
+absl::Status Dqn::Finish(Totals* totals) {
+  const torch::Tensor all =
+      ToHost(torch::cat({step_.Outcome(), totals->there}));
+  const double* sums = Host<double>(all) + GradientStep::kOutcome;
+  totals->loss = sums[0];
+  totals->q = sums[1];
+  const absl::StatusOr<GradientStep::Result> done =
+      step_.Finish(Host<double>(all));
+  if (!done.ok()) return WhatIsNotFinite(totals->loss, done.status());
+  totals->grad_norm = done->grad_norm;
+  totals->sync_seconds = done->sync_seconds;
+  totals->sync_bytes = done->sync_bytes;
+  return absl::OkStatus();
+}
+
+void Dqn::UpdateTargetAt(int64_t count) {
+  if (count % config_.dqn().target_update_every() != 0) return;
+  torch::NoGradGuard no_grad;
+  target_.Flat().parameters.copy_(net_.Flat().parameters);
+  TargetWasReplaced();
+}
+
 absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
                                                 const UpdateContext& context) {
   const v1::DqnConfig& dqn = config_.dqn();
@@ -112,63 +235,38 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
                           context.collective->rank(), context.update));
   const bool may_contribute =
       MayContribute(replay_, config_.dqn(), context.collective->world_size());
-  double loss = 0, q = 0, grad_norm = 0, sync_seconds = 0;
-  int64_t sync_bytes = 0, samples = 0;
-  int steps = 0, learned = 0;
+  Totals totals;
+  int steps = 0;
   if (context.global_step >= dqn.learning_starts()) {
     steps = dqn.updates_per_rollout();
+  }
+  const bool later = steps > 0 && !net_.device().is_cpu();
+  if (later) {
+    step_.Begin();
+    totals.there =
+        torch::zeros({2}, torch::dtype(torch::kFloat64).device(net_.device()));
   }
   net_.Unsettle();
   for (int i = 0; i < steps; ++i) {
     ReplayBatch batch;
-    TdSums sums;
-    int64_t mine = 0;
-    if (may_contribute &&
-        replay_.Sample(dqn.batch_size(), beta, &rng, &batch)) {
-      if (kernels_.has_value()) {
-        sums = kernels_->Compute(net_, batch, dqn);
-      } else {
-        step_.BeforeLastBackward(context.collective, dqn.batch_size());
-        sums = ComputeTdGradient(net_, target_, batch, dqn);
-      }
-      mine = dqn.batch_size();
-    } else {
-      net_.Flat().gradients.zero_();
-    }
-    const absl::StatusOr<GradientStep::Result> applied =
-        step_.Apply(context.collective, static_cast<double>(mine), sums.loss,
-                    learning_rate);
-    if (absl::IsInternal(applied.status())) {
-      return absl::InternalError(absl::StrCat(
-          "losses/td_loss is ", sums.loss / std::max<int64_t>(1, mine),
-          " here: ", applied.status().message()));
-    }
-    RETURN_IF_ERROR(applied.status());
-    if (mine > 0) replay_.SetErrors(batch.id, Host<float>(sums.error));
-    samples += mine;
-    q += sums.q;
-    sync_seconds += applied->sync_seconds;
-    sync_bytes += applied->sync_bytes;
-    if (applied->samples == 0) continue;
-    ++learned;
-    loss += applied->extra / applied->samples;
-    grad_norm += applied->grad_norm;
-    if (step_.count() % dqn.target_update_every() == 0) {
-      torch::NoGradGuard no_grad;
-      target_.Flat().parameters.copy_(net_.Flat().parameters);
-      TargetWasReplaced();
-    }
+    const bool drawn =
+        may_contribute && replay_.Sample(dqn.batch_size(), beta, &rng, &batch);
+    const ReplayBatch* const mine = drawn ? &batch : nullptr;
+    RETURN_IF_ERROR(
+        later ? StepLater(mine, learning_rate, context.collective, &totals)
+              : StepOnce(mine, learning_rate, context.collective, &totals));
   }
+  if (later) RETURN_IF_ERROR(Finish(&totals));
   net_.Settle();
   return std::vector<Metric>{
       {"charts/learning_rate", learning_rate},
       {"charts/epsilon", EpsilonAt(dqn, context.global_step)},
-      {"losses/td_loss", loss / std::max(1, learned)},
-      {"losses/q_values", q / std::max<int64_t>(1, samples)},
-      {"losses/grad_norm", grad_norm / std::max(1, learned)},
+      {"losses/td_loss", totals.loss / std::max(1, totals.learned)},
+      {"losses/q_values", totals.q / std::max<int64_t>(1, totals.samples)},
+      {"losses/grad_norm", totals.grad_norm / std::max(1, totals.learned)},
       {"replay/size", static_cast<double>(replay_.size())},
-      {"sync/all_reduce_ms", 1e3 * sync_seconds / std::max(1, steps)},
-      {"sync/bytes", static_cast<double>(sync_bytes)}};
+      {"sync/all_reduce_ms", 1e3 * totals.sync_seconds / std::max(1, steps)},
+      {"sync/bytes", static_cast<double>(totals.sync_bytes)}};
 }
 
 }  // namespace

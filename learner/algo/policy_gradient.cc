@@ -8,6 +8,7 @@
 #include "learner/algo/schedule.h"
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
+#include "learner/rollout/placement.h"
 #include "services/base/random.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
@@ -80,9 +81,7 @@ PolicyGradient::PolicyGradient(const v1::RunConfig& config, LossOf loss_of,
       loss_(loss_of(config)),
       spaces_(spaces),
       net_(std::move(net)),
-      memory_(torch::device(config.runtime().rollouts_on() == v1::HOST
-                                ? torch::Device(torch::kCPU)
-                                : net_->device())),
+      memory_(torch::device(MemoryOf(config, net_->device()))),
       step_(net_->Flat(), config.optimizer(), config.distributed()) {
   net_->Initialize(config.seed());
   net_->set_bf16(config.runtime().precision() == v1::BF16);

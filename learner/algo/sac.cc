@@ -15,6 +15,7 @@
 #include "learner/nn/squashed_gaussian.h"
 #include "learner/nn/squashed_policy.h"
 #include "learner/replay/replay_buffer.h"
+#include "learner/rollout/placement.h"
 #include "services/base/random.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
@@ -41,7 +42,8 @@ class Sac : public Algorithm {
         replay_(actor_.spaces(), config.env().num_envs(),
                 {.capacity = config.sac().replay_capacity(),
                  .discount = config.sac().discount(),
-                 .device = actor_.device()}) {
+                 .device = actor_.device(),
+                 .memory = MemoryOf(config, actor_.device())}) {
     BeforeCollecting(0);
   }
 

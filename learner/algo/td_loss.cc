@@ -9,9 +9,10 @@
 
 namespace flotilla {
 
-TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
-                         const ReplayBatch& batch,
-                         const v1::DqnConfig& config) {
+torch::Tensor ComputeTdGradientThere(const QNetwork& net,
+                                     const QNetwork& target,
+                                     const ReplayBatch& batch,
+                                     const v1::DqnConfig& config) {
   const Spaces& spaces = net.spaces();
   const std::vector<int64_t>& choices = spaces.action.num_values;
   // [N]: the mean over choices of what `pick` makes of each one's part.
@@ -58,14 +59,20 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   loss.backward();
 
   torch::NoGradGuard no_grad;
+  return torch::cat({loss.detach().unsqueeze(0), q.detach().sum().unsqueeze(0),
+                     q.detach() - y});
+}
+
+TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
+                         const ReplayBatch& batch,
+                         const v1::DqnConfig& config) {
   // One transfer for everything.
   const torch::Tensor all =
-      ToHost(torch::cat({loss.detach().unsqueeze(0),
-                         q.detach().sum().unsqueeze(0), q.detach() - y}));
+      ToHost(ComputeTdGradientThere(net, target, batch, config));
   TdSums sums;
   sums.loss = all[0].item<double>();
   sums.q = all[1].item<double>();
-  sums.error = all.narrow(0, 2, q.numel());
+  sums.error = all.narrow(0, 2, all.numel() - 2);
   return sums;
 }
 

@@ -33,6 +33,13 @@ struct TdSums {
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
                          const ReplayBatch& batch, const v1::DqnConfig& config);
 
+// The same, of which the host knows nothing yet: loss, q and errors, [2 + N] float32
+// on the networks' device.
+torch::Tensor ComputeTdGradientThere(const QNetwork& net,
+                                     const QNetwork& target,
+                                     const ReplayBatch& batch,
+                                     const v1::DqnConfig& config);
+
 // The same by hand-written kernels, for networks with a KernelShape: what takes
 // Torch half a millisecond takes them a tenth. Not thread-safe.
 class TdKernels {

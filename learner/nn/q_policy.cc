@@ -6,6 +6,7 @@
 
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
+#include "learner/nn/action_head.h"
 #include "learner/nn/frozen_policy.h"
 #include "learner/rollout/batch.h"
 
@@ -22,6 +23,16 @@ void AllowedValues(const uint8_t* mask, int64_t n,
   if (!allowed->empty()) return;
   allowed->resize(n);
   std::iota(allowed->begin(), allowed->end(), 0);
+}
+
+// Of as many values as `mask` [R, n] int64 allows, or all, if that is none, the one
+// at the share `part` [R, 1] float64 of them: [R, 1] int64.
+torch::Tensor NthAllowed(const torch::Tensor& mask, const torch::Tensor& part) {
+  const torch::Tensor none = mask.sum(1, /*keepdim=*/true) == 0;
+  const torch::Tensor up_to = (mask != 0).logical_or(none).cumsum(1);  // [R, n]
+  const torch::Tensor nth =
+      (part * up_to.narrow(1, mask.size(1) - 1, 1)).to(torch::kInt64);
+  return (up_to <= nth).sum(1, /*keepdim=*/true);
 }
 
 }  // namespace
@@ -59,11 +70,12 @@ void QPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
     const bool random = !greedy && rng->Uniform() < epsilon_;
     for (const int64_t n : spaces.action.num_values) {
       AllowedValues(mask, n, &allowed);
-      *chosen++ = random ? allowed[rng->Below(allowed.size())]
-                         : *std::max_element(allowed.begin(), allowed.end(),
-                                             [&](int64_t a, int64_t b) {
-                                               return row[a] < row[b];
-                                             });
+      *chosen++ =
+          random ? allowed[static_cast<size_t>(
+                       rng->Uniform() * static_cast<double>(allowed.size()))]
+                 : *std::max_element(
+                       allowed.begin(), allowed.end(),
+                       [&](int64_t a, int64_t b) { return row[a] < row[b]; });
       row += n;
       if (mask != nullptr) mask += n;
     }
@@ -74,6 +86,50 @@ void QPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
 
 void QPolicy::Value(const Observations& seen, float* value) {
   std::fill_n(value, seen.rows, 0.0f);
+}
+
+void QPolicy::DrawNoise(int64_t rows, Random* rng, double* noise) const {
+  const int64_t K = net_->spaces().action.choices();
+  for (int64_t r = 0; r < rows; ++r) {
+    const double one = *noise++ = rng->Uniform();
+    for (int64_t i = 0; i < K; ++i) {
+      *noise++ = one < epsilon_ ? rng->Uniform() : 0;
+    }
+  }
+}
+
+ResidentPolicy::Decision QPolicy::Decide(const Batch& seen,
+                                         const torch::Tensor&,
+                                         const torch::Tensor& noise) const {
+  torch::NoGradGuard no_grad;
+  const Spaces& spaces = net_->spaces();
+  Decision decision;
+  decision.value = torch::zeros({seen.size()}, net_->device());
+  if (!noise.defined()) return decision;
+  decision.log_prob = decision.value;
+  const torch::Tensor values = net_->Forward(seen);
+  const torch::Tensor random = noise.narrow(1, 0, 1) < epsilon_;  // [R, 1]
+  std::vector<torch::Tensor> chosen;
+  int64_t first = 0;
+  for (const int64_t n : spaces.action.num_values) {
+    torch::Tensor q = values.narrow(1, first, n);
+    const torch::Tensor part =
+        noise.narrow(1, 1 + static_cast<int64_t>(chosen.size()), 1);
+    torch::Tensor any;  // [R, 1]
+    if (spaces.mask >= 0) {
+      const torch::Tensor mask =
+          seen.leaf[spaces.mask].narrow(1, first, n).to(torch::kInt64);
+      q = ForbidValues(q, mask);
+      any = NthAllowed(mask, part);
+    } else {
+      any = (part * static_cast<double>(n)).to(torch::kInt64);
+    }
+    chosen.push_back(torch::where(random, any, q.argmax(1, /*keepdim=*/true)));
+    first += n;
+  }
+  decision.action.discrete =
+      chosen.size() == 1 ? chosen[0] : torch::cat(chosen, 1);
+  return decision;
 }
 
 std::unique_ptr<Policy> MakeFrozenQPolicy(const QNetwork& net, double epsilon) {

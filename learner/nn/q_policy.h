@@ -8,6 +8,7 @@
 #include "learner/kernels/mlp_q.h"
 #include "learner/nn/policy.h"
 #include "learner/nn/q_network.h"
+#include "learner/nn/resident_policy.h"
 
 namespace flotilla {
 
@@ -17,7 +18,7 @@ namespace flotilla {
 // for each choice of a random action.
 //
 // Nothing reads a Q-learner's log-probabilities and values: zeros.
-class QPolicy : public Policy {
+class QPolicy : public Policy, public ResidentPolicy {
  public:
   // Reads `net`'s weights as they are at each call. Borrowed.
   explicit QPolicy(const QNetwork* net);
@@ -28,6 +29,16 @@ class QPolicy : public Policy {
   void Decide(const Observations& seen, bool greedy, Random* rng,
               const DecisionOutput& out) override;
   void Value(const Observations& seen, float* value) override;
+
+  const ResidentPolicy* resident() const override {
+    return net_->device().is_cpu() ? nullptr : this;
+  }
+  int64_t noise_size() const override {
+    return 1 + net_->spaces().action.choices();
+  }
+  void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
+  Decision Decide(const Batch& seen, const torch::Tensor& state,
+                  const torch::Tensor& noise) const override;
 
  private:
   // Q [N, L], valid until the next call.

@@ -28,11 +28,22 @@ absl::StatusOr<SquashedGaussian> SquashedGaussian::Make(
     scale.push_back((high - low) / 2);
     made.log_scale_ += std::log(static_cast<double>(scale.back()));
   }
-  made.low_ = space.low;
-  made.high_ = space.high;
-  made.center_ = torch::tensor(center).to(device);
-  made.scale_ = torch::tensor(scale).to(device);
-  return made;
+  made.low_ = torch::tensor(space.low);
+  made.high_ = torch::tensor(space.high);
+  made.center_ = torch::tensor(center);
+  made.scale_ = torch::tensor(scale);
+  made.from_ = made.low_.to(torch::kFloat64);
+  made.width_ = made.high_.to(torch::kFloat64) - made.from_;
+  return made.On(device);
+}
+
+SquashedGaussian SquashedGaussian::On(torch::Device device) const {
+  SquashedGaussian there = *this;
+  for (torch::Tensor* t : {&there.low_, &there.high_, &there.center_,
+                           &there.scale_, &there.from_, &there.width_}) {
+    *t = t->to(device);
+  }
+  return there;
 }
 
 SquashedGaussian::Drawn SquashedGaussian::Draw(
@@ -48,28 +59,18 @@ SquashedGaussian::Drawn SquashedGaussian::Draw(
   return {center_ + scale_ * u.tanh(), each.sum(1) - log_scale_};
 }
 
-void SquashedGaussian::Sample(const float* mean, const float* log_std,
-                              int64_t rows, Random* rng, float* action) const {
-  const int64_t A = values();
-  for (int64_t i = 0; i < rows * A; ++i) {
-    const float low = low_[i % A], high = high_[i % A];
-    double u = mean[i];
-    if (rng != nullptr) u += std::exp(double{log_std[i]}) * rng->Normal();
-    // Rounding may lead out of the bounds.
-    action[i] = std::clamp(
-        static_cast<float>(low + (double{high} - low) * (std::tanh(u) + 1) / 2),
-        low, high);
-  }
+torch::Tensor SquashedGaussian::Within(const torch::Tensor& share) const {
+  // Rounding may lead out of the bounds.
+  return torch::clamp((from_ + width_ * share).to(torch::kFloat32), low_,
+                      high_);
 }
 
-void SquashedGaussian::SampleUniformly(int64_t rows, Random* rng,
-                                       float* action) const {
-  const int64_t A = values();
-  for (int64_t i = 0; i < rows * A; ++i) {
-    const float low = low_[i % A], high = high_[i % A];
-    action[i] =
-        std::clamp(static_cast<float>(rng->Uniform(low, high)), low, high);
-  }
+torch::Tensor SquashedGaussian::Sample(const torch::Tensor& mean,
+                                       const torch::Tensor& log_std,
+                                       const torch::Tensor& noise) const {
+  torch::Tensor u = mean.to(torch::kFloat64);
+  if (noise.defined()) u = u + log_std.to(torch::kFloat64).exp() * noise;
+  return Within((u.tanh() + 1) / 2);
 }
 
 }  // namespace flotilla

@@ -2,11 +2,9 @@
 #define FLOTILLA_LEARNER_NN_SQUASHED_GAUSSIAN_H_
 
 #include <cstdint>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -34,27 +32,30 @@ class SquashedGaussian {
   static absl::StatusOr<SquashedGaussian> Make(const ActionSpace& space,
                                                torch::Device device);
 
-  int64_t values() const { return static_cast<int64_t>(low_.size()); }  // A
+  // The same for tensors of `device`.
+  SquashedGaussian On(torch::Device device) const;
+
+  int64_t values() const { return low_.numel(); }  // A
 
   // With gradients by `mean` and `log_std`; all are [M, A] on the device.
   Drawn Draw(const torch::Tensor& mean, const torch::Tensor& log_std,
              const torch::Tensor& noise) const;
 
-  // Rows on the host: drawn with one normal number a value, or, if `rng` is
-  // null, those of the means.
-  void Sample(const float* mean,     // [R, A]
-              const float* log_std,  // [R, A]
-              int64_t rows, Random* rng, float* action) const;
+  // What is played: drawn with the normal numbers `noise` [R, A] float64, or, if
+  // that is undefined, those of the means. Nothing waits; [R, A] float32.
+  torch::Tensor Sample(const torch::Tensor& mean, const torch::Tensor& log_std,
+                       const torch::Tensor& noise) const;
 
-  // Uniform within the bounds: one number a value.
-  void SampleUniformly(int64_t rows, Random* rng, float* action) const;
+  // `share` [R, A] float64 of the way from low to high: [R, A] float32.
+  torch::Tensor Within(const torch::Tensor& share) const;
 
  private:
   SquashedGaussian() = default;
 
-  std::vector<float> low_, high_;  // [A]
-  torch::Tensor center_, scale_;   // [A]
-  double log_scale_ = 0;           // of all values together
+  torch::Tensor low_, high_;      // [A]
+  torch::Tensor center_, scale_;  // [A]
+  torch::Tensor from_, width_;    // [A] float64: low, high - low
+  double log_scale_ = 0;          // of all values together
 };
 
 }  // namespace flotilla

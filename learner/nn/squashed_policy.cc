@@ -8,23 +8,51 @@
 #include "learner/rollout/batch.h"
 
 namespace flotilla {
+
+void SquashedPolicy::DrawNoise(int64_t rows, Random* rng, double* noise) const {
+  for (int64_t i = 0; i < rows * gaussian_.values(); ++i) {
+    noise[i] = uniform_ ? rng->Uniform() : rng->Normal();
+  }
+}
+
 void SquashedPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
                             const DecisionOutput& out) {
+  torch::NoGradGuard no_grad;
   std::fill_n(out.log_prob, seen.rows, 0.0f);
   std::fill_n(out.value, seen.rows, 0.0f);
-  if (uniform_ && !greedy) {
-    gaussian_.SampleUniformly(seen.rows, rng, out.continuous);
-    return;
+  torch::Tensor noise, action;
+  if (!greedy) {
+    noise = torch::empty({seen.rows, gaussian_.values()}, torch::kFloat64);
+    DrawNoise(seen.rows, rng, Host<double>(noise));
   }
+  if (uniform_ && !greedy) {
+    action = on_host_.Within(noise);
+  } else {
+    const SacActor::Output output =
+        actor_->Forward(Borrow(seen, actor_->spaces()).To(actor_->device()));
+    // One transfer for both.
+    const torch::Tensor both =
+        ToHost(torch::stack({output.mean, output.log_std}));
+    action = on_host_.Sample(both[0], both[1], noise);
+  }
+  std::copy_n(Host<float>(action), action.numel(), out.continuous);
+}
+
+ResidentPolicy::Decision SquashedPolicy::Decide(
+    const Batch& seen, const torch::Tensor&, const torch::Tensor& noise) const {
   torch::NoGradGuard no_grad;
-  const SacActor::Output output =
-      actor_->Forward(Borrow(seen, actor_->spaces()).To(actor_->device()));
-  // One transfer for both.
-  const torch::Tensor both =
-      ToHost(torch::stack({output.mean, output.log_std}));
-  const float* mean = Host<float>(both);
-  gaussian_.Sample(mean, mean + seen.rows * gaussian_.values(), seen.rows,
-                   greedy ? nullptr : rng, out.continuous);
+  Decision decision;
+  decision.value = torch::zeros({seen.size()}, actor_->device());
+  if (!noise.defined()) return decision;
+  decision.log_prob = decision.value;
+  if (uniform_) {
+    decision.action.continuous = gaussian_.Within(noise);
+    return decision;
+  }
+  const SacActor::Output output = actor_->Forward(seen);
+  decision.action.continuous =
+      gaussian_.Sample(output.mean, output.log_std, noise);
+  return decision;
 }
 
 void SquashedPolicy::Value(const Observations& seen, float* value) {

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "learner/nn/policy.h"
+#include "learner/nn/resident_policy.h"
 #include "learner/nn/sac_networks.h"
 #include "learner/nn/squashed_gaussian.h"
 
@@ -13,11 +14,13 @@ namespace flotilla {
 // bounds alike; greedy actions are those of the means either way.
 //
 // Nothing reads an off-policy learner's log-probabilities and values: zeros.
-class SquashedPolicy : public Policy {
+class SquashedPolicy : public Policy, public ResidentPolicy {
  public:
   // Reads `actor`'s weights as they are at each call. Borrowed.
   SquashedPolicy(const SacActor* actor, const SquashedGaussian& gaussian)
-      : actor_(actor), gaussian_(gaussian) {}
+      : actor_(actor),
+        gaussian_(gaussian),
+        on_host_(gaussian.On(torch::kCPU)) {}
 
   void set_uniform(bool uniform) { uniform_ = uniform; }
   bool uniform() const { return uniform_; }
@@ -26,9 +29,18 @@ class SquashedPolicy : public Policy {
               const DecisionOutput& out) override;
   void Value(const Observations& seen, float* value) override;
 
+  const ResidentPolicy* resident() const override {
+    return actor_->device().is_cpu() ? nullptr : this;
+  }
+  int64_t noise_size() const override { return gaussian_.values(); }
+  void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
+  Decision Decide(const Batch& seen, const torch::Tensor& state,
+                  const torch::Tensor& noise) const override;
+
  private:
   const SacActor* const actor_;
   const SquashedGaussian gaussian_;
+  const SquashedGaussian on_host_;
   bool uniform_ = false;
 };
 

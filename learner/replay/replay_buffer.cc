@@ -31,8 +31,12 @@ ReplayBuffer::ReplayBuffer(const Spaces& spaces, int64_t rows,
       capacity_((options.capacity + rows - 1) / rows),
       length_(capacity_ + spaces.max_stack()),
       open_(rows, 0),
-      observations_(spaces, length_, rows, /*pinned=*/false,
-                    ObservationStore::Form::kRing),
+      observations_(options.memory.is_cpu()
+                        ? ObservationStore(spaces, length_, rows,
+                                           /*pinned=*/false,
+                                           ObservationStore::Form::kRing)
+                        : ObservationStore::RingOnDevice(spaces, length_, rows,
+                                                         options.memory)),
       discrete_(length_ * rows * action_.choices()),
       continuous_(length_ * rows * action_.continuous),
       steps_(length_ * rows),
@@ -60,7 +64,10 @@ void ReplayBuffer::Add(const Rollout& r) {
   if (length == 0) return;
   if (count_ > 0) CutWhereNotContinued(r);
   restored_ = false;
-  StoreObservation(r, 0);
+  observations_.CopyNewest(
+      count_, r.observation, 0, length + 1,
+      r.there != nullptr ? &r.there->observation : nullptr);
+  ExpireOldest();
   size_t final = 0;
   for (int64_t t = 0; t < length; ++t) {
     StoreOutcome(r, t);
@@ -73,7 +80,7 @@ void ReplayBuffer::Add(const Rollout& r) {
                                                                 from + bytes);
     }
     ++count_;
-    StoreObservation(r, t + 1);
+    ExpireOldest();
     CloseWindows();
   }
 }
@@ -95,9 +102,8 @@ void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
   }
 }
 
-// Row t's observation as that of step `count_`, over the oldest one.
-void ReplayBuffer::StoreObservation(const Rollout& r, int64_t t) {
-  observations_.CopyNewest(count_, r.observation, t);
+// The observation of step `count_` is written, over the oldest one.
+void ReplayBuffer::ExpireOldest() {
   const int64_t expired = count_ - capacity_ - 1;
   for (int64_t b = 0; b < rows_; ++b) {
     steps_[Leaf(count_, b)] = Step();
@@ -169,15 +175,15 @@ int64_t ReplayBuffer::StepOf(int64_t leaf) const {
 bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
                           ReplayBatch* batch) const {
   if (priorities_.total() <= 0) return false;
-  batch->observation = observations_.EmptyBatch(n, options_.device);
-  batch->next_observation = observations_.EmptyBatch(n, options_.device);
+  const torch::Tensor numbers =
+      Staging({3, n}, torch::kFloat32, options_.device);
+  float* n_step_return = Host<float>(numbers);
+  float* discounts = n_step_return + n;
+  float* weights = discounts + n;
   batch->action = MakeActions(action_, {n}, !options_.device.is_cpu());
-  for (torch::Tensor* t :
-       {&batch->n_step_return, &batch->discount, &batch->weight}) {
-    *t = Staging({n}, torch::kFloat32, options_.device);
-  }
   batch->id.resize(n);
   const int64_t K = action_.choices(), A = action_.continuous;
+  std::vector<ObservationStore::Place> seen(2 * n);  // and what followed
   for (int64_t i = 0; i < n; ++i) {
     const int64_t leaf = priorities_.Find(rng->Uniform() * priorities_.total());
     const int64_t first = StepOf(leaf), row = leaf % rows_;
@@ -194,13 +200,11 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
       if (!follower->valid) break;
       at = follower;
     }
+    seen[i] = {first, row};
+    seen[n + i] = {step, row};
     if (at->truncated) {
-      observations_.CopyFinal(step, row, finals_.at(Leaf(step, row)).data(), i,
-                              &batch->next_observation);
-    } else {
-      observations_.CopyRow(step, row, i, &batch->next_observation);
+      seen[n + i].final_row = finals_.at(Leaf(step, row)).data();
     }
-    observations_.CopyRow(first, row, i, &batch->observation);
     batch->id[i] = leaf;
     if (K > 0) {
       std::copy_n(discrete_.begin() + leaf * K, K,
@@ -210,22 +214,20 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
       std::copy_n(continuous_.begin() + leaf * A, A,
                   Host<float>(batch->action.continuous) + i * A);
     }
-    Host<float>(batch->n_step_return)[i] = static_cast<float>(sum);
-    Host<float>(batch->discount)[i] =
-        at->terminated ? 0.0f : static_cast<float>(discount);
-    Host<float>(batch->weight)[i] = static_cast<float>(
+    n_step_return[i] = static_cast<float>(sum);
+    discounts[i] = at->terminated ? 0.0f : static_cast<float>(discount);
+    weights[i] = static_cast<float>(
         std::pow(priorities_.least() / priorities_.Get(leaf), beta));
   }
-  const auto give = [this](const torch::Tensor& t) {
-    return ToDevice(t, options_.device);
-  };
-  batch->observation = batch->observation.To(options_.device);
-  batch->next_observation = batch->next_observation.To(options_.device);
-  batch->action = batch->action.Map(give);
-  for (torch::Tensor* t :
-       {&batch->n_step_return, &batch->discount, &batch->weight}) {
-    *t = give(*t);
-  }
+  const Batch both = observations_.Gather(seen, options_.device);
+  batch->observation = both.Narrow(0, n);
+  batch->next_observation = both.Narrow(n, n);
+  batch->action = batch->action.Map(
+      [this](const torch::Tensor& t) { return ToDevice(t, options_.device); });
+  const torch::Tensor there = ToDevice(numbers, options_.device);
+  batch->n_step_return = there[0];
+  batch->discount = there[1];
+  batch->weight = there[2];
   return true;
 }
 

@@ -51,6 +51,10 @@ struct ReplayBatch {
 // does not begin with the observation its predecessor ended with (after a
 // failed collection) cuts those rows there, so that nothing is ever spliced.
 //
+// On a device an observation crosses once, when it is added, and not even then if an
+// actor that decides there has left it (Rollout::there); of what is drawn, places
+// cross and numbers.
+//
 // Not thread-safe.
 class ReplayBuffer {
  public:
@@ -59,8 +63,10 @@ class ReplayBuffer {
     int n_step = 1;
     double discount = 0.99;
     double priority_alpha = 0;  // 0: uniform
-    // Where samples are to be. What is held is held by the host.
+    // Where samples are to be, and where observations are held: there, or by the
+    // host (runtime.rollouts_on). Everything else is held by the host.
     torch::Device device = torch::kCPU;
+    torch::Device memory = torch::kCPU;
   };
 
   // `rows` is B. Allocates everything; pages are touched as they fill.
@@ -117,7 +123,7 @@ class ReplayBuffer {
   absl::Status CheckSizes(const Contents& contents) const;
   absl::Status CheckValues(const Contents& contents) const;
   void CutWhereNotContinued(const Rollout& r);
-  void StoreObservation(const Rollout& r, int64_t t);
+  void ExpireOldest();
   void StoreAction(const Rollout& r, int64_t t);
   void StoreOutcome(const Rollout& r, int64_t t);
   void CloseWindows();

@@ -89,7 +89,8 @@ Contents ReplayBuffer::Copy() const {
       TensorOf<double>({options_.priority_alpha, largest_}, torch::kFloat64);
   contents["open"] = TensorOf(open_, torch::kInt64);
   for (int i = 0; i < observations_.num_leaves(); ++i) {
-    contents[LeafName(i)] = observations_.leaf(i).narrow(0, 0, n).clone();
+    const torch::Tensor held = observations_.leaf(i).narrow(0, 0, n);
+    contents[LeafName(i)] = held.is_cpu() ? held.clone() : held.cpu();
   }
   contents["age"] = observations_.age().narrow(0, 0, n).clone();
   if (K > 0) {

@@ -157,11 +157,14 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
     const double capacity = D(replay.capacity);
     // Choices as int32, values as float32.
     const double kept = 4 * D(s.action.choices() + s.action.continuous);
-    needs.push_back({absl::StrCat(name, "'s replay: ", capacity, " steps (",
-                                  name, ".replay_capacity) of ", observation,
-                                  " bytes an observation"),
-                     (capacity + B * D(s.max_stack())) *
-                         (observation + kept + replay.step_bytes)});
+    // On a device that has the observations, the rest is the host's.
+    const double seen =
+        config.runtime().rollouts_on() == v1::DEVICE ? 0 : observation;
+    needs.push_back(
+        {absl::StrCat(name, "'s replay: ", capacity, " steps (", name,
+                      ".replay_capacity) of ", seen, " bytes an observation"),
+         (capacity + B * D(s.max_stack())) *
+             (seen + kept + replay.step_bytes)});
     if (config.checkpoint().replay()) {
       needs.push_back({absl::StrCat("a copy of ", name,
                                     "'s replay while it is saved "

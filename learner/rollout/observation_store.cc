@@ -185,14 +185,28 @@ void ObservationStore::CopyRowStep(int64_t to, const ObservationStore& other,
 }
 
 void ObservationStore::CopyNewest(int64_t t, const ObservationStore& other,
-                                  int64_t from) {
-  for (int i = 0; i < num_leaves(); ++i) {
-    std::memcpy(RowAt(i, t, 0), other.RowAt(i, from, 0),
-                rows_ * layout_[i].bytes);
+                                  int64_t from, int64_t steps,
+                                  const ObservationStore* there) {
+  for (int64_t s = 0; s < steps; ++s) {
+    const uint8_t* age = other.ages_ + other.AgeIndex(from + s, 0);
+    for (int64_t b = 0; b < rows_; ++b) {
+      ages_[AgeIndex(t + s, b)] =
+          static_cast<uint8_t>(std::min<int64_t>(age[b], t + s));
+    }
   }
-  const uint8_t* age = other.ages_ + other.AgeIndex(from, 0);
-  for (int64_t b = 0; b < rows_; ++b) {
-    ages_[AgeIndex(t, b)] = static_cast<uint8_t>(std::min<int64_t>(age[b], t));
+  if (on_device()) {
+    for (int i = 0; i < num_leaves(); ++i) {
+      const uint8_t* last = other.RowAt(i, from + steps - 1, 0);
+      newest_[i].assign(last, last + rows_ * layout_[i].bytes);
+    }
+    CopyArrays(t, there != nullptr ? *there : other, from, steps);
+    return;
+  }
+  for (int i = 0; i < num_leaves(); ++i) {
+    for (int64_t s = 0; s < steps; ++s) {
+      std::memcpy(RowAt(i, t + s, 0), other.RowAt(i, from + s, 0),
+                  rows_ * layout_[i].bytes);
+    }
   }
 }
 
@@ -204,10 +218,10 @@ bool ObservationStore::SameNewest(int64_t t, int64_t b,
     return false;
   }
   for (int i = 0; i < num_leaves(); ++i) {
-    if (std::memcmp(RowAt(i, t, b), other.RowAt(i, from, b),
-                    layout_[i].bytes) != 0) {
-      return false;
-    }
+    const int64_t bytes = layout_[i].bytes;
+    const uint8_t* mine =
+        on_device() ? newest_[i].data() + b * bytes : RowAt(i, t, b);
+    if (std::memcmp(mine, other.RowAt(i, from, b), bytes) != 0) return false;
   }
   return true;
 }
@@ -283,6 +297,22 @@ Batch ObservationStore::Gather(const torch::Tensor& index,
     batch.leaf.push_back(ToDevice(rows, device));
   }
   return batch;
+}
+
+Batch ObservationStore::Gather(std::span<const Place> places,
+                               torch::Device device) const {
+  if (on_device()) return GatherOnDevice(places);
+  Batch batch = EmptyBatch(static_cast<int64_t>(places.size()), device);
+  int64_t to = 0;
+  for (const Place& place : places) {
+    if (place.final_row != nullptr) {
+      CopyFinal(place.t, place.b, place.final_row, to, &batch);
+    } else {
+      CopyRow(place.t, place.b, to, &batch);
+    }
+    ++to;
+  }
+  return batch.To(device);
 }
 
 void ObservationStore::View(int64_t t, int64_t first, int64_t rows,

@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -51,14 +52,18 @@ class ObservationStore {
   // for. Nobody writes or looks at single rows of it.
   static ObservationStore OnDevice(const Spaces& spaces, int64_t steps,
                                    int64_t rows, torch::Device device);
+  // A ring there; its ages, and its newest step, are the host's too.
+  static ObservationStore RingOnDevice(const Spaces& spaces, int64_t steps,
+                                       int64_t rows, torch::Device device);
 
   int64_t steps() const { return steps_; }  // N
   int64_t rows() const { return rows_; }    // B
   int num_leaves() const { return static_cast<int>(leaf_.size()); }
   // [N + k - 1, B, ...]; of a ring [N, B, ...].
   const torch::Tensor& leaf(int i) const { return leaf_[i]; }
-  const torch::Tensor& age() const { return age_; }  // [N, B] uint8
-  int64_t bytes() const;                             // of memory
+  // [N, B] uint8; on the host but of a span on a device, whose are int32.
+  const torch::Tensor& age() const { return age_; }
+  int64_t bytes() const;  // of memory
 
   // Writes what rows [first, first + rows) saw at step t, numbers and one-hot
   // vectors as float32. Their age stays as it is.
@@ -83,11 +88,14 @@ class ObservationStore {
   // The same of row b alone.
   void CopyRowStep(int64_t to, const ObservationStore& other, int64_t from,
                    int64_t b);
-  // Appends to a ring: step t's newest arrays and ages are those of `other`'s
-  // step `from`. Ages are at most t: nothing is older than the first step.
-  void CopyNewest(int64_t t, const ObservationStore& other, int64_t from);
+  // Appends to a ring: the newest arrays and ages of steps [t, t + steps) are those
+  // of `other`'s from step `from` on, a span on the host. Ages are at most t:
+  // nothing is older than the first step. A ring on a device takes the arrays from
+  // `there`, the same span on that device, if it is given; the host does not wait.
+  void CopyNewest(int64_t t, const ObservationStore& other, int64_t from,
+                  int64_t steps = 1, const ObservationStore* there = nullptr);
   // Whether row b looks the same at step t and at `other`'s step `from`, without
-  // the arrays before.
+  // the arrays before. Of a ring on a device t is its newest step.
   bool SameNewest(int64_t t, int64_t b, const ObservationStore& other,
                   int64_t from) const;
 
@@ -114,6 +122,13 @@ class ObservationStore {
   // on a device: there, where `index` is too; the host neither copies nor waits.
   Batch Gather(const torch::Tensor& index,
                torch::Device device = torch::kCPU) const;
+  // The observations at M places, on `device`, where a ring on a device is.
+  struct Place {
+    int64_t t, b;
+    // Of what followed step t, whose episode ended; else null. [row_bytes]
+    const uint8_t* final_row = nullptr;
+  };
+  Batch Gather(std::span<const Place> places, torch::Device device) const;
   // An uninitialised batch of M on the host, that is to go to `device`
   // (device/transfer.h), and its rows: `out` may be any of these.
   Batch EmptyBatch(int64_t m, torch::Device device = torch::kCPU) const;
@@ -155,8 +170,13 @@ class ObservationStore {
   uint8_t* RowAt(int i, int64_t t, int64_t b) const {
     return bytes_[i] + (ArrayOf(i, t) * rows_ + b) * layout_[i].bytes;
   }
-  bool on_device() const { return age_.defined() && !age_.is_cpu(); }
+  bool on_device() const { return !leaf_.empty() && !leaf_[0].is_cpu(); }
   Batch GatherOnDevice(const torch::Tensor& index) const;
+  Batch GatherOnDevice(std::span<const Place> places) const;
+  torch::Tensor ArraysAt(int i, std::span<const Place> places) const;
+  void PutFinals(std::span<const Place> places, Batch* batch) const;
+  void CopyArrays(int64_t t, const ObservationStore& other, int64_t from,
+                  int64_t steps);
   // [M, k] int32: of leaf i's arrays, those that steps `index` show.
   torch::Tensor ArraysOf(int i, const torch::Tensor& index) const;
   void CopyStack(int i, int64_t t, int64_t b, uint8_t* out) const;
@@ -171,10 +191,12 @@ class ObservationStore {
   std::vector<Layout> layout_;
   std::vector<torch::Tensor> leaf_;
   std::vector<uint8_t*> bytes_;  // of leaf_
-  torch::Tensor age_;            // of a store on a device int32
+  torch::Tensor age_;            // of a span on a device there, int32
   // On a device, of leaves that are stacked, all that ArraysOf gives: [N * B, k].
   std::vector<torch::Tensor> arrays_;
   uint8_t* ages_ = nullptr;  // of age_
+  // Of a ring on a device: the newest step's arrays, leaf by leaf, [B, ...].
+  std::vector<std::vector<uint8_t>> newest_;
 };
 
 }  // namespace flotilla

@@ -4,12 +4,13 @@
 
 #include <cstdint>
 
+#include "services/algorithms/algorithm_traits.h"
 #include "services/base/config.h"
 
 namespace flotilla {
 namespace {
 
-double RolloutBytes(const v1::RunConfig& config, const Spaces& spaces) {
+double ExperienceBytes(const v1::RunConfig& config, const Spaces& spaces) {
   double step = 64;  // what is no observation
   for (const LeafSpec& spec : spaces.observation) {
     step += static_cast<double>(spec.bytes());
@@ -17,8 +18,12 @@ double RolloutBytes(const v1::RunConfig& config, const Spaces& spaces) {
   const double rollouts = CollectionOf(config) == Collection::kWhenAsked
                               ? 1
                               : config.rollout().queue_capacity() + 2;
-  return rollouts * step * config.env().num_envs() *
-         static_cast<double>(config.rollout().length() + spaces.max_stack());
+  const double rows = config.env().num_envs();
+  const auto stack = static_cast<double>(spaces.max_stack());
+  const auto capacity =
+      static_cast<double>(TraitsOf(config).ReplayOf(config).capacity);
+  const double replay = capacity > 0 ? step * (capacity + rows * stack) : 0;
+  return rollouts * step * rows * (config.rollout().length() + stack) + replay;
 }
 
 }  // namespace
@@ -31,11 +36,17 @@ v1::RolloutsOn PlaceRollouts(const v1::RunConfig& config, const Spaces& spaces,
   }
   if (!device.is_cuda()) return v1::DEVICE;
   const size_t free = at::accelerator::getMemoryInfo(device.index()).first;
-  const double needed = RolloutBytes(config, spaces);
+  const double needed = ExperienceBytes(config, spaces);
   if (needed <= 0.5 * static_cast<double>(free)) return v1::DEVICE;
-  LOG(INFO) << "rollouts of " << needed << " bytes stay on the host: " << device
-            << " has " << free << " free";
+  LOG(INFO) << "rollouts and replay of " << needed
+            << " bytes stay on the host: " << device << " has " << free
+            << " free";
   return v1::HOST;
+}
+
+torch::Device MemoryOf(const v1::RunConfig& config, torch::Device device) {
+  return config.runtime().rollouts_on() == v1::HOST ? torch::Device(torch::kCPU)
+                                                    : device;
 }
 
 }  // namespace flotilla

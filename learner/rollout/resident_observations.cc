@@ -1,7 +1,10 @@
 // ObservationStore in memory of a device.
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 
+#include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/rollout/observation_store.h"
 
@@ -34,6 +37,120 @@ ObservationStore ObservationStore::OnDevice(const Spaces& spaces, int64_t steps,
   store.age_ = zeros({steps, rows}, torch::kInt32);
   store.arrays_.resize(store.leaf_.size());
   return store;
+}
+
+ObservationStore ObservationStore::RingOnDevice(const Spaces& spaces,
+                                                int64_t steps, int64_t rows,
+                                                torch::Device device) {
+  ObservationStore store;
+  store.form_ = Form::kRing;
+  store.steps_ = steps;
+  store.rows_ = rows;
+  store.max_stack_ = spaces.max_stack();
+  int64_t offset = 0;
+  for (const LeafSpec& spec : spaces.observation) {
+    std::vector<int64_t> shape = {steps, rows};
+    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
+    // What nobody has written is never shown, but gathered where a final
+    // observation goes.
+    store.leaf_.push_back(torch::zeros(
+        shape, torch::dtype(TorchType(spec.dtype)).device(device)));
+    store.layout_.push_back({spec, spec.bytes(), offset});
+    offset = Aligned(offset + spec.bytes());
+  }
+  store.newest_.resize(store.leaf_.size());
+  store.age_ = torch::zeros({steps, rows}, torch::kUInt8);
+  store.ages_ = Host<uint8_t>(store.age_);
+  return store;
+}
+
+// In as few copies as the ring's end allows.
+void ObservationStore::CopyArrays(int64_t t, const ObservationStore& other,
+                                  int64_t from, int64_t steps) {
+  for (int i = 0; i < num_leaves(); ++i) {
+    torch::Tensor arrays =
+        other.leaf_[i].narrow(0, other.ArrayOf(i, from), steps);
+    if (arrays.is_cpu()) {
+      // The rollout may be filled again before this is there.
+      const torch::Tensor staged = Staging(
+          arrays.sizes().vec(), arrays.scalar_type(), leaf_[i].device());
+      staged.copy_(arrays);
+      arrays = ToDevice(staged, leaf_[i].device());
+    }
+    for (int64_t done = 0; done < steps;) {
+      const int64_t at = (t + done) % steps_;
+      const int64_t some = std::min(steps - done, steps_ - at);
+      leaf_[i].narrow(0, at, some).copy_(arrays.narrow(0, done, some));
+      done += some;
+    }
+  }
+}
+
+// [M * k] int32 on the host: of leaf i's arrays [N * B], those that `places` show.
+// In the place of a final observation's own: any.
+torch::Tensor ObservationStore::ArraysAt(int i,
+                                         std::span<const Place> places) const {
+  const int64_t k = layout_[i].spec.stack;
+  const torch::Tensor index = Staging({static_cast<int64_t>(places.size()) * k},
+                                      torch::kInt32, leaf_[i].device());
+  int32_t* to = Host<int32_t>(index);
+  for (const Place& place : places) {
+    const int64_t age = ages_[AgeIndex(place.t, place.b)];
+    const bool final = place.final_row != nullptr;
+    for (int64_t back = k - 1 - final; back >= 0; --back) {
+      *to++ = static_cast<int32_t>(
+          AgeIndex(place.t - std::min(back, age), place.b));
+    }
+    if (final) *to++ = 0;
+  }
+  return index;
+}
+
+Batch ObservationStore::GatherOnDevice(std::span<const Place> places) const {
+  const auto M = static_cast<int64_t>(places.size());
+  Batch batch;
+  std::map<int64_t, torch::Tensor> index;  // by stack
+  for (int i = 0; i < num_leaves(); ++i) {
+    const LeafSpec& spec = layout_[i].spec;
+    torch::Tensor& shown = index[spec.stack];
+    if (!shown.defined()) {
+      shown = ToDevice(ArraysAt(i, places), leaf_[i].device());
+    }
+    batch.leaf.push_back(leaf_[i].flatten(0, 1).index_select(0, shown).view(
+        BatchShape(spec, M)));
+  }
+  PutFinals(places, &batch);
+  return batch;
+}
+
+// Each over the newest array of its place.
+void ObservationStore::PutFinals(std::span<const Place> places,
+                                 Batch* batch) const {
+  const int64_t F = std::count_if(
+      places.begin(), places.end(),
+      [](const Place& place) { return place.final_row != nullptr; });
+  if (F == 0) return;
+  const torch::Device device = leaf_[0].device();
+  const torch::Tensor index = Staging({F}, torch::kInt64, device);
+  const torch::Tensor rows = Staging({F, row_bytes()}, torch::kUInt8, device);
+  int64_t f = 0;
+  for (size_t m = 0; m < places.size(); ++m) {
+    if (places[m].final_row == nullptr) continue;
+    Host<int64_t>(index)[f] = static_cast<int64_t>(m);
+    std::memcpy(HostBytes(rows) + f++ * row_bytes(), places[m].final_row,
+                row_bytes());
+  }
+  const torch::Tensor where = ToDevice(index, device);
+  const torch::Tensor what = ToDevice(rows, device);
+  for (int i = 0; i < num_leaves(); ++i) {
+    const LeafSpec& spec = layout_[i].spec;
+    const int64_t M = batch->leaf[i].size(0), k = spec.stack;
+    torch::Tensor newest = batch->leaf[i].view({M, k, -1}).select(1, k - 1);
+    newest.index_copy_(0, where,
+                       what.narrow(1, layout_[i].offset, layout_[i].bytes)
+                           .contiguous()
+                           .view(newest.scalar_type()));
+  }
 }
 
 void ObservationStore::CopyAll(const ObservationStore& host) {

@@ -189,9 +189,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
       {.config = config,
        .spaces = spaces,
        .pinned = !device.is_cpu(),
-       .learned_on = config.runtime().rollouts_on() == v1::HOST
-                         ? torch::Device(torch::kCPU)
-                         : device,
+       .learned_on = MemoryOf(config, device),
        .state_size = algorithm->live_policy()->state_size(),
        .pool = pool.get(),
        .normalizer = &normalizer,

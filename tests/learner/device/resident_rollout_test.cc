@@ -18,6 +18,7 @@
 #include "tests/rehearsal/device.h"
 #include "tests/rehearsal/no_host_wait.h"
 #include "tests/rehearsal/strict.h"
+#include "tests/testing/bounded_spaces.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -244,6 +245,18 @@ TEST_F(ResidentRolloutTest, ActionsAreTheHosts) {
   }
 }
 
+// A vector, and a mask over 5 and 3 choices.
+Spaces MaskedSpaces() {
+  v1::EnvSpec spec;
+  CHECK(google::protobuf::TextFormat::ParseFromString(
+      "observation { path: 'x' dtype: FLOAT32 shape: 3 }"
+      "observation { path: 'm' dtype: UINT8 shape: 8 }"
+      "action { path: 'a' dtype: INT64 shape: 2 num_values_each: [5, 3] "
+      "         mask_path: 'm' }",
+      &spec));
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
+
 struct Model {
   std::string name;
   Spaces spaces;
@@ -259,8 +272,8 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
   const Spaces& spaces = GetParam().spaces;
   v1::RunConfig config;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT,
-                   " } ppo {} ", GetParam().config),
+      absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
+                   GetParam().config),
       &config));
   const auto algorithm = MakeAlgorithm(config, spaces, Device()).value();
   Policy* const policy = algorithm->live_policy();
@@ -330,12 +343,21 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
 INSTANTIATE_TEST_SUITE_P(
     Models, DecisionTest,
     testing::Values(
-        Model{"Vector", VectorSpaces(4, 2), "model { hidden: 16 }"},
-        Model{"Numbers", ContinuousSpaces(3, 2), "model { hidden: 16 }"},
+        Model{"Vector", VectorSpaces(4, 2), "ppo {} model { hidden: 16 }"},
+        Model{"Numbers", ContinuousSpaces(3, 2), "ppo {} model { hidden: 16 }"},
         Model{"Frames", FrameSpaces(36, 36, 3),
-              "model { hidden: 16 conv_channels: [4, 4, 4] }"},
+              "ppo {} model { hidden: 16 conv_channels: [4, 4, 4] }"},
         Model{"Lstm", VectorSpaces(4, 2),
-              "model { hidden: 16 recurrent: LSTM recurrent_size: 8 }"}),
+              "ppo {} model { hidden: 16 recurrent: LSTM recurrent_size: 8 }"},
+        Model{"DqnOfFrames", FrameSpaces(36, 36, 3),
+              "dqn { epsilon_start: 0.5 } "
+              "model { hidden: 16 conv_channels: [4, 4, 4] }"},
+        Model{"DqnOfSeveralMaskedChoices", MaskedSpaces(),
+              "dqn { epsilon_start: 0.5 } model { hidden: 16 }"},
+        Model{"Sac", BoundedSpaces(4, {-2, 0}, {2, 1}),
+              "sac { learning_starts: 0 } model { hidden: 16 }"},
+        Model{"SacUniform", BoundedSpaces(4, {-2, 0}, {2, 1}),
+              "sac { learning_starts: 10 } model { hidden: 16 }"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

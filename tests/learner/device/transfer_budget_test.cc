@@ -183,11 +183,15 @@ constexpr Budget kPpoUpdate = {.up = 10 + 2, .down = 1, .waits = 1};
 constexpr Budget kNothing = {};
 // Observations; logits and values.
 constexpr Budget kDecision = {.up = 1, .down = 2, .waits = 1};
-// Two observations, actions, returns, discounts and weights go up.
-constexpr Budget kDqnStep = {.up = 7, .down = 2, .waits = 2, .reads = 1};
+// Places, actions and numbers of what is drawn go up.
+constexpr Budget kDqnStep = {.up = 3};
+// Errors come back, by which the next draw goes.
+constexpr Budget kPrioritizedStep = {.up = 3, .down = 1, .waits = 1};
+// What a rollout has seen goes up once, and what is reported comes back.
+constexpr Budget kDqnUpdate = {.up = 1, .down = 1, .waits = 1};
 constexpr char kDqn[] =
     "dqn { batch_size: 8 updates_per_rollout: 3 learning_starts: 0 "
-    "replay_capacity: 200 priority_alpha: 0.6 }";
+    "replay_capacity: 200 ";
 
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, TransferBudgetTest,
@@ -230,20 +234,27 @@ INSTANTIATE_TEST_SUITE_P(
              {.up = 10 + 1, .down = 1, .waits = 1},
              kDecision},
         Case{"Dqn",
-             absl::StrCat(kModel, kDqn),
+             absl::StrCat(kModel, kDqn, "}"),
              VectorSpaces(4, 2),
              3,
              kDqnStep,
-             {},
+             kDqnUpdate,
              {.up = 1, .down = 1, .waits = 1}},
         Case{"DqnOfFrames",
-             absl::StrCat(kCnn, kDqn),
+             absl::StrCat(kCnn, kDqn, "}"),
              FrameSpaces(36, 36, 3),
              3,
              kDqnStep,
-             {},
+             kDqnUpdate,
              {.up = 1, .down = 1, .waits = 1}},
-        // Noise goes up too; three sums, of which the temperature's loss is a
+        Case{"PrioritizedDqn",
+             absl::StrCat(kModel, kDqn, "priority_alpha: 0.6 }"),
+             VectorSpaces(4, 2),
+             3,
+             kPrioritizedStep,
+             kDqnUpdate,
+             {.up = 1, .down = 1, .waits = 1}},
+        // Noise goes up too, and three times how many; three sums, of which the temperature's loss is a
         // number that is read, as is the temperature.
         Case{"Sac",
              absl::StrCat(kModel,
@@ -251,8 +262,8 @@ INSTANTIATE_TEST_SUITE_P(
                           "learning_starts: 0 replay_capacity: 200 }"),
              BoundedSpaces(4, {-2, 0}, {2, 1}),
              3,
-             {.up = 10, .down = 5, .waits = 5, .reads = 4},
-             {.reads = 1},
+             {.up = 7, .down = 5, .waits = 5, .reads = 4},
+             {.up = 1, .reads = 1},
              {.up = 1, .down = 1, .waits = 1}}),
     [](const auto& info) { return info.param.name; });
 

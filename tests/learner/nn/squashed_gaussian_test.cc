@@ -4,8 +4,10 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <span>
 
 #include "gtest/gtest.h"
+#include "services/base/random.h"
 #include "tests/testing/bounded_spaces.h"
 #include "tests/testing/status_matchers.h"
 
@@ -139,14 +141,14 @@ TEST(SquashedGaussianTest, SamplesFollowTheProbabilities) {
   const SquashedGaussian gaussian = Make({-1}, {3});
   const int64_t R = 20000;
   const double mean = 0.4, deviation = 0.7;
-  const std::vector<float> means(R, static_cast<float>(mean)),
-      log_stds(R, static_cast<float>(std::log(deviation)));
-  std::vector<float> action(R);
+  const torch::Tensor means = torch::full({R, 1}, mean),
+                      log_stds = torch::full({R, 1}, std::log(deviation));
   Random rng(3);
-  gaussian.Sample(means.data(), log_stds.data(), R, &rng, action.data());
+  torch::Tensor noise = torch::empty({R, 1}, torch::kFloat64);
+  for (int64_t r = 0; r < R; ++r) noise[r][0] = rng.Normal();
+  const torch::Tensor action = gaussian.Sample(means, log_stds, noise);
   for (const double border : {-0.5, 0.5, 1.0, 1.7, 2.5}) {
-    const auto below = std::count_if(action.begin(), action.end(),
-                                     [&](float a) { return a < border; });
+    const auto below = (action < border).sum().item<int64_t>();
     const double u = std::atanh((border - 1) / 2);
     const double want =
         0.5 * std::erfc((mean - u) / (deviation * std::numbers::sqrt2));
@@ -156,20 +158,24 @@ TEST(SquashedGaussianTest, SamplesFollowTheProbabilities) {
 
 TEST(SquashedGaussianTest, GreedyIsTheMeanAndNothingLeavesTheBounds) {
   const SquashedGaussian gaussian = Make({-0.1f, 0}, {0.3f, 5});
-  const std::vector<float> mean = {0, 0.5f, 50, -50}, log_std(4, 2.0f);
-  std::vector<float> action(4);
-  gaussian.Sample(mean.data(), log_std.data(), 2, nullptr, action.data());
-  EXPECT_NEAR(action[0], 0.1, 1e-6);
-  EXPECT_NEAR(action[1], 2.5 + 2.5 * std::tanh(0.5), 1e-6);
-  EXPECT_EQ(action[2], 0.3f);
-  EXPECT_EQ(action[3], 0.0f);
+  const torch::Tensor mean = torch::tensor({{0.0f, 0.5f}, {50.0f, -50.0f}});
+  const torch::Tensor action =
+      gaussian.Sample(mean, torch::full({2, 2}, 2.0), /*noise=*/{});
+  EXPECT_NEAR(action[0][0].item<float>(), 0.1, 1e-6);
+  EXPECT_NEAR(action[0][1].item<float>(), 2.5 + 2.5 * std::tanh(0.5), 1e-6);
+  EXPECT_EQ(action[1][0].item<float>(), 0.3f);
+  EXPECT_EQ(action[1][1].item<float>(), 0.0f);
 }
 
 TEST(SquashedGaussianTest, UniformActionsFillTheBounds) {
   const SquashedGaussian gaussian = Make({-2, 10}, {2, 11});
-  std::vector<float> action(2 * 10000);
   Random rng(1);
-  gaussian.SampleUniformly(10000, &rng, action.data());
+  torch::Tensor share = torch::empty({10000, 2}, torch::kFloat64);
+  for (double& x : std::span(share.data_ptr<double>(), share.numel())) {
+    x = rng.Uniform();
+  }
+  const torch::Tensor drawn = gaussian.Within(share);
+  const std::span action(drawn.data_ptr<float>(), drawn.numel());
   double sum[2] = {0, 0}, least[2] = {99, 99}, most[2] = {-99, -99};
   for (size_t i = 0; i < action.size(); ++i) {
     const double a = action[i];

@@ -68,6 +68,8 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
             5);
   dqn.mutable_checkpoint()->set_replay(true);
   EXPECT_GE(Need(dqn, frames, "a copy of dqn's replay"), 7056e6);
+  dqn.mutable_runtime()->set_rollouts_on(v1::DEVICE);
+  EXPECT_LE(Need(dqn, frames, "dqn's replay"), 144e6);  // the device has frames
 }
 
 // What actors did is scored anew: whole sequences at once.
