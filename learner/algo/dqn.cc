@@ -186,17 +186,12 @@ absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
   if (batch == nullptr) {
     // Whether any rank had samples, which those that have know.
     outcome = ToHost(outcome);
-    const auto learned = static_cast<int>(Host<double>(outcome)[3]);
-    if (learned == totals->learned) return absl::OkStatus();
-    totals->learned = learned;
-  } else {
-    ++totals->learned;
-    if (config_.dqn().priority_alpha() > 0) {
-      const torch::Tensor here = ToHost(sums);
-      replay_.SetErrors(batch->id, Host<float>(here) + 2);
-    }
+    if (Host<double>(outcome)[0] == 0) return absl::OkStatus();
+  } else if (config_.dqn().priority_alpha() > 0) {
+    const torch::Tensor here = ToHost(sums);
+    replay_.SetErrors(batch->id, Host<float>(here) + 2);
   }
-  UpdateTargetAt(step_.count() + totals->learned);
+  UpdateTargetAt(step_.count() + ++totals->learned);
   return absl::OkStatus();
 }
 

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
 #include "learner/algo/replay_share.h"
 #include "learner/algo/sac_loss.h"
 #include "learner/algo/schedule.h"
+#include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/nn/sac_networks.h"
 #include "learner/nn/squashed_gaussian.h"
@@ -73,14 +75,19 @@ class Sac : public Algorithm {
   std::vector<NamedTensor> State() override;
 
  private:
+  enum Loss { kCritic, kPolicy, kTemperature };
+  static constexpr const char* kLossNames[] = {
+      "losses/critic_loss", "losses/policy_loss", "losses/temperature_loss"};
+
   // Of one update; sums over gradient steps.
   struct Totals {
-    int64_t samples = 0;                      // of this rank
-    int learned = 0;                          // steps with a sample on any rank
-    int reduced = 0;                          // all-reduces
-    double critic_loss = 0, policy_loss = 0;  // means over all ranks' samples
-    double q = 0, log_prob = 0;               // over this rank's
-    double grad_norm = 0;                     // the critics'
+    int64_t samples = 0;  // of this rank
+    int learned = 0;      // steps with a sample on any rank
+    int reduced = 0;      // all-reduces
+    // By Loss its means over all ranks' samples; then this rank's q and
+    // log-probabilities. [5] float64 on the networks' device.
+    torch::Tensor sums;
+    double grad_norm = 0;  // the critics'
     double sync_seconds = 0;
     int64_t sync_bytes = 0;
   };
@@ -114,9 +121,21 @@ class Sac : public Algorithm {
   absl::Status StepOnce(bool may_contribute, const LearningRates& rates,
                         Random* rng, const at::Generator& noise,
                         Collective* collective, Totals* totals);
-  absl::StatusOr<GradientStep::Result> Apply(
-      GradientStep* step, const std::string& loss_name, Collective* collective,
-      double samples, double loss, double learning_rate, Totals* totals);
+  GradientStep& StepOf(Loss loss) {
+    return loss == kCritic   ? critic_step_
+           : loss == kPolicy ? actor_step_
+                             : temperature_step_;
+  }
+  // Takes gradients whose loss is `sum` [1] over this rank's samples. Returns
+  // whether any rank had samples. On a device the host learns of the rest in
+  // Finish, and waits only where this rank has none.
+  absl::StatusOr<bool> Apply(Loss loss, Collective* collective, double samples,
+                             const torch::Tensor& sum, double learning_rate,
+                             Totals* totals);
+  absl::Status NotFinite(Loss loss, double mean, const absl::Status& status);
+  // Reads all that an update reports, and Alpha: [5 + 1] float64 on the host.
+  absl::StatusOr<torch::Tensor> Finish(Totals* totals);
+  bool on_device() const { return !actor_.device().is_cpu(); }
 
   v1::RunConfig config_;
   const SquashedGaussian gaussian_;
@@ -164,22 +183,39 @@ int64_t Sac::GradientSteps(int64_t global_step) const {
   return int64_t{config_.rollout().length()} * config_.env().num_envs();
 }
 
-// With `loss`, the sum over this rank's samples, on its way.
-absl::StatusOr<GradientStep::Result> Sac::Apply(
-    GradientStep* step, const std::string& loss_name, Collective* collective,
-    double samples, double loss, double learning_rate, Totals* totals) {
-  const absl::StatusOr<GradientStep::Result> applied =
-      step->Apply(collective, samples, loss, learning_rate);
-  if (absl::IsInternal(applied.status())) {
-    return absl::InternalError(
-        absl::StrCat(loss_name, " is ", loss / std::max(1.0, samples),
-                     " here: ", applied.status().message()));
-  }
-  RETURN_IF_ERROR(applied.status());
+absl::Status Sac::NotFinite(Loss loss, double mean,
+                            const absl::Status& status) {
+  if (!absl::IsInternal(status)) return status;
+  return absl::InternalError(absl::StrCat(kLossNames[loss], " is ", mean,
+                                          " here: ", status.message()));
+}
+
+absl::StatusOr<bool> Sac::Apply(Loss loss, Collective* collective,
+                                double samples, const torch::Tensor& sum,
+                                double learning_rate, Totals* totals) {
+  GradientStep& step = StepOf(loss);
   ++totals->reduced;
+  if (on_device()) {
+    RETURN_IF_ERROR(step.ApplyLater(collective, samples, sum, learning_rate));
+    torch::Tensor outcome = step.Outcome();
+    totals->sums.narrow(0, loss, 1)
+        .add_(outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1));
+    if (samples > 0) return true;
+    outcome = ToHost(outcome);
+    return Host<double>(outcome)[0] > 0;
+  }
+  const double mine = *Host<float>(sum);
+  const absl::StatusOr<GradientStep::Result> applied =
+      step.Apply(collective, samples, mine, learning_rate);
+  if (!applied.ok()) {
+    return NotFinite(loss, mine / std::max(1.0, samples), applied.status());
+  }
   totals->sync_seconds += applied->sync_seconds;
   totals->sync_bytes += applied->sync_bytes;
-  return applied;
+  if (applied->samples == 0) return false;
+  if (loss == kCritic) totals->grad_norm += applied->grad_norm;
+  Host<double>(totals->sums)[loss] += applied->extra / applied->samples;
+  return true;
 }
 
 // Which all-reduces there are depends on nothing that ranks do not share.
@@ -197,49 +233,68 @@ absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
   }
   const auto samples = static_cast<double>(mine);
 
-  CriticSums critic;
+  torch::Tensor critic = torch::zeros({2}, actor_.device()), policy = critic;
   if (mine > 0) {
     critic_step_.BeforeLastBackward(collective, samples);
     critic = ComputeCriticGradient(Networks(), batch, drawn[0]);
   } else {
     critics_.Flat().gradients.zero_();
   }
-  ASSIGN_OR_RETURN(const GradientStep::Result of_critics,
-                   Apply(&critic_step_, "losses/critic_loss", collective,
-                         samples, critic.loss, rates.critics, totals));
-  if (of_critics.samples == 0) return absl::OkStatus();  // on any rank
-  totals->grad_norm += of_critics.grad_norm;
+  ASSIGN_OR_RETURN(const bool anybody,
+                   Apply(kCritic, collective, samples, critic.narrow(0, 0, 1),
+                         rates.critics, totals));
+  if (!anybody) return absl::OkStatus();
 
-  PolicySums policy;
   if (mine > 0) {
     actor_step_.BeforeLastBackward(collective, samples);
     policy = ComputePolicyGradient(Networks(), batch, drawn[1]);
   } else {
     actor_.Flat().gradients.zero_();
   }
-  ASSIGN_OR_RETURN(const GradientStep::Result of_policy,
-                   Apply(&actor_step_, "losses/policy_loss", collective,
-                         samples, policy.loss, rates.policy, totals));
-
+  RETURN_IF_ERROR(Apply(kPolicy, collective, samples, policy.narrow(0, 0, 1),
+                        rates.policy, totals)
+                      .status());
   if (sac.learn_temperature()) {
-    const double loss = ComputeTemperatureGradient(log_alpha_, policy.log_prob,
-                                                   samples, TargetEntropy());
-    RETURN_IF_ERROR(Apply(&temperature_step_, "losses/temperature_loss",
-                          collective, samples, loss, rates.critics, totals)
-                        .status());
+    const torch::Tensor loss = ComputeTemperatureGradient(
+        log_alpha_, policy.narrow(0, 1, 1), samples, TargetEntropy());
+    RETURN_IF_ERROR(
+        Apply(kTemperature, collective, samples, loss, rates.critics, totals)
+            .status());
   }
-  {
-    torch::NoGradGuard no_grad;
-    torch::Tensor target = targets_.Flat().parameters;
-    target.lerp_(critics_.Flat().parameters, sac.tau());
-  }
+  torch::NoGradGuard no_grad;
+  torch::Tensor target = targets_.Flat().parameters;
+  target.lerp_(critics_.Flat().parameters, sac.tau());
+  totals->sums.narrow(0, 3, 1).add_(critic.narrow(0, 1, 1));
+  totals->sums.narrow(0, 4, 1).add_(policy.narrow(0, 1, 1));
   ++totals->learned;
   totals->samples += mine;
-  totals->critic_loss += of_critics.extra / of_critics.samples;
-  totals->policy_loss += of_policy.extra / of_policy.samples;
-  totals->q += critic.q;
-  totals->log_prob += policy.log_prob;
   return absl::OkStatus();
+}
+
+absl::StatusOr<torch::Tensor> Sac::Finish(Totals* totals) {
+  torch::NoGradGuard no_grad;
+  const Loss losses[] = {kCritic, kPolicy, kTemperature};
+  std::vector<torch::Tensor> pieces = {
+      totals->sums, log_alpha_.parameters.exp().to(torch::kFloat64)};
+  if (on_device()) {
+    for (const Loss loss : losses) pieces.push_back(StepOf(loss).Outcome());
+  }
+  const torch::Tensor all = ToHost(torch::cat(pieces));
+  const double* outcome = Host<double>(all) + totals->sums.numel() + 1;
+  for (const Loss loss : losses) {
+    if (!on_device()) break;
+    const absl::StatusOr<GradientStep::Result> done =
+        StepOf(loss).Finish(outcome);
+    if (!done.ok()) {
+      return NotFinite(loss, outcome[1] / std::max(1.0, outcome[0]),
+                       done.status());
+    }
+    totals->sync_seconds += done->sync_seconds;
+    totals->sync_bytes += done->sync_bytes;
+    if (loss == kCritic) totals->grad_norm = done->grad_norm;
+    outcome += GradientStep::kOutcome;
+  }
+  return all;
 }
 
 absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
@@ -253,21 +308,30 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   const bool may_contribute =
       MayContribute(replay_, config_.sac(), context.collective->world_size());
   Totals totals;
+  totals.sums =
+      torch::zeros({5}, torch::dtype(torch::kFloat64).device(actor_.device()));
+  if (on_device()) {
+    for (const Loss loss : {kCritic, kPolicy, kTemperature}) {
+      StepOf(loss).Begin();
+    }
+  }
   const int64_t steps = GradientSteps(context.global_step);
   for (int64_t i = 0; i < steps; ++i) {
     RETURN_IF_ERROR(StepOnce(may_contribute, rates, &rng, noise,
                              context.collective, &totals));
   }
+  ASSIGN_OR_RETURN(const torch::Tensor read, Finish(&totals));
+  const double* sums = Host<double>(read);
   const double learned = std::max(1, totals.learned);
   const auto samples =
       static_cast<double>(std::max<int64_t>(1, totals.samples));
   return std::vector<Metric>{
       {"charts/learning_rate", rates.policy},
-      {"losses/critic_loss", totals.critic_loss / learned},
-      {"losses/policy_loss", totals.policy_loss / learned},
-      {"losses/temperature", log_alpha_.parameters.exp().item<double>()},
-      {"losses/entropy", -totals.log_prob / samples},
-      {"losses/q_values", totals.q / samples},
+      {"losses/critic_loss", sums[kCritic] / learned},
+      {"losses/policy_loss", sums[kPolicy] / learned},
+      {"losses/temperature", sums[5]},
+      {"losses/entropy", -sums[4] / samples},
+      {"losses/q_values", sums[3] / samples},
       {"losses/grad_norm", totals.grad_norm / learned},
       {"replay/size", static_cast<double>(replay_.size())},
       {"sync/all_reduce_ms",

@@ -1,9 +1,5 @@
 #include "learner/algo/sac_loss.h"
 
-#include <array>
-
-#include "learner/device/transfer.h"
-
 namespace flotilla {
 namespace {
 
@@ -21,17 +17,11 @@ void BackwardInto(const FlatParameters& flat, const torch::Tensor& loss) {
                 /*create_graph=*/false, flat.leaf);
 }
 
-// Two numbers in one transfer.
-std::array<double, 2> Both(const torch::Tensor& a, const torch::Tensor& b) {
-  const torch::Tensor both = ToHost(torch::stack({a, b}).detach());
-  return {both[0].item<double>(), both[1].item<double>()};
-}
-
 }  // namespace
 
-CriticSums ComputeCriticGradient(const SacNetworks& nets,
-                                 const ReplayBatch& batch,
-                                 const torch::Tensor& noise) {
+torch::Tensor ComputeCriticGradient(const SacNetworks& nets,
+                                    const ReplayBatch& batch,
+                                    const torch::Tensor& noise) {
   torch::Tensor y;  // [N]
   {
     torch::NoGradGuard no_grad;
@@ -49,13 +39,12 @@ CriticSums ComputeCriticGradient(const SacNetworks& nets,
                              torch::mse_loss(q2, y, torch::Reduction::Sum);
   BackwardInto(nets.critics.Flat(), loss);
   torch::NoGradGuard no_grad;
-  const auto [loss_sum, q_sum] = Both(loss, 0.5 * (q1.sum() + q2.sum()));
-  return {.loss = loss_sum, .q = q_sum};
+  return torch::stack({loss.detach(), 0.5 * (q1.sum() + q2.sum())});
 }
 
-PolicySums ComputePolicyGradient(const SacNetworks& nets,
-                                 const ReplayBatch& batch,
-                                 const torch::Tensor& noise) {
+torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
+                                    const ReplayBatch& batch,
+                                    const torch::Tensor& noise) {
   const SquashedGaussian::Drawn drawn = Draw(nets, batch.observation, noise);
   const auto [q1, q2] = nets.critics.Forward(batch.observation, drawn.action);
   const torch::Tensor alpha = nets.log_alpha.detach().exp();
@@ -63,19 +52,21 @@ PolicySums ComputePolicyGradient(const SacNetworks& nets,
       (alpha * drawn.log_prob - torch::min(q1, q2)).sum();
   BackwardInto(nets.actor.Flat(), loss);
   torch::NoGradGuard no_grad;
-  const auto [loss_sum, log_prob] = Both(loss, drawn.log_prob.sum());
-  return {.loss = loss_sum, .log_prob = log_prob};
+  return torch::stack({loss.detach(), drawn.log_prob.sum()});
 }
 
-double ComputeTemperatureGradient(const FlatParameters& log_alpha,
-                                  double log_prob, double samples,
-                                  double target_entropy) {
+torch::Tensor ComputeTemperatureGradient(const FlatParameters& log_alpha,
+                                         const torch::Tensor& log_prob,
+                                         double samples,
+                                         double target_entropy) {
   torch::NoGradGuard no_grad;
   // Alpha is its own derivative by its logarithm.
   const torch::Tensor loss =
-      log_alpha.parameters.exp() * -(log_prob + samples * target_entropy);
+      log_alpha.parameters.exp() *
+      -(log_prob.to(torch::kFloat64) + samples * target_entropy)
+           .to(torch::kFloat32);
   log_alpha.gradients.copy_(loss);
-  return loss.item<double>();
+  return loss;
 }
 
 }  // namespace flotilla

@@ -10,7 +10,8 @@
 // The three losses of soft actor-critic (Haarnoja et al. 2018, "Algorithms and
 // Applications", equations 5, 9 and 18), each over a batch of N. All leave the sum,
 // not the mean, of the gradients in their own network's buffer and touch no other.
-// Batches and noise are on the networks' device; `log_alpha` is [1].
+// Batches and noise are on the networks' device, and so are the sums that they
+// return, of which the host knows nothing yet; `log_alpha` is [1].
 
 namespace flotilla {
 
@@ -23,37 +24,29 @@ struct SacNetworks {
   const torch::Tensor& log_alpha;
 };
 
-struct CriticSums {
-  double loss = 0;  // of both critics
-  double q = 0;     // their mean of Q(s, a)
-};
-
 // In `critics`, of
 //
 //   (Q1(s, a) - y)^2 + (Q2(s, a) - y)^2
 //   y = n_step_return + discount * (min_i Q_target_i(s', a') - alpha log pi(a'|s'))
 //
-// where a' is drawn from the policy with `noise` [N, A].
-CriticSums ComputeCriticGradient(const SacNetworks& nets,
-                                 const ReplayBatch& batch,
-                                 const torch::Tensor& noise);
-
-struct PolicySums {
-  double loss = 0;
-  double log_prob = 0;  // of the actions drawn
-};
+// where a' is drawn from the policy with `noise` [N, A]. Returns [2] float32: the
+// loss of both critics, and their mean of Q(s, a).
+torch::Tensor ComputeCriticGradient(const SacNetworks& nets,
+                                    const ReplayBatch& batch,
+                                    const torch::Tensor& noise);
 
 // In `actor`, of alpha log pi(a|s) - min_i Q_i(s, a), where a is drawn from the
-// policy with `noise` [N, A] and the gradient goes through it.
-PolicySums ComputePolicyGradient(const SacNetworks& nets,
-                                 const ReplayBatch& batch,
-                                 const torch::Tensor& noise);
+// policy with `noise` [N, A] and the gradient goes through it. Returns [2] float32:
+// the loss, and the log-probabilities of the actions drawn.
+torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
+                                    const ReplayBatch& batch,
+                                    const torch::Tensor& noise);
 
 // In `log_alpha`, of -alpha (log pi(a|s) + target_entropy) over `samples` actions,
-// whose log-probabilities sum to `log_prob`. Returns the loss.
-double ComputeTemperatureGradient(const FlatParameters& log_alpha,
-                                  double log_prob, double samples,
-                                  double target_entropy);
+// whose log-probabilities sum to `log_prob` [1]. Returns the loss, [1] float32.
+torch::Tensor ComputeTemperatureGradient(const FlatParameters& log_alpha,
+                                         const torch::Tensor& log_prob,
+                                         double samples, double target_entropy);
 
 }  // namespace flotilla
 

@@ -50,6 +50,12 @@ class SacLossTest : public testing::Test {
   SacNetworks Nets() const {
     return {actor_, critics_, targets_, gaussian_, log_alpha_.parameters};
   }
+  double Temperature(double log_prob, double samples, double target) const {
+    return ComputeTemperatureGradient(
+               log_alpha_, torch::full({1}, log_prob, torch::kFloat32), samples,
+               target)
+        .item<double>();
+  }
   std::vector<const FlatParameters*> All() const {
     return {&actor_.Flat(), &critics_.Flat(), &targets_.Flat(), &log_alpha_};
   }
@@ -152,9 +158,9 @@ TEST_F(SacLossTest, CriticsAreTheSlowLoops) {
   const torch::Tensor want = critics_.Flat().gradients.clone();
   critics_.Flat().gradients.fill_(7);  // what was there before does not matter
 
-  const CriticSums got = ComputeCriticGradient(Nets(), batch_, noise_);
-  EXPECT_NEAR(got.loss, loss, 1e-4 * loss);
-  EXPECT_NEAR(got.q, q_sum, 1e-4);
+  const torch::Tensor got = ComputeCriticGradient(Nets(), batch_, noise_);
+  EXPECT_NEAR(got[0].item<double>(), loss, 1e-4 * loss);
+  EXPECT_NEAR(got[1].item<double>(), q_sum, 1e-4);
   const double scale = want.abs().max().item<double>();
   EXPECT_GT(scale, 0.1);
   EXPECT_LT((critics_.Flat().gradients - want).abs().max().item<double>(),
@@ -197,9 +203,9 @@ TEST_F(SacLossTest, ThePolicyIsTheSlowLoops) {
   const torch::Tensor want = actor_.Flat().gradients.clone();
   actor_.Flat().gradients.fill_(7);
 
-  const PolicySums got = ComputePolicyGradient(Nets(), batch_, noise_);
-  EXPECT_NEAR(got.loss, loss, 1e-4 * std::abs(loss));
-  EXPECT_NEAR(got.log_prob, log_prob, 1e-4 * std::abs(log_prob));
+  const torch::Tensor got = ComputePolicyGradient(Nets(), batch_, noise_);
+  EXPECT_NEAR(got[0].item<double>(), loss, 1e-4 * std::abs(loss));
+  EXPECT_NEAR(got[1].item<double>(), log_prob, 1e-4 * std::abs(log_prob));
   const double scale = want.abs().max().item<double>();
   EXPECT_GT(scale, 0.1);
   EXPECT_LT((actor_.Flat().gradients - want).abs().max().item<double>(),
@@ -215,13 +221,12 @@ TEST_F(SacLossTest, TheTemperatureIsTheSlowLoop) {
     want += -std::exp(-0.7) * (log_prob + target);
     sum += log_prob;
   }
-  EXPECT_NEAR(ComputeTemperatureGradient(log_alpha_, sum, 5, target), want,
-              1e-5);
+  EXPECT_NEAR(Temperature(sum, 5, target), want, 1e-5);
   EXPECT_NEAR(log_alpha_.gradients.item<double>(), want, 1e-5);
   ExpectOnly(log_alpha_);
   ExpectFiniteDifferences(log_alpha_, [&] {
     const torch::Tensor kept = log_alpha_.gradients.clone();
-    const double loss = ComputeTemperatureGradient(log_alpha_, sum, 5, target);
+    const double loss = Temperature(sum, 5, target);
     log_alpha_.gradients.copy_(kept);
     return loss;
   });
@@ -229,22 +234,22 @@ TEST_F(SacLossTest, TheTemperatureIsTheSlowLoop) {
 
 // More random than asked for, it falls; less, it rises.
 TEST_F(SacLossTest, TheTemperatureGoesTowardsTheTargetEntropy) {
-  ComputeTemperatureGradient(log_alpha_, /*log_prob=*/-10, 5, /*target=*/1);
+  Temperature(/*log_prob=*/-10, 5, /*target=*/1);
   EXPECT_GT(log_alpha_.gradients.item<double>(), 0);
-  ComputeTemperatureGradient(log_alpha_, /*log_prob=*/-10, 5, /*target=*/3);
+  Temperature(/*log_prob=*/-10, 5, /*target=*/3);
   EXPECT_LT(log_alpha_.gradients.item<double>(), 0);
-  ComputeTemperatureGradient(log_alpha_, 0, 0, 3);
+  Temperature(0, 0, 3);
   EXPECT_EQ(log_alpha_.gradients.item<double>(), 0);
 }
 
 TEST_F(SacLossTest, GradientsAreFiniteDifferences) {
   ComputeCriticGradient(Nets(), batch_, noise_);
   ExpectFiniteDifferences(critics_.Flat(), [&] {
-    return ComputeCriticGradient(Nets(), batch_, noise_).loss;
+    return ComputeCriticGradient(Nets(), batch_, noise_)[0].item<double>();
   });
   ComputePolicyGradient(Nets(), batch_, noise_);
   ExpectFiniteDifferences(actor_.Flat(), [&] {
-    return ComputePolicyGradient(Nets(), batch_, noise_).loss;
+    return ComputePolicyGradient(Nets(), batch_, noise_)[0].item<double>();
   });
 }
 

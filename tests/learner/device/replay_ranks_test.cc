@@ -1,8 +1,9 @@
-// DQN on a device with a peer: what ranks believe of one another's samples, without
-// asking, keeps their weights and targets alike.
+// DQN and SAC on a device with a peer: what ranks believe of one another's samples,
+// without asking, keeps their weights and targets alike.
 
 #include <map>
 #include <memory>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
 #include "tests/rehearsal/strict.h"
+#include "tests/testing/bounded_spaces.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -36,7 +38,20 @@ std::map<std::string, torch::Tensor> Everything(Algorithm* algorithm) {
   return all;
 }
 
-TEST(DqnRanksTest, OneThatHasNothingToGiveStaysInStep) {
+struct Learner {
+  std::string name;
+  Spaces spaces;
+  std::string config;
+  std::string step_count;  // of State
+};
+
+void PrintTo(const Learner& learner, std::ostream* out) {
+  *out << learner.name;
+}
+
+class ReplayRanksTest : public testing::TestWithParam<Learner> {};
+
+TEST_P(ReplayRanksTest, OneThatHasNothingToGiveStaysInStep) {
   rehearsal::Register();
   const rehearsal::Strict strict;
   rehearsal::ResetCounts();
@@ -54,13 +69,10 @@ TEST(DqnRanksTest, OneThatHasNothingToGiveStaysInStep) {
     ASSERT_TRUE(collective.ok()) << collective.status();
     v1::RunConfig config;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        absl::StrCat("env { num_envs: ", kB,
-                     " } model { hidden: [16] } "
-                     "dqn { batch_size: 8 updates_per_rollout: 3 "
-                     "learning_starts: 24 target_update_every: 2 "
-                     "priority_alpha: 0.6 replay_capacity: 200 }"),
+        absl::StrCat("env { num_envs: ", kB, " } model { hidden: [16] } ",
+                     GetParam().config),
         &config));
-    const Spaces spaces = VectorSpaces(4, 2);
+    const Spaces& spaces = GetParam().spaces;
     const auto algorithm =
         MakeAlgorithm(config, spaces, rehearsal::Device()).value();
     // Rank 0 has its 12 of 24 steps after two rollouts, rank 1 after three: first
@@ -76,13 +88,26 @@ TEST(DqnRanksTest, OneThatHasNothingToGiveStaysInStep) {
     }
     of_rank[assignment.rank()] = Everything(algorithm.get());
   });
-  EXPECT_EQ(of_rank[0].at("adam.step").item<int64_t>(), 4 * 3);
+  EXPECT_EQ(of_rank[0].at(GetParam().step_count).item<int64_t>(), 4 * 3);
   ASSERT_EQ(of_rank[0].size(), of_rank[1].size());
   for (const auto& [name, tensor] : of_rank[0]) {
     EXPECT_TRUE(torch::equal(tensor, of_rank[1].at(name))) << name;
   }
   EXPECT_EQ(rehearsal::ReadCounts().missing_events, 0);
 }
+
+INSTANTIATE_TEST_SUITE_P(
+    Algorithms, ReplayRanksTest,
+    testing::Values(Learner{"Dqn", VectorSpaces(4, 2),
+                            "dqn { batch_size: 8 updates_per_rollout: 3 "
+                            "learning_starts: 24 target_update_every: 2 "
+                            "priority_alpha: 0.6 replay_capacity: 200 }",
+                            "adam.step"},
+                    Learner{"Sac", BoundedSpaces(4, {-2, 0}, {2, 1}),
+                            "sac { batch_size: 8 updates_per_rollout: 3 "
+                            "learning_starts: 24 replay_capacity: 200 }",
+                            "critics.adam.step"}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace flotilla
