@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "launcher/python_program.h"
@@ -52,17 +52,15 @@ struct Trackers::SideCar {
 
 absl::StatusOr<std::vector<std::string>> ParseTrackers(
     const std::vector<std::string>& named) {
-  const std::vector<std::string> known(std::begin(kTrackers),
-                                       std::end(kTrackers));
+  const std::vector<std::string> known = absl::StrSplit(kTrackers, '|');
   std::vector<std::string> trackers;
   for (const std::string& list : named) {
     for (const auto& piece : absl::StrSplit(list, ',', absl::SkipEmpty())) {
       const std::string name(piece);
       if (std::find(known.begin(), known.end(), name) == known.end()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("--track is \"", name,
-                         "\"; expected wandb, trackio, mlflow or tensorboard",
-                         DidYouMean(name, known)));
+            absl::StrCat("--track is \"", name, "\"; expected one of ",
+                         absl::StrJoin(known, ", "), DidYouMean(name, known)));
       }
       if (std::find(trackers.begin(), trackers.end(), name) == trackers.end()) {
         trackers.push_back(name);

@@ -25,9 +25,8 @@ struct TrackOptions {
   std::string tags;   // with commas
 };
 
-// The trackers that there are.
-inline constexpr const char* kTrackers[] = {"wandb", "trackio", "mlflow",
-                                            "tensorboard"};
+// The trackers that there are, as `--help` and completion say them.
+inline constexpr char kTrackers[] = "wandb|trackio|mlflow|neptune|tensorboard";
 
 // Makes `named`, which may hold commas, a list of trackers, each once.
 // Errors: kInvalidArgument, with the nearest.

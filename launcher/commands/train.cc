@@ -142,9 +142,10 @@ CommandLine MakeLine(TrainFlags* flags) {
   line.Choice("--progress", {"auto", "plain", "none"},
               "live progress (auto: a bar on a terminal, else lines)",
               &flags->progress);
-  line.List("--track", "wandb|trackio|mlflow|tensorboard",
+  line.List("--track", kTrackers,
             "send the metrics there too, by a process beside the run; may be "
-            "given for several",
+            "given for several (neptune: its client's offline mode; the hosted "
+            "service closed on 2026-03-05)",
             &flags->track);
   line.Text("--project", "NAME", "the tracker's project (default flotilla)",
             &flags->project);

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import SOURCE, read_jsonl
+from harness import SOURCE, read_jsonl, summary
 
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_watch import track  # noqa: E402
@@ -118,7 +118,28 @@ def of_tensorboard(folder, run_dir):
     return about, [(event.step, event.value) for event in events.Scalars(METRIC)]
 
 
-READERS = {"wandb": of_wandb, "trackio": of_trackio, "mlflow": of_mlflow, "tensorboard": of_tensorboard}
+def of_neptune(folder, run_dir):
+    """All parts of it: what one side-car wrote, and what those after it did."""
+    fields, tags, ids, points = {}, set(), set(), []
+    parts = sorted(run_dir.glob(".neptune/offline/run__*"), key=lambda part: json.loads((part / "metadata.json").read_text())["createdAt"])
+    for part in parts:
+        for file in sorted(part.glob("data-*.log"), key=lambda file: int(file.stem.split("-")[1])):
+            for operation in (line["obj"] for line in read_jsonl(file)):
+                path = "/".join(operation["path"])
+                if operation["type"].startswith("Assign"):
+                    fields[path] = operation["value"]
+                    ids |= {operation["value"]} if path == "run_id" else set()
+                elif path == "sys/tags":
+                    tags |= set(operation["values"])
+                elif path == METRIC:
+                    points += [(point["step"], point["value"]) for point in operation["values"]]
+    assert ids == {json.loads((run_dir / "trackers" / "neptune.json").read_text())["id"]}
+    assert fields["sys/failed"] is False and fields["status"] == summary(run_dir)["status"]
+    config = {name.removeprefix("config/"): value for name, value in fields.items() if name.startswith("config/")}
+    return (fields["project"], fields["group"], list(tags), config), points
+
+
+READERS = {"wandb": of_wandb, "trackio": of_trackio, "mlflow": of_mlflow, "neptune": of_neptune, "tensorboard": of_tensorboard}
 
 
 def close(points, wanted):
@@ -139,18 +160,19 @@ def test_every_tracker_has_all_of_a_run(tracked):
     assert "has not sent" not in job.output() and " ended (" not in job.output()
 
 
-def test_a_side_car_that_dies_is_started_again_and_catches_up(tracked):
-    job = tracked.train(*LONG, "--track=mlflow", "--project=study", "--group=ppo", "--tags=a")
-    kept = job.run_dir / "trackers" / "mlflow.json"
+@pytest.mark.parametrize("name", ["mlflow", "neptune"])
+def test_a_side_car_that_dies_is_started_again_and_catches_up(tracked, name):
+    job = tracked.train(*LONG, f"--track={name}", "--project=study", "--group=ppo", "--tags=a")
+    kept = job.run_dir / "trackers" / f"{name}.json"
     job.poll(lambda: kept.exists() and json.loads(kept.read_text())["offset"] > 0, "the tracker's first rows")
     for pid in side_cars(tracked):
         os.kill(pid, signal.SIGKILL)
-    job.poll(lambda: "tracker mlflow ended (signal 9" in job.output(), "the launcher says so")
+    job.poll(lambda: f"tracker {name} ended (signal 9" in job.output(), "the launcher says so")
     at = json.loads(kept.read_text())["offset"]
     job.poll(lambda: json.loads(kept.read_text())["offset"] > at, "more rows")
     tracked.run("stop", "--run-dir", job.run_dir)
     assert job.succeeds()["status"] == "stopped"
-    _, points = of_mlflow(tracked.folder, job.run_dir)
+    _, points = READERS[name](tracked.folder, job.run_dir)
     assert sorted(set(points)) == sorted(written(job))
 
 
@@ -211,7 +233,7 @@ def test_a_resumed_run_goes_on_in_the_same_place(tracked):
 def test_a_package_that_is_missing_is_named_before_anything_starts(sandbox):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", sandbox.folder / "bare"], check=True)
     python = sandbox.folder / "bare" / "bin" / "python"
-    for name, package in [("wandb", "wandb"), ("trackio", "trackio"), ("mlflow", "mlflow"), ("tensorboard", "tensorboard")]:
+    for name, package in [("wandb", "wandb"), ("trackio", "trackio"), ("mlflow", "mlflow"), ("neptune", "neptune"), ("tensorboard", "tensorboard")]:
         refused = sandbox.run("train", *SHORT, f"--track={name}", "--run-dir=run", env={"FLOTILLA_PYTHON": str(python)})
         assert refused.returncode == 2 and len(refused.stderr.splitlines()) == 1
         assert f"--track {name}: " in refused.stderr and f"-m pip install {package}" in refused.stderr
@@ -221,7 +243,8 @@ def test_a_package_that_is_missing_is_named_before_anything_starts(sandbox):
 @pytest.mark.parametrize(
     "words, says",
     [
-        (["--track=wandbb"], '--track is "wandbb"; expected wandb, trackio, mlflow or tensorboard; did you mean "wandb"?'),
+        (["--track=wandbb"], '--track is "wandbb"; expected one of wandb, trackio, mlflow, neptune, tensorboard; did you mean "wandb"?'),
+        (["--track=Neptune"], 'expected one of wandb, trackio, mlflow, neptune, tensorboard; did you mean "neptune"?'),
         (["--project=p"], "name it with --track"),
         (["--track=tensorboard", "--group=../up"], '--group is "../up"; expected a name without /'),
     ],

@@ -29,6 +29,12 @@ class Tracker:
         """`status`: of the run's summary, "" if it has none."""
 
 
+def two_levels(name):
+    """For those to whom a name is a path: one metric cannot be a folder of others."""
+    area, *rest = name.split("/", 1)
+    return "/".join([area] + [part.replace("/", ".") for part in rest])
+
+
 class Wandb(Tracker):
     """Weights & Biases, with its own settings: WANDB_MODE=offline, WANDB_API_KEY."""
 
@@ -114,8 +120,7 @@ class Mlflow(Tracker):
     def send(self, rows):
         now = int(time.time() * 1000)
         metrics = [
-            # Its files are called as metrics are: one cannot be a folder of others.
-            self._metric(name.replace("/", "\n", 1).replace("/", ".").replace("\n", "/"), value, now, int(row["global_step"]))
+            self._metric(two_levels(name), value, now, int(row["global_step"]))
             for row in rows
             for name, value in row.items()
             if name != "global_step"
@@ -126,6 +131,52 @@ class Mlflow(Tracker):
     def close(self, status):
         ended = {"failed": "FAILED", "preempted": "KILLED", "": "KILLED"}.get(status, "FINISHED")
         self._client.set_terminated(self._id, status=ended)
+
+
+class Neptune(Tracker):
+    """Neptune's client in its offline mode, which writes NEPTUNE_DATA_DIRECTORY or
+    RUN/.neptune: the hosted service closed on 2026-03-05. NEPTUNE_MODE,
+    NEPTUNE_PROJECT and NEPTUNE_API_TOKEN name an installation that still runs.
+
+    Offline it cannot go on with a run: each start of the side-car is a part of its
+    own there, and `run_id` says which parts belong together."""
+
+    modules, package = ("neptune",), "neptune"
+
+    def open(self, run, known_id):
+        import neptune
+
+        os.environ.setdefault("NEPTUNE_DATA_DIRECTORY", str(pathlib.Path(run.folder) / ".neptune"))
+        run_id = known_id or uuid.uuid4().hex
+        self._run = neptune.init_run(
+            mode=os.environ.get("NEPTUNE_MODE") or "offline", custom_run_id=run_id, name=run.name, tags=run.tags,
+            capture_stdout=False, capture_stderr=False, capture_traceback=False, capture_hardware_metrics=False,
+            git_ref=False, source_files=[],
+        )  # fmt: skip
+        about = {"run_id": run_id, "project": run.project, "group": run.group}
+        for name, value in about.items():
+            self._run[name] = value
+        for name, value in run.config.items():
+            self._run[f"config/{name}"] = str(value) if isinstance(value, list) else value
+        self._run.wait(disk_only=True)
+        return run_id
+
+    def send(self, rows):
+        series = {}  # name: (values, steps)
+        for row in rows:
+            for name, value in row.items():
+                if name != "global_step":
+                    values, steps = series.setdefault(two_levels(name), ([], []))
+                    values.append(value)
+                    steps.append(row["global_step"])
+        for name, (values, steps) in series.items():
+            self._run[name].extend(values, steps=steps)
+        self._run.wait(disk_only=True)
+
+    def close(self, status):
+        self._run["status"] = status
+        self._run["sys/failed"] = status == "failed"
+        self._run.stop()
 
 
 class Tensorboard(Tracker):
@@ -163,7 +214,7 @@ class Tensorboard(Tracker):
         self._writer.close()
 
 
-TRACKERS = {"wandb": Wandb, "trackio": Trackio, "mlflow": Mlflow, "tensorboard": Tensorboard}
+TRACKERS = {"wandb": Wandb, "trackio": Trackio, "mlflow": Mlflow, "neptune": Neptune, "tensorboard": Tensorboard}
 
 
 def missing(name, python):
