@@ -7,7 +7,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 RUN := $(RUN)
 TESTS ?=
 
-.PHONY: quickstart build test test-long bench site format clean
+.PHONY: quickstart build test test-long bench site pictures format clean
 
 # Installs, builds, trains CartPole-v1 with two learners, shows the result.
 quickstart: build
@@ -38,6 +38,11 @@ bench: build
 site:
 	cmake/setup.sh site
 	$${FLOTILLA_DEPS:-.deps}/sitevenv/bin/python cmake/site/build.py build/site
+
+# The pictures of the guides, launcher/pictures/, of short runs that it trains.
+pictures: build
+	cmake/setup.sh test
+	$${FLOTILLA_DEPS:-.deps}/testvenv/bin/python tests/e2e/pictures.py launcher/pictures
 
 format:
 	cmake/format.sh

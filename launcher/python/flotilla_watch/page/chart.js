@@ -2,7 +2,7 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDTH = 460, HEIGHT = 220, LEFT = 56, RIGHT = 10, TOP = 8, BOTTOM = 26;
+const WIDTH = 460, HEIGHT = 220, LEFT = 56, RIGHT = 24, TOP = 8, BOTTOM = 26;
 
 function svg(name, attributes, text) {
   const element = document.createElementNS(SVG, name);
