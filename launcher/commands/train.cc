@@ -134,7 +134,8 @@ CommandLine MakeLine(TrainFlags* flags) {
               &flags->dry_run);
   AddCredentialFlags(&flags->credentials, &line);
   line.Text("--metrics-listen", "HOST:PORT",
-            "have the coordinator serve /metrics there, for Prometheus",
+            "have the coordinator serve /metrics there, for Prometheus; https "
+            "where TLS is given",
             &flags->metrics_listen);
   line.Text("--metrics-token-file", "FILE",
             "a token that Prometheus has to show (credentials_file)",

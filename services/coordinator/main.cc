@@ -57,8 +57,8 @@ std::optional<int> OptionsFromFlags(int argc, char** argv,
             "on stays open. For loopback",
             &run_token);
   line.Text("--metrics-listen", "ADDRESS",
-            "serves /metrics there for Prometheus: HOST:PORT or unix:PATH "
-            "(default: nowhere)",
+            "serves /metrics there for Prometheus: HOST:PORT or unix:PATH; "
+            "https where TLS is given (default: nowhere)",
             &options->metrics_listen);
   line.Text("--metrics-token-file", "FILE",
             "a token that Prometheus has to show (credentials_file)",

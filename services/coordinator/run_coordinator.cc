@@ -107,26 +107,29 @@ absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
   return result;
 }
 
-// Everybody who gets there reads it.
+// Who gets there reads it: everybody without a token or TLS, and with TLS alone
+// those who may look at the run.
 absl::Status CheckWhoMayReadMetrics(const RunCoordinatorOptions& options) {
   const RpcCredentials& c = options.credentials;
   if (!options.metrics_token_file.empty() || c.insecure) {
     return absl::OkStatus();
   }
-  const bool guarded = c.uses_tls() || (c.uses_token() && !c.open_reading);
-  if (guarded && !IsUnixAddress(options.metrics_listen)) {
+  if (IsUnixAddress(options.metrics_listen)) return absl::OkStatus();
+  if (c.uses_token() && !c.open_reading) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--metrics-listen ", options.metrics_listen,
-        " would show everybody on this host a run that takes TLS or a token to "
-        "look at: give --metrics-token-file FILE, which Prometheus takes as "
+        " would show everybody on this host a run that takes a token to look "
+        "at: give --metrics-token-file FILE, which Prometheus takes as "
         "credentials_file, or --insecure"));
   }
-  if (IsLocalAddress(options.metrics_listen)) return absl::OkStatus();
+  if (c.uses_tls() || IsLocalAddress(options.metrics_listen)) {
+    return absl::OkStatus();
+  }
   return absl::InvalidArgumentError(absl::StrCat(
       "other hosts may reach --metrics-listen ", options.metrics_listen,
       ": give --metrics-token-file FILE, which Prometheus takes as "
-      "credentials_file, or --insecure on a network you trust, or listen on "
-      "127.0.0.1"));
+      "credentials_file, or --tls-cert, --tls-key and --tls-ca, or --insecure "
+      "on a network you trust, or listen on 127.0.0.1"));
 }
 
 absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
@@ -138,6 +141,11 @@ absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
     credentials.token_file = options.metrics_token_file;
     ASSIGN_OR_RETURN(page.token, ReadToken(credentials));
   }
+  if (!IsUnixAddress(options.metrics_listen)) {
+    page.tls = options.credentials;
+    page.roles = {kClientRole, kLearnerRole, kEnvServerRole};
+  }
+  const bool https = page.tls.uses_tls();
   page.address = options.metrics_listen;
   page.path = "/metrics";
   page.content_type = kMetricsContentType;
@@ -147,7 +155,8 @@ absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
     RETURN_IF_ERROR(WriteFileAtomically(options.metrics_address_file,
                                         absl::StrCat(server->address(), "\n")));
   }
-  LOG(INFO) << "metrics on http://" << server->address() << "/metrics";
+  LOG(INFO) << "metrics on " << (https ? "https://" : "http://")
+            << server->address() << "/metrics";
   return server;
 }
 

@@ -17,8 +17,10 @@ struct RunCoordinatorOptions {
   std::string listen;
   std::string address_file;  // gets the bound address, atomically; "": none
   CoordinatorServiceOptions service;
-  // Where Prometheus finds /metrics, as `listen`; "": nowhere. Without a token
-  // only on loopback, and only where looking on is open, unless `insecure`.
+  // Where Prometheus finds /metrics, as `listen`; "": nowhere. With the TLS of
+  // `credentials` over https, for scrapers with the token or, without one, a
+  // certificate that may look on. With neither only on loopback, and only where
+  // looking on is open, unless `insecure`.
   std::string metrics_listen;
   std::string metrics_token_file;    // what scrapers show; "": nothing
   std::string metrics_address_file;  // gets the bound address

@@ -63,30 +63,6 @@ absl::StatusOr<Certificate> ReadCertificate(const std::string& what,
       absl::StrCat("the ", what, " \"", path, "\" is no certificate in PEM"));
 }
 
-// gRPC reads the files itself, again and again, and says nothing of what is
-// wrong with them.
-absl::Status CheckTlsFiles(const RpcCredentials& credentials) {
-  ASSIGN_OR_RETURN(const Certificate certificate,
-                   ReadCertificate("TLS certificate", credentials.tls_cert));
-  RETURN_IF_ERROR(
-      ReadCertificate("TLS certificate authority", credentials.tls_ca)
-          .status());
-  ASSIGN_OR_RETURN(const std::string text,
-                   ReadFile("TLS key", credentials.tls_key));
-  char no_password[] = "";
-  const Key key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr,
-                                        no_password));
-  const bool fits =
-      key != nullptr && X509_check_private_key(certificate.get(), key.get());
-  ERR_clear_error();
-  if (fits) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("the TLS key \"", credentials.tls_key, "\" is not ",
-                   key == nullptr ? "a private key in PEM, without a password"
-                                  : absl::StrCat("that of the certificate \"",
-                                                 credentials.tls_cert, "\"")));
-}
-
 // Reads the files again every `credentials.reload`.
 absl::StatusOr<
     std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider>>
@@ -135,6 +111,28 @@ absl::Status CheckCredentials(const RpcCredentials& credentials) {
                      " missing:", missing));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckTlsFiles(const RpcCredentials& credentials) {
+  ASSIGN_OR_RETURN(const Certificate certificate,
+                   ReadCertificate("TLS certificate", credentials.tls_cert));
+  RETURN_IF_ERROR(
+      ReadCertificate("TLS certificate authority", credentials.tls_ca)
+          .status());
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFile("TLS key", credentials.tls_key));
+  char no_password[] = "";
+  const Key key(PEM_read_bio_PrivateKey(Reader(text).get(), nullptr, nullptr,
+                                        no_password));
+  const bool fits =
+      key != nullptr && X509_check_private_key(certificate.get(), key.get());
+  ERR_clear_error();
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the TLS key \"", credentials.tls_key, "\" is not ",
+                   key == nullptr ? "a private key in PEM, without a password"
+                                  : absl::StrCat("that of the certificate \"",
+                                                 credentials.tls_cert, "\"")));
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(

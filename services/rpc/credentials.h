@@ -45,6 +45,12 @@ struct RpcCredentials {
 // Errors: kInvalidArgument, naming the flag that is missing.
 absl::Status CheckCredentials(const RpcCredentials& credentials);
 
+// Checks that the TLS files belong together, by reading them. gRPC reads them
+// itself, again and again, and says nothing of what is wrong with them.
+// Errors: kNotFound or kPermissionDenied; kInvalidArgument if one is no PEM, or
+// has another's key.
+absl::Status CheckTlsFiles(const RpcCredentials& credentials);
+
 // What a server at `address` demands from its clients: a certificate, a token,
 // both or neither. A call without the right token ends with UNAUTHENTICATED,
 // one whose certificate lacks the role for it with PERMISSION_DENIED, before

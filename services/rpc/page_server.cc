@@ -21,6 +21,7 @@
 #include "services/base/status_macros.h"
 #include "services/rpc/credentials.h"
 #include "services/rpc/listener.h"
+#include "services/rpc/roles.h"
 
 namespace flotilla {
 namespace {
@@ -39,6 +40,8 @@ const char* ReasonOf(int code) {
       return "OK";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -97,14 +100,16 @@ PageRequest ReadPageRequest(absl::string_view request,
   }
   if (!absl::StartsWith(words[2], "HTTP/1.")) return {.code = 505};
   PageRequest result = {.body = words[0] != "HEAD"};
-  if (options.token.empty()) {
-    if (IsLocalAddress(options.address) && !IsUnixAddress(options.address) &&
-        !IsLocalAddress(HeaderOf(lines, "host"))) {
-      result.code = 421;
-      return result;
-    }
-  } else if (!ShowsToken(HeaderOf(lines, "authorization"), options.token)) {
+  const bool open = options.token.empty() && !options.tls.uses_tls();
+  if (!options.token.empty() &&
+      !ShowsToken(HeaderOf(lines, "authorization"), options.token)) {
     result.code = 401;
+    return result;
+  }
+  if (open && IsLocalAddress(options.address) &&
+      !IsUnixAddress(options.address) &&
+      !IsLocalAddress(HeaderOf(lines, "host"))) {
+    result.code = 421;
     return result;
   }
   if (words[1].substr(0, words[1].find('?')) != options.path) {
@@ -120,6 +125,11 @@ absl::StatusOr<std::unique_ptr<PageServer>> PageServer::Start(
   ASSIGN_OR_RETURN(Listener listener, Listener::Bind(options.address));
   std::unique_ptr<PageServer> server(
       new PageServer(std::move(options), listener.address()));
+  if (server->options_.tls.uses_tls()) {
+    ASSIGN_OR_RETURN(
+        server->tls_,
+        TlsServer::Make(server->options_.tls, server->options_.token.empty()));
+  }
   server->wake_ = OwnedFd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (server->wake_.get() < 0) {
     return absl::ErrnoToStatus(errno, "cannot make an eventfd");
@@ -165,7 +175,7 @@ void PageServer::Run() {
         {.fd = wake_.get(), .events = POLLIN, .revents = 0}};
     absl::Time next = absl::InfiniteFuture();
     for (const Connection& c : connections_) {
-      const short events = c.out.empty() || c.drains ? POLLIN : POLLOUT;
+      const short events = c.out.empty() ? POLLIN : POLLOUT;
       entries.push_back({.fd = c.fd.get(), .events = events, .revents = 0});
       next = std::min(next, c.until);
     }
@@ -201,14 +211,19 @@ void PageServer::TakeNew() {
   }
   for (OwnedFd& fd : fresh) {
     if (connections_.size() >= options_.max_connections) return;  // dropped
-    connections_.push_back(
-        {.fd = std::move(fd), .until = SteadyNow() + options_.read_within});
+    const absl::Time now = SteadyNow();
+    Connection fresh_one = {.fd = std::move(fd),
+                            .until = now + options_.read_within};
+    if (tls_ != nullptr) {
+      fresh_one.tls = tls_->NewSession(now);
+      if (fresh_one.tls == nullptr) continue;
+    }
+    connections_.push_back(std::move(fresh_one));
   }
 }
 
 bool PageServer::Serve(Connection* connection) {
-  if (connection->out.empty() || connection->drains) return Read(connection);
-  return Write(connection);
+  return connection->out.empty() ? Read(connection) : Write(connection);
 }
 
 bool PageServer::Read(Connection* connection) {
@@ -217,10 +232,39 @@ bool PageServer::Read(Connection* connection) {
   if (got < 0) return errno == EAGAIN || errno == EINTR;
   if (got == 0) return false;
   if (connection->drains) return true;
-  connection->in.append(bytes, static_cast<size_t>(got));
+  const absl::string_view heard(bytes, static_cast<size_t>(got));
+  if (connection->tls != nullptr) return TakeTls(heard, connection);
+  connection->in.append(heard.data(), heard.size());
   const PageRequest request = ReadPageRequest(connection->in, options_);
   if (!request.whole) return true;
   Answer(request, connection);
+  return Write(connection);
+}
+
+bool PageServer::TakeTls(absl::string_view bytes, Connection* connection) {
+  const bool first = !std::exchange(connection->heard, true);
+  if (first && absl::ascii_isupper(static_cast<unsigned char>(bytes[0]))) {
+    connection->tls.reset();  // "GET ": no TLS, where a hello begins with 22
+    Answer({.code = 400, .why = "this page is served over https"}, connection);
+    return Write(connection);
+  }
+  if (!connection->tls->Take(bytes, &connection->in, &connection->out)) {
+    connection->answered = true;  // an alert, if anything
+    return !connection->out.empty() && Write(connection);
+  }
+  if (!connection->in.empty()) {
+    PageRequest request = ReadPageRequest(connection->in, options_);
+    if (!request.whole) return Write(connection);
+    if (request.code == 200 && options_.token.empty()) {
+      const absl::Status may = CheckShownRoles(connection->tls->Roles(),
+                                               options_.roles, options_.path);
+      if (!may.ok()) {
+        request.code = 403;
+        request.why = std::string(may.message());
+      }
+    }
+    Answer(request, connection);
+  }
   return Write(connection);
 }
 
@@ -228,15 +272,22 @@ void PageServer::Answer(const PageRequest& request, Connection* connection) {
   const bool good = request.code == 200;
   const std::string body =
       good ? options_.page()
-           : absl::StrCat(request.code, " ", ReasonOf(request.code), "\n");
-  connection->out = absl::StrCat(
+           : absl::StrCat(request.code, " ", ReasonOf(request.code),
+                          request.why.empty() ? "" : ": ", request.why, "\n");
+  std::string answer = absl::StrCat(
       "HTTP/1.1 ", request.code, " ", ReasonOf(request.code),
       "\r\nContent-Type: ", good ? options_.content_type : "text/plain",
       "\r\nContent-Length: ", body.size(), "\r\nConnection: close",
       "\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n",
       request.code == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
       request.code == 405 ? "Allow: GET, HEAD\r\n" : "", "\r\n");
-  if (request.body) connection->out += body;
+  if (request.body) answer += body;
+  if (connection->tls == nullptr) {
+    connection->out = std::move(answer);
+  } else {
+    connection->tls->Say(answer, &connection->out);
+  }
+  connection->answered = true;
   connection->until = SteadyNow() + options_.write_within;
 }
 
@@ -248,10 +299,12 @@ bool PageServer::Write(Connection* connection) {
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
     connection->written += static_cast<size_t>(sent);
   }
-  // With bytes unread, closing now would take the answer back.
-  shutdown(connection->fd.get(), SHUT_WR);
   connection->out.clear();
   connection->out.shrink_to_fit();
+  connection->written = 0;
+  if (!connection->answered) return true;
+  // With bytes unread, closing now would take the answer back.
+  shutdown(connection->fd.get(), SHUT_WR);
   connection->drains = true;
   connection->until = SteadyNow() + kHangUpWithin;
   return true;

@@ -16,6 +16,8 @@
 #include "services/base/mutex.h"
 #include "services/base/owned_fd.h"
 #include "services/rpc/acceptor.h"
+#include "services/rpc/credentials.h"
+#include "services/rpc/tls_session.h"
 
 namespace flotilla {
 
@@ -25,6 +27,10 @@ struct PageServerOptions {
   std::string content_type;
   // "": open. Else who asks has to show it: "Authorization: Bearer TOKEN".
   std::string token;
+  // Its TLS files, if it has any, make the page https, for which a client has to
+  // show a certificate with one of `roles` where there is no token.
+  RpcCredentials tls;
+  std::vector<std::string> roles;
   // Makes the page; on the server's thread, one call at a time.
   std::function<std::string()> page;
 
@@ -36,24 +42,26 @@ struct PageServerOptions {
 
 // What an HTTP/1.x request asks for, and what there is to answer but the page.
 struct PageRequest {
-  int code = 200;     // or 400, 401, 404, 405, 421, 431, 505
+  int code = 200;     // or 400, 401, 403, 404, 405, 421, 431, 505
   bool body = true;   // HEAD: false
   bool whole = true;  // false: more of it has to come
+  std::string why = "";
 };
 PageRequest ReadPageRequest(absl::string_view request,
                             const PageServerOptions& options);
 
 // One page for whoever scrapes it, over HTTP/1.1: GET and HEAD of one path, one
-// request a connection. Plain text on the wire: what goes beyond this host is for
-// a network that is trusted. Who says too much or too slowly, or reads too slowly,
-// is dropped; so are those above `max_connections`, the newest first. On loopback
-// and without a token, a page of the web that a browser here shows cannot read it:
-// the Host asked for has to be this one.
+// request a connection. Without TLS it is plain text on the wire: what goes beyond
+// this host is for a network that is trusted then. Who says too much or too slowly,
+// a handshake included, or reads too slowly, is dropped; so are those above
+// `max_connections`, the newest first. On loopback, with neither TLS nor a token, a
+// page of the web that a browser here shows cannot read it: the Host asked for has
+// to be this one.
 //
 // Thread-safe.
 class PageServer {
  public:
-  // Errors: those of Listener::Bind and Acceptor::Start.
+  // Errors: those of Listener::Bind, Acceptor::Start and TlsServer::Make.
   static absl::StatusOr<std::unique_ptr<PageServer>> Start(
       PageServerOptions options);
 
@@ -66,9 +74,12 @@ class PageServer {
   struct Connection {
     OwnedFd fd;
     absl::Time until;
-    std::string in = "", out = "";
-    size_t written = 0;
-    bool drains = false;  // all is said; waits for the other end to hang up
+    std::unique_ptr<TlsSession> tls = nullptr;
+    std::string in = "", out = "";  // what was asked; what goes over the wire
+    size_t written = 0;             // of `out`
+    bool heard = false;
+    bool answered = false;  // all is in `out`, or said
+    bool drains = false;    // all is said; waits for the other end to hang up
   };
 
   PageServer(PageServerOptions options, std::string address)
@@ -79,6 +90,7 @@ class PageServer {
   void TakeNew();
   bool Serve(Connection* connection);  // false: it is over
   bool Read(Connection* connection);
+  bool TakeTls(absl::string_view bytes, Connection* connection);
   bool Write(Connection* connection);
   void Answer(const PageRequest& request, Connection* connection);
 
@@ -90,6 +102,7 @@ class PageServer {
   std::vector<OwnedFd> new_ ABSL_GUARDED_BY(mu_);
   bool quit_ ABSL_GUARDED_BY(mu_) = false;
 
+  std::unique_ptr<TlsServer> tls_;     // the thread's own; null: plain
   std::list<Connection> connections_;  // the thread's own
   std::thread thread_;
   std::unique_ptr<Acceptor> acceptor_;  // last: it uses the rest

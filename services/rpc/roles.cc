@@ -23,23 +23,31 @@ bool CameWithTls(const grpc::AuthContext& caller) {
   });
 }
 
-std::vector<std::string> RolesOf(const grpc::AuthContext& caller) {
+}  // namespace
+
+std::vector<std::string> RolesAmong(const std::vector<std::string>& uris) {
   std::vector<std::string> roles;
-  for (grpc::string_ref uri :
-       caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
-    absl::string_view role(uri.data(), uri.size());
-    if (absl::ConsumePrefix(&role, kPrefix)) roles.emplace_back(role);
+  for (absl::string_view uri : uris) {
+    if (absl::ConsumePrefix(&uri, kPrefix)) roles.emplace_back(uri);
   }
   return roles;
 }
-
-}  // namespace
 
 absl::Status CheckRole(const grpc::AuthContext& caller,
                        const std::vector<std::string>& roles,
                        const std::string& what) {
   if (!CameWithTls(caller)) return absl::OkStatus();
-  const std::vector<std::string> shown = RolesOf(caller);
+  std::vector<std::string> uris;
+  for (grpc::string_ref uri :
+       caller.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    uris.emplace_back(uri.data(), uri.size());
+  }
+  return CheckShownRoles(RolesAmong(uris), roles, what);
+}
+
+absl::Status CheckShownRoles(const std::vector<std::string>& shown,
+                             const std::vector<std::string>& roles,
+                             const std::string& what) {
   for (const std::string& role : roles) {
     if (std::find(shown.begin(), shown.end(), role) != shown.end()) {
       return absl::OkStatus();

@@ -28,9 +28,17 @@ struct MethodAccess {
 // open to every certificate.
 using MethodRoles = std::map<std::string, MethodAccess>;
 
-// Whether the caller may do `what`, which takes one of `roles`. Callers that
-// came without TLS have no roles and may.
+// The roles among the URIs of a certificate.
+std::vector<std::string> RolesAmong(const std::vector<std::string>& uris);
+
+// Whether one of `roles`, which `what` takes, is among those `shown`.
 // Errors: kPermissionDenied, naming the roles wanted and those shown.
+absl::Status CheckShownRoles(const std::vector<std::string>& shown,
+                             const std::vector<std::string>& roles,
+                             const std::string& what);
+
+// Whether the caller may do `what`, which takes one of `roles`. Callers that
+// came without TLS have no roles and may. Errors: those of CheckShownRoles.
 absl::Status CheckRole(const grpc::AuthContext& caller,
                        const std::vector<std::string>& roles,
                        const std::string& what);

@@ -4,26 +4,30 @@ import contextlib
 import http.client
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
+import ssl
+import subprocess
 import threading
 import urllib.error
 import urllib.request
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import SOURCE, poll
+from harness import SOURCE, guide, poll
 
 LONG = ("--nproc-per-node", 2, "--set", "total_env_steps=1000000000")
 
 
-def scrape(address, token=None):
-    request = urllib.request.Request(f"http://{address}/metrics")
+def scrape(address, token=None, tls=None):
+    request = urllib.request.Request(f"{'https' if tls else 'http'}://{address}/metrics")
     if token:
         request.add_header("Authorization", f"Bearer {token}")
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=20, context=tls) as answer:
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
         return parse(answer.read().decode())
 
@@ -176,3 +180,62 @@ def test_who_may_read_is_said(sandbox):
     assert one(scrape(at, "s3cret"), "flotilla_world_size") == 0
     process.terminate()
     assert process.wait(20) == 0
+
+
+def test_with_tls_the_page_is_https(sandbox):
+    certs = sandbox.folder / "certs"
+
+    def certify(*words):
+        subprocess.run([SOURCE / "deploy" / "certs.sh", certs, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def trusting(authority, name=None):
+        context = ssl.create_default_context(cafile=authority)
+        if name:
+            context.load_cert_chain(certs / f"{name}.pem", certs / f"{name}.key")
+        return context
+
+    certify("ca")
+    certify("token")
+    certify("coordinator", "node0", "localhost", "127.0.0.1")
+    certify("client", "prometheus")
+    path = sandbox.folder / "metrics.address"
+
+    def serve(*words):
+        path.unlink(missing_ok=True)
+        process = sandbox.serve(
+            "flotilla-coordinator", "--listen=127.0.0.1:0", "--metrics-listen=0.0.0.0:0", f"--metrics-address-file={path}",
+            f"--tls-cert={certs}/node0.pem", f"--tls-key={certs}/node0.key", f"--tls-ca={certs}/ca.pem", *words,
+        )  # fmt: skip
+        poll(lambda: path.exists() and path.read_text().strip(), "the address")
+        return process, path.read_text().strip().replace("0.0.0.0", "localhost")
+
+    # As the guide has Prometheus ask.
+    (told,) = yaml.safe_load(re.search(r"(?ms)^```\n(.*?)^```$", guide("deploy", "Prometheus"))[1])["scrape_configs"]
+    ours = trusting(certs / pathlib.Path(told["tls_config"]["ca_file"]).name.removeprefix("flotilla-"))
+    token = (certs / pathlib.Path(told["authorization"]["credentials_file"]).suffix[1:]).read_text().strip()
+    process, at = serve(f"--metrics-token-file={certs}/token")
+    assert told["scheme"] == "https" and one(scrape(at, token, ours), "flotilla_world_size") == 0
+    for shown in (None, "wrong"):
+        with pytest.raises(urllib.error.HTTPError) as error:
+            scrape(at, shown, ours)
+        assert error.value.code == 401
+    with pytest.raises(urllib.error.HTTPError) as error:
+        scrape(at, token)
+    assert error.value.code == 400 and error.value.read() == b"400 Bad Request: this page is served over https\n"
+    with pytest.raises(urllib.error.URLError, match="CERTIFICATE_VERIFY_FAILED"):
+        scrape(at, token, ssl.create_default_context())
+    process.terminate()
+    assert process.wait(20) == 0
+
+    # Without a token, those who may look at the run.
+    process, at = serve()
+    assert one(scrape(at, tls=trusting(certs / "ca.pem", "prometheus")), "flotilla_world_size") == 0
+    with pytest.raises((urllib.error.URLError, ssl.SSLError), match="(?i)certificate required|handshake"):
+        scrape(at, tls=ours)
+    process.terminate()
+    assert process.wait(20) == 0
+    refused = sandbox.run(
+        "coordinator", "--listen=127.0.0.1:0", "--metrics-listen=127.0.0.1:0", f"--token-file={certs}/token",
+        f"--tls-cert={certs}/node0.pem", f"--tls-key={certs}/node0.key", f"--tls-ca={certs}/ca.pem",
+    )  # fmt: skip
+    assert refused.returncode == 2 and "would show everybody on this host a run that takes a token" in refused.stderr

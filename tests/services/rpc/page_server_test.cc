@@ -1,19 +1,15 @@
 #include "services/rpc/page_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/owned_fd.h"
+#include "tests/services/rpc/page_client.h"
 #include "tests/testing/status_matchers.h"
 
 namespace flotilla {
@@ -23,48 +19,6 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::StartsWith;
 
-constexpr char kGet[] = "GET /metrics HTTP/1.1\r\nHost: localhost:1\r\n\r\n";
-
-PageServerOptions Options() {
-  PageServerOptions options;
-  options.address = "127.0.0.1:0";
-  options.path = "/metrics";
-  options.content_type = "text/plain";
-  options.page = [] { return std::string("the page\n"); };
-  return options;
-}
-
-OwnedFd Connect(const PageServer& server) {
-  OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to = {};
-  to.sin_family = AF_INET;
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(
-      server.address().substr(server.address().rfind(':') + 1), &port));
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-  return fd;
-}
-
-void Say(const OwnedFd& fd, const std::string& text) {
-  EXPECT_EQ(send(fd.get(), text.data(), text.size(), MSG_NOSIGNAL),
-            static_cast<ssize_t>(text.size()));
-}
-
-// Until the other end hangs up.
-std::string Hear(const OwnedFd& fd) {
-  std::string all;
-  char bytes[65536];
-  for (;;) {
-    pollfd entry = {.fd = fd.get(), .events = POLLIN, .revents = 0};
-    if (poll(&entry, 1, 20'000) != 1) return all + "(silence)";
-    const ssize_t n = recv(fd.get(), bytes, sizeof(bytes), 0);
-    if (n <= 0) return all;
-    all.append(bytes, static_cast<size_t>(n));
-  }
-}
-
 std::string Ask(const PageServer& server, const std::string& request) {
   const OwnedFd fd = Connect(server);
   Say(fd, request);
@@ -72,7 +26,7 @@ std::string Ask(const PageServer& server, const std::string& request) {
 }
 
 TEST(PageServerTest, TheOnePageThereIs) {
-  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(PageOptions()));
   const std::string answer = Ask(*server, kGet);
   EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 OK\r\n"));
   EXPECT_THAT(answer, HasSubstr("\r\nContent-Length: 9\r\n"));
@@ -85,7 +39,7 @@ TEST(PageServerTest, TheOnePageThereIs) {
 }
 
 TEST(PageServerTest, WhatIsAskedWrongly) {
-  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(PageOptions()));
   const std::string host = "Host: 127.0.0.1:9\r\n\r\n";
   const std::pair<std::string, const char*> cases[] = {
       {"GET /other/of/it HTTP/1.1\r\n" + host, "HTTP/1.1 404"},
@@ -105,7 +59,7 @@ TEST(PageServerTest, WhatIsAskedWrongly) {
 }
 
 TEST(PageServerTest, ATokenIsAskedFor) {
-  PageServerOptions options = Options();
+  PageServerOptions options = PageOptions();
   options.token = "abc";
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
   const auto with = [&](const std::string& header) {
@@ -125,7 +79,7 @@ TEST(PageServerTest, ATokenIsAskedFor) {
 
 // Said in parts, also with more behind it.
 TEST(PageServerTest, ARequestInPieces) {
-  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options()));
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(PageOptions()));
   const OwnedFd fd = Connect(*server);
   const std::string request = kGet;
   Say(fd, request.substr(0, 30));
@@ -134,7 +88,7 @@ TEST(PageServerTest, ARequestInPieces) {
 }
 
 TEST(PageServerTest, WhoIsSlowIsDropped) {
-  PageServerOptions options = Options();
+  PageServerOptions options = PageOptions();
   options.read_within = absl::Milliseconds(200);
   options.write_within = absl::Milliseconds(100);
   // More than the kernel keeps for a reader who does not read.
@@ -156,7 +110,7 @@ TEST(PageServerTest, WhoIsSlowIsDropped) {
 }
 
 TEST(PageServerTest, AFloodLeavesRoomForTheNext) {
-  PageServerOptions options = Options();
+  PageServerOptions options = PageOptions();
   options.max_connections = 8;
   options.read_within = absl::Milliseconds(500);
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
@@ -170,7 +124,7 @@ TEST(PageServerTest, AFloodLeavesRoomForTheNext) {
 }
 
 TEST(PageServerTest, ItEndsWithWhoIsConnected) {
-  ASSERT_OK_AND_ASSIGN(auto server, PageServer::Start(Options()));
+  ASSERT_OK_AND_ASSIGN(auto server, PageServer::Start(PageOptions()));
   const OwnedFd half = Connect(*server);
   Say(half, "GET /metrics HTTP/1.1\r\nHost: localh");
   EXPECT_THAT(Ask(*server, kGet), HasSubstr("the page"));  // half is in by now
