@@ -84,8 +84,8 @@ int RunSweep(const Arguments& arguments) {
       "that differ\nin the fields that it names, and keeps what it knows in a "
       "folder. The same command\nline, or the folder in place of the file, "
       "goes "
-      "on after Ctrl-C and kill -9; several\nat a time on one folder share its "
-      "trials. It needs python3 (or FLOTILLA_PYTHON).\n"
+      "on after Ctrl-C and kill -9; several\nat a time on one folder, on one "
+      "host or many, share its trials. It needs python3 (or\nFLOTILLA_PYTHON). "
       "proto/flotilla/v1/sweep.proto says what may be in the file.\n"
       "Ends with 0: done; 1: no trial has a score; 2: refused; 75 or 130: "
       "told to stop.");

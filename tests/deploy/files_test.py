@@ -27,7 +27,7 @@ def name(path):
 
 
 def test_there_is_something_to_look_at():
-    assert len(UNITS) == 2 and len(SCRIPTS) == 4 and len(DOCKERFILES) == 2
+    assert len(UNITS) == 2 and len(SCRIPTS) == 5 and len(DOCKERFILES) == 2
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)

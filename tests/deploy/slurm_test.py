@@ -1,4 +1,4 @@
-"""deploy/slurm on a real Slurm: two nodes train, are warned, save, requeue and go on."""
+"""deploy/slurm on a real Slurm: two nodes train, or search, are warned, save, requeue and go on."""
 
 import json
 import pathlib
@@ -7,7 +7,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import BIN, SOURCE, Sandbox, poll, summary, told_status, training_lines  # noqa: E402
+from harness import BIN, SOURCE, Sandbox, poll, read_jsonl, summary, told_status, training_lines  # noqa: E402
 from slurm_cluster import Cluster  # noqa: E402
 
 UPDATE = 2 * 4 * 128  # environment steps of an update: two learners, cartpole_ppo
@@ -130,3 +130,52 @@ def test_env_hosts_join_the_learners_of_a_heterogeneous_job(cluster, tmp_path):
     assert stopped.returncode == 0, stopped.stderr
     await_state(cluster, number, "COMPLETED", ExitCode="0:0")
     assert summary(run)["status"] == "stopped"
+
+
+SWEEP = """
+base: "cartpole_fast"
+set: "evaluation.every_updates=1000000"
+set: "evaluation.stop_return=1e9"
+metric { name: "charts/episodic_return" }
+parameter { field: "optimizer.learning_rate" log_uniform { low: 3e-4 high: 1e-2 } }
+budget { steps: 400000 }
+trials: 4
+"""
+
+
+def test_a_warned_sweep_saves_requeues_once_and_goes_on_on_both_nodes(cluster, tmp_path):
+    (tmp_path / "lr.textproto").write_text(SWEEP)
+    folder = tmp_path / "sweeps" / "lr"
+    number = cluster.submit(SOURCE / "deploy" / "slurm" / "sweep.sbatch", "lr.textproto")
+
+    def events(kind):
+        journal = folder / "journal.jsonl"
+        return [event for event in read_jsonl(journal) if event["event"] == kind] if journal.exists() else []
+
+    def under_way():
+        """Trials of both launchers, each with lines of its own."""
+        begun = {event["by"]: event["trial"] for event in events("begin")}
+        left = set(begun.values()) - {event["trial"] for event in events("end")}
+        runs = [folder / "trials" / f"{trial:04d}" / "metrics.jsonl" for trial in left]
+        return left if len(left) == 2 and all(run.exists() and run.stat().st_size for run in runs) else None
+
+    left = poll(under_way, f"a trial on each node\n{cluster.logs()}", 60)
+    cluster.ask("scancel", "--signal=USR1", str(number))
+    await_state(cluster, number, "PENDING", Restarts="1")
+    before = {}
+    for trial in left - {event["trial"] for event in events("end")}:
+        run = folder / "trials" / f"{trial:04d}"
+        before[run] = training_lines(run)
+        assert summary(run)["status"] == "preempted" and len(before[run]) == summary(run)["updates"]
+    assert before
+    await_state(cluster, number, "COMPLETED", Restarts="1", ExitCode="0:0")
+    assert len({event["by"] for event in events("begin")}) == 4, events("begin")  # two launchers, twice
+    assert sorted(event["trial"] for event in events("end")) == [0, 1, 2, 3]
+    for run in sorted((folder / "trials").iterdir()):
+        lines = training_lines(run)
+        assert lines[: len(before.get(run, []))] == before.get(run, [])
+        assert [line["update"] for line in lines] == list(range(1, len(lines) + 1))
+        assert summary(run)["status"] == "completed" and summary(run)["world_size"] == 1
+    # A trial is no job of Slurm's: none puts it back into the queue itself.
+    assert not [log for log in (folder / "logs").iterdir() if "requeue" in log.read_text()]
+    assert (folder / "best.textproto").exists()

@@ -40,7 +40,7 @@ class Journal:
     def locked(self):
         """Alone with the journal; blocks while others are."""
         with open(self.folder / "lock", "ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            flock(lock.fileno(), fcntl.LOCK_EX, lock.name)
             self._locked = True
             try:
                 yield
@@ -116,6 +116,15 @@ def write_whole(path, text):
     os.replace(new, path)
 
 
+def flock(descriptor, how, path):
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        raise
+    except OSError as error:  # such as a share without a lock service
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
 class Claim:
     """One of several processes has it, until it and all that have inherited it are
     gone, however they end."""
@@ -130,7 +139,7 @@ class Claim:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, self.path)
         except BlockingIOError:
             os.close(descriptor)
             return False

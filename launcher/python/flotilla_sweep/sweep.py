@@ -11,10 +11,11 @@ import time
 
 from flotilla_sweep import proposals, report
 from flotilla_sweep.journal import Claim, Journal, JournalError, write_whole
+from flotilla_sweep.members import Member, lives, out_of_reach
 from flotilla_sweep.placement import make_slots
 from flotilla_sweep.plans import draw_trial, plan_of
 from flotilla_sweep.state import Part, State
-from flotilla_sweep.trial_run import AdoptedRun, TrialRun, UnknownMetric, fork, forward_of, overrides, run_name, train_command
+from flotilla_sweep.trial_run import AdoptedRun, TrialRun, UnknownMetric, environment, fork, forward_of, overrides, run_name, train_command
 
 POLL = 0.05
 LOOK = 0.5  # for claims of others that were given up
@@ -48,7 +49,7 @@ class Sweep:
         self.told = 0  # results that were told
         self.signals = []  # what we were told
         self.looked = (0.0, -1)  # when, and at how much of the journal
-        self.member = Claim(self.folder / "members" / f"{os.uname().nodename}-{os.getpid()}")
+        self.member = Member(self.folder / "members")
 
     # ---- The folder
 
@@ -65,7 +66,14 @@ class Sweep:
             self.rehearse()
         for name in ("trials", "claims", "logs", "members"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.member.take()
+        self.member.enter()
+        if stranger := out_of_reach(self.folder / "members"):
+            raise Refused(
+                f"{self.folder}: the file system keeps locks to each host: {stranger} is at work there, and its lock is free here, so both would run the "
+                "same trials; choose a --sweep-dir whose locks reach all hosts (NFS 4; Lustre mounted with flock)"
+            )
+        if self.signals:
+            raise Stopped
         with self.journal.locked():
             self.refresh()
             if self.state.begun_as is None:
@@ -102,7 +110,7 @@ class Sweep:
         trial, part = draw_trial(self.sweep, 0), Part(len(plan.budgets) - 1, 0, 0)
         run_dir = self.folder / "trials" / run_name(self.sweep, part)
         command = train_command(self.options, self.sweep, self.sweep["base_path"], overrides(self.sweep, plan, trial, part), run_dir, self.slots[0])
-        checked = subprocess.run([*command, "--dry-run"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.signals:
             raise Stopped
         if checked.returncode != 0:
@@ -150,23 +158,14 @@ class Sweep:
             return run
         begun = self.state.begun.get(part)
         host = os.uname().nodename
-        if begun is None or begun["host"] != host or self.lives(begun["by"]):
+        if begun is None or begun["host"] != host or lives(self.folder / "members" / begun["by"]):
             return None
         # Its sweep was killed and it trains on, in one of our places.
         self.begin(part)
         return AdoptedRun(run)
 
-    def lives(self, member):
-        claim = Claim(self.folder / "members" / member)
-        if not claim.path.exists():
-            return False
-        if claim.take():
-            claim.release()
-            return False
-        return True
-
     def begin(self, part):
-        self.journal.append(event="begin", trial=part.trial, round=part.round, seed=part.seed, by=self.member.path.name, host=os.uname().nodename)
+        self.journal.append(event="begin", trial=part.trial, round=part.round, seed=part.seed, by=self.member.name, host=os.uname().nodename)
         self.refresh()
 
     def end(self, run, result):
@@ -188,7 +187,7 @@ class Sweep:
 
     def run(self):
         """The exit code."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, self.stop)
         try:
             self.open()
@@ -197,9 +196,11 @@ class Sweep:
                 time.sleep(POLL)
         except Stopped:
             say("flotilla sweep: told to stop before the sweep began")
+            self.member.leave()
             return self.exit_code_of_signal()
         except BaseException:
             self.let_go()
+            self.member.leave()
             raise
         return self.conclude()
 
@@ -221,6 +222,7 @@ class Sweep:
 
     def step(self):
         """Whether it is over."""
+        self.pass_on()  # before a run that heard of it first is taken for lost
         for number, run in list(self.runs.items()):
             over, result = run.poll()
             if not over:
@@ -241,7 +243,6 @@ class Sweep:
             self.looked = (time.monotonic(), self.journal.offset)
         self.tell_news()
         if self.signals:
-            self.pass_on()
             return not self.runs
         return finished and not self.runs
 
@@ -277,8 +278,7 @@ class Sweep:
                 self.plan.settle(self.state)
             self.write_reports()
             finished = self.plan.finished(self.state)
-        self.member.release()
-        self.member.path.unlink(missing_ok=True)
+        self.member.leave()
         if self.options.json:
             print(report.as_json(self.state, self.sweep, self.folder, finished), end="", flush=True)
         else:

@@ -36,8 +36,13 @@ def overrides(sweep, plan, trial, part):
     return sets
 
 
+def environment():
+    """What a run sees of ours: a job of Slurm's is the sweep's, to put back into the queue."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+
+
 def train_command(options, sweep, base, sets, run_dir, slot):
-    words = [options.flotilla, "train", str(base), f"--run-dir={run_dir}", f"--nproc-per-node={sweep['placement']['learners']}"]
+    words = [options.flotilla, "train", str(base), f"--run-dir={run_dir}", "--standalone", f"--nproc-per-node={sweep['placement']['learners']}"]
     if slot.gpus:
         words.append("--device-ids=" + ",".join(map(str, slot.gpus)))
     return words + [f"--set={text}" for text in sets]
@@ -63,13 +68,17 @@ class TrialRun:
         command = train_command(self.options, self.sweep, self.folder / "base.textproto", sets, self.run_dir, self.slot)
         # What has begun goes on, what has ended says so at once.
         command += ["--resume=latest", "--progress=none"]
-        cores = self.slot.cores
+        usable = os.sched_getaffinity(0)
         with open(self.log, "ab") as log:
-            # A group of its own: Ctrl-C is ours to pass on.
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                pass_fds=(self.claim.descriptor,), preexec_fn=lambda: os.sched_setaffinity(0, cores),
-            )  # fmt: skip
+            os.sched_setaffinity(0, self.slot.cores)  # of this thread, and what it starts
+            try:
+                # A group of its own: Ctrl-C is ours to pass on.
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    env=environment(), pass_fds=(self.claim.descriptor,),
+                )  # fmt: skip
+            finally:
+                os.sched_setaffinity(0, usable)
         self.attempts += 1
 
     def signal(self, number):
