@@ -7,7 +7,7 @@ RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 RUN := $(RUN)
 TESTS ?=
 
-.PHONY: quickstart build test test-long bench site pictures format clean
+.PHONY: quickstart build test test-long bench wheel site pictures format clean
 
 # Installs, builds, trains CartPole-v1 with two learners, shows the result.
 quickstart: build
@@ -33,6 +33,13 @@ test test-long:
 # Our speed beside our peers'; wants the machine for itself.
 bench: build
 	tests/bench/run.sh
+
+# What pip installs where there is no compiler: build-wheel/wheels/.
+wheel:
+	FLOTILLA_ATARI=OFF cmake/setup.sh wheel
+	cmake --preset wheel -DFLOTILLA_CUDA=$(if $(filter cuda,$(PRESET)),ON,OFF)
+	cmake --build --preset wheel
+	cmake/wheel/pack.sh build-wheel
 
 # The guides, the configuration's reference and our results as pages: build/site/.
 site:

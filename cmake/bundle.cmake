@@ -1,8 +1,8 @@
 # `cpack`: flotilla-envhost-<version>-<system>-<processor>.tar.gz, what a host
-# without GPUs needs. It unpacks anywhere and runs where glibc is as new as
-# here: every other library comes along, found by a path relative to bin/. The
-# `envserver` preset configures it as we distribute it. With Atari there is
-# none: the emulator is GPL-2.0-only, so users build it themselves.
+# without GPUs needs. It unpacks anywhere and runs where glibc is 2.35 or newer: every
+# other library is inside the programs (FLOTILLA_STATIC) or comes along, found by a path
+# relative to bin/. The `envserver` preset configures it as we distribute it. With Atari
+# there is none: the emulator is GPL-2.0-only, so users build it themselves.
 
 if(FLOTILLA_HAS_ALE OR FLOTILLA_SANITIZE)
   return()
@@ -30,11 +30,9 @@ install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
 install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
   PATTERN "__pycache__" EXCLUDE)
 install(FILES LICENSE DESTINATION .)
-# The licence of each library that comes along, as its package states it, and of
-# the one that is headers alone.
+# The licence of each library that is inside, and of each that comes along.
+install(FILES ${FLOTILLA_LICENCES} DESTINATION lib)
 install(CODE [[
-  file(COPY_FILE /usr/share/doc/nlohmann-json3-dev/copyright
-    "${CMAKE_INSTALL_PREFIX}/lib/nlohmann-json3-dev.copyright")
   file(GLOB libraries "${CMAKE_INSTALL_PREFIX}/lib/*.so*")
   foreach(library IN LISTS libraries)
     get_filename_component(name "${library}" NAME)

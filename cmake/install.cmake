@@ -14,6 +14,13 @@ set(rpath "$ORIGIN/../${torch_there}/lib")
 if(FLOTILLA_CUDA)
   set(rpath "${FLOTILLA_TORCH}/lib")
 endif()
+if(FLOTILLA_STATIC)  # goes where the folders of this machine mean nothing
+  set(rpath "")
+endif()
+# And where pip puts LibTorch and NVIDIA's libraries (cmake/wheel.cmake).
+foreach(folder torch nvidia/cu13 nvidia/nccl)
+  list(APPEND rpath "$ORIGIN/../../${folder}/lib")
+endforeach()
 set_target_properties(flotilla-learner PROPERTIES INSTALL_RPATH "${rpath}")
 install(TARGETS ${programs} RUNTIME DESTINATION bin)
 install(DIRECTORY deploy/configs DESTINATION share/flotilla)

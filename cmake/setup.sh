@@ -6,6 +6,7 @@
 #   cmake/setup.sh test      runtime, and what the tests need
 #   cmake/setup.sh cuda      runtime for building CUDA code; needs no GPU
 #   cmake/setup.sh clang     runtime, and clang for the preset clang
+#   cmake/setup.sh wheel     runtime, and what packs wheels
 #   cmake/setup.sh site      what `make site` needs, and nothing else
 #
 # LibTorch comes with CUDA where a GPU is seen or FLOTILLA_CUDA=1 is set, and
@@ -146,8 +147,8 @@ install_grpcurl() {
 
 mode=${1:-runtime}
 case $mode in
-  runtime | test | cuda | clang | site) ;;
-  *) die "'$mode' is not one of runtime, test, cuda, clang, site" ;;
+  runtime | test | cuda | clang | wheel | site) ;;
+  *) die "'$mode' is not one of runtime, test, cuda, clang, wheel, site" ;;
 esac
 mkdir -p "$stamps" "$logs"
 say "Flotilla set-up ($mode) in $deps"
@@ -176,6 +177,9 @@ libtorch=$!
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
   [[ -e $deps/ale/lib/libale.a ]] || rm -f "$stamps/ale"
   step ale "$ale_version" build_ale
+fi
+if [[ $mode == test || $mode == wheel ]]; then
+  python_step wheelvenv wheelvenv wheel.txt
 fi
 if [[ $mode == test ]]; then
   python_step testvenv testvenv test.txt

@@ -8,6 +8,8 @@
 
 namespace flotilla {
 
+namespace fs = std::filesystem;
+
 absl::StatusOr<std::vector<std::string>> PythonProgram(
     const std::string& package, const std::string& who,
     const std::string& modules) {
@@ -24,14 +26,17 @@ absl::StatusOr<std::vector<std::string>> PythonProgram(
                              "it, or set ",
                              kVariable));
   }
-  const std::filesystem::path folder =
-      std::filesystem::path(ProgramFolder()).parent_path() /
-      "share/flotilla/python" / package;
-  if (!std::filesystem::exists(folder)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "there is no ", folder.string(), "; build it: make build"));
+  const fs::path prefix = fs::path(ProgramFolder()).parent_path();
+  const fs::path ours = prefix / "share/flotilla/python" / package;
+  // Of a wheel: packages lie beside flotilla_program, which has bin/.
+  for (const fs::path& folder : {ours, prefix.parent_path() / package}) {
+    std::error_code error;
+    if (fs::exists(folder / "__main__.py", error)) {
+      return std::vector<std::string>{python, folder};
+    }
   }
-  return std::vector<std::string>{python, folder};
+  return absl::FailedPreconditionError(
+      absl::StrCat("there is no ", ours.string(), "; build it: make build"));
 }
 
 }  // namespace flotilla

@@ -8,8 +8,8 @@
 
 namespace flotilla {
 
-// How to run `package`, one of ours in share/flotilla/python beside the programs,
-// in the Python that FLOTILLA_PYTHON names, else python3 of PATH. What argv[0]
+// How to run `package`, one of ours in share/flotilla/python beside the programs, or
+// where pip put it, in the Python that FLOTILLA_PYTHON names, else python3 of PATH. What argv[0]
 // names exists. `who` needs it ("this needs"), and it has to have `modules` ("",
 // or " that has ...").
 // Errors: kFailedPrecondition, saying what helps, without Python or the package.

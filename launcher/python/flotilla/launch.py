@@ -6,9 +6,9 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 
+import flotilla_program
 from flotilla.errors import Error
 
 _VARIABLE = "FLOTILLA_BIN"
@@ -17,7 +17,7 @@ _MOST_KEPT = 200  # lines
 
 def program():
     """Where the program is: what FLOTILLA_BIN names, it or its folder; else beside this package, in a build or an
-    installation; else in PATH. Raises Error."""
+    installation, or where pip put it; else in PATH. Raises Error."""
     given = os.environ.get(_VARIABLE, "")
     if given:
         path = pathlib.Path(given)
@@ -25,8 +25,7 @@ def program():
         if not os.access(path, os.X_OK):
             raise Error(f"{_VARIABLE} is {given}, where there is no program flotilla; name it, or the folder that has it")
         return str(path.absolute())
-    # PREFIX/share/flotilla/python/flotilla/launch.py
-    beside = pathlib.Path(__file__).resolve().parents[4] / "bin" / "flotilla"
+    beside = flotilla_program.folder() / "flotilla"
     if os.access(beside, os.X_OK):
         return str(beside)
     found = shutil.which("flotilla")
@@ -44,8 +43,7 @@ class Launch:
         self.said, self.complained = [], []  # lines of stdout and of stderr, the last ones
         # Nobody writes there: the only write end is ours.
         read, self._lifeline = os.pipe()
-        # Environments that are to run in "the" Python run in this one.
-        env = {"FLOTILLA_PYTHON": sys.executable} | os.environ | {"FLOTILLA_LIFELINE_FD": str(read)}
+        env = flotilla_program.environment() | {"FLOTILLA_LIFELINE_FD": str(read)}
         try:
             # A session of its own: Ctrl-C in a terminal is ours to pass on.
             self._process = subprocess.Popen(

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Packs the wheels of a build that has its programs, and prints where they are and what
+# else pip pulls for them. Of those that are to run elsewhere it checks that they can.
+#
+#   cmake/wheel/pack.sh BUILD [FOLDER]    into FOLDER, else BUILD/wheels
+set -euo pipefail
+build=${1:?pack.sh: name a build folder}
+wheels=${2:-$build/wheels}
+here=$(cd "$(dirname "$0")" && pwd)
+venv=${FLOTILLA_DEPS:-$here/../../.deps}/wheelvenv/bin
+[[ -x $venv/wheel ]] || { echo "pack.sh: there is no $venv/wheel; run cmake/setup.sh wheel" >&2; exit 1; }
+
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+mkdir -p "$wheels"
+rm -f "$wheels"/flotilla*.whl
+for about in "$build"/wheel/*/; do
+  name=$(basename "$about")
+  cmake --install "$build" --component "wheel-$name" --strip --prefix "$stage/$name" >/dev/null
+  "$venv/wheel" pack --dest-dir "$wheels" "$stage/$name" >/dev/null
+done
+if compgen -G "$wheels/*-manylinux_*.whl" >/dev/null; then
+  python3 "$here/check.py" --build "$build" "$wheels"/*.whl
+fi
+"$venv/python" "$here/pulled.py" "$wheels"/*.whl
