@@ -40,6 +40,7 @@ wheel:
 	cmake --preset wheel -DFLOTILLA_CUDA=$(if $(filter cuda,$(PRESET)),ON,OFF)
 	cmake --build --preset wheel
 	cmake/wheel/pack.sh build-wheel
+	$${FLOTILLA_DEPS:-.deps}/wheelvenv/bin/python cmake/wheel/pulled.py build-wheel/wheels/*.whl
 
 # The guides, the configuration's reference and our results as pages: build/site/.
 site:

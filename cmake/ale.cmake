@@ -1,6 +1,6 @@
-# ale::ale: the Arcade Learning Environment's static library, where
-# cmake/setup.sh built it. Its licence is GPL-2.0-only, so only the environment
-# server links it, and the bundle that we distribute leaves it out.
+# flotilla_atari: the library of envserver/ale, with the Arcade Learning Environment that
+# cmake/setup.sh built. Its licence is GPL-2.0-only: it lies beside the programs, the
+# environment server alone opens it, and nothing that we distribute has it.
 
 set(FLOTILLA_HAS_ALE OFF)
 if(NOT FLOTILLA_ATARI STREQUAL "OFF")
@@ -12,17 +12,20 @@ if(NOT FLOTILLA_ATARI STREQUAL "OFF")
 endif()
 message(STATUS "Atari: ${FLOTILLA_HAS_ALE}")
 
-# Where `ale::ale` users find ROMs, as <name>.bin.
+# Where it finds ROMs, as <name>.bin.
 set(FLOTILLA_ALE_ROMS "${FLOTILLA_DEPS}/ale/roms" CACHE PATH "Folder of Atari ROMs")
 
 if(FLOTILLA_HAS_ALE)
   find_package(ZLIB REQUIRED)
-  add_library(ale::ale STATIC IMPORTED)
-  set_target_properties(ale::ale PROPERTIES
-    IMPORTED_LOCATION "${FLOTILLA_DEPS}/ale/lib/libale.a"
-    INTERFACE_LINK_LIBRARIES "ZLIB::ZLIB;Threads::Threads"
-    INTERFACE_COMPILE_DEFINITIONS
-      "FLOTILLA_HAS_ALE;FLOTILLA_ALE_ROMS=\"${FLOTILLA_ALE_ROMS}\"")
-  target_include_directories(ale::ale SYSTEM INTERFACE
+  add_library(flotilla_atari MODULE envserver/ale/ale_library.cc)
+  target_compile_definitions(flotilla_atari PRIVATE "FLOTILLA_ALE_ROMS=\"${FLOTILLA_ALE_ROMS}\"")
+  target_include_directories(flotilla_atari SYSTEM PRIVATE
     "${FLOTILLA_DEPS}/ale/include" "${FLOTILLA_DEPS}/ale/include/ale")
+  target_compile_options(flotilla_atari PRIVATE -ffp-contract=off)
+  target_link_libraries(flotilla_atari PRIVATE flotilla_flags flotilla_warnings
+    "${FLOTILLA_DEPS}/ale/lib/libale.a" ZLIB::ZLIB Threads::Threads)
+  target_link_options(flotilla_atari PRIVATE -Wl,--exclude-libs,ALL)
+  set_target_properties(flotilla_atari PROPERTIES
+    CXX_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
+  flotilla_part(programs flotilla_atari)
 endif()

@@ -1,10 +1,10 @@
 # `cpack`: flotilla-envhost-<version>-<system>-<processor>.tar.gz, what a host
 # without GPUs needs. It unpacks anywhere and runs where glibc is 2.35 or newer: every
 # other library is inside the programs (FLOTILLA_STATIC) or comes along, found by a path
-# relative to bin/. The `envserver` preset configures it as we distribute it. With Atari
-# there is none: the emulator is GPL-2.0-only, so users build it themselves.
+# relative to bin/. The `envserver` preset configures it as we distribute it. The emulator
+# of Atari games is GPL-2.0-only and never in it: `flotilla install atari` builds it.
 
-if(FLOTILLA_HAS_ALE OR FLOTILLA_SANITIZE)
+if(FLOTILLA_SANITIZE)
   return()
 endif()
 set(programs "")
@@ -29,6 +29,8 @@ install(DIRECTORY deploy/configs DESTINATION share/flotilla)
 install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
 install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
   PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/atari" DESTINATION share/flotilla
+  USE_SOURCE_PERMISSIONS)
 install(FILES LICENSE DESTINATION .)
 # The licence of each library that is inside, and of each that comes along.
 install(FILES ${FLOTILLA_LICENCES} DESTINATION lib)

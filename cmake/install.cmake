@@ -28,6 +28,8 @@ install(DIRECTORY launcher/templates DESTINATION share/flotilla)
 install(DIRECTORY proto/flotilla DESTINATION share/flotilla/proto)
 install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python" DESTINATION share/flotilla
   PATTERN "__pycache__" EXCLUDE)
+install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/atari" DESTINATION share/flotilla
+  USE_SOURCE_PERMISSIONS)
 install(FILES LICENSE DESTINATION share/flotilla)
 
 install(DIRECTORY services learner envserver DESTINATION ${include} FILES_MATCHING PATTERN "*.h")
@@ -36,10 +38,8 @@ install(DIRECTORY "${CMAKE_BINARY_DIR}/gen/" DESTINATION ${include} FILES_MATCHI
 set(server envserver envs env_service env_stream coordinator_client env_wire rpc base proto)
 list(TRANSFORM server PREPEND flotilla_)
 install(TARGETS ${server} ARCHIVE DESTINATION lib/flotilla)
-set(FLOTILLA_ALE_NEEDS "")
 if(FLOTILLA_HAS_ALE)  # GPL-2.0-only: for this machine, not to be given away
-  install(FILES "${FLOTILLA_DEPS}/ale/lib/libale.a" DESTINATION lib/flotilla)
-  set(FLOTILLA_ALE_NEEDS z)
+  install(TARGETS flotilla_atari DESTINATION lib)
 endif()
 configure_file(cmake/FlotillaConfig.cmake.in "${CMAKE_BINARY_DIR}/FlotillaConfig.cmake" @ONLY)
 include(CMakePackageConfigHelpers)

@@ -29,7 +29,6 @@ test_packages=(
   slurm-client slurmctld slurmd systemd)
 clang_packages=(clang-14 libclang-rt-14-dev)
 
-ale_version=0.12.1
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -110,30 +109,10 @@ python_step() {
   step "$name" "$(cat "$requirements")" venv "$deps/$dir" "$@" -r "$requirements"
 }
 
-# The emulator's C++ library and ROMs, from its source distribution, by its own
-# build. RelWithDebInfo is its only build type without link-time optimization,
-# which makes every link slow and the emulator no faster.
+# The emulator's C++ library and ROMs.
 build_ale() {
-  local work=$deps/ale-build source
-  rm -rf "$work" "$deps/ale"
-  mkdir -p "$work"
-  python3 -m venv "$work/venv" || return
-  retry "$work/venv/bin/pip" download --disable-pip-version-check --no-input \
-    --retries 10 --timeout 60 --no-deps --no-binary ale-py -d "$work" \
-    "ale-py==$ale_version" || return
-  tar -xf "$work"/ale*.tar.gz -C "$work" || return
-  source=$(dirname "$work"/ale*/CMakeLists.txt)
-  cmake -S "$source" -B "$work/build" -G Ninja \
-    -DBUILD_CPP_LIB=ON -DBUILD_PYTHON_LIB=OFF -DSDL_SUPPORT=OFF \
-    -DBUILD_SHARED_LIBS=OFF -DCMAKE_INSTALL_LIBDIR=lib \
-    -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O3 -DNDEBUG" \
-    -DCMAKE_INSTALL_PREFIX="$deps/ale" || return
-  cmake --build "$work/build" --target install || return
-  mkdir -p "$deps/ale/roms"
-  cp "$source"/src/ale/python/roms/*.bin "$deps/ale/roms/" || return
-  cp "$source/LICENSE.md" "$deps/ale/" || return
-  rm -rf "$work"
+  rm -rf "$deps/ale"
+  retry "$root/envserver/ale/emulator.sh" "$deps/ale"
 }
 
 # grpcurl, by the newest version that this Go can build.
@@ -176,7 +155,7 @@ fi
 libtorch=$!
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
   [[ -e $deps/ale/lib/libale.a ]] || rm -f "$stamps/ale"
-  step ale "$ale_version" build_ale
+  step ale "$(sed -n 's/^version=//p' "$root/envserver/ale/emulator.sh")" build_ale
 fi
 if [[ $mode == test || $mode == wheel ]]; then
   python_step wheelvenv wheelvenv wheel.txt

@@ -39,6 +39,8 @@ function(flotilla_wheel name)
   install(DIRECTORY proto/flotilla DESTINATION flotilla_program/share/flotilla/proto ${of})
   install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/python/" DESTINATION . ${of}
     PATTERN "__pycache__" EXCLUDE)
+  install(DIRECTORY "${CMAKE_BINARY_DIR}/share/flotilla/atari"
+    DESTINATION flotilla_program/share/flotilla USE_SOURCE_PERMISSIONS ${of})
   install(FILES "${about}/METADATA" "${about}/WHEEL" cmake/wheel/entry_points.txt
     DESTINATION "${info}" ${of})
   install(FILES LICENSE ${FLOTILLA_LICENCES} DESTINATION "${info}/licenses" ${of})

@@ -8,7 +8,7 @@
 #include "envserver/batch_vector_env.h"
 #include "envserver/env_ids.h"
 #include "envserver/envs/atari.h"
-#include "envserver/envs/atari_emulator.h"
+#include "envserver/envs/ale_emulator.h"
 #include "envserver/envs/breakout.h"
 #include "envserver/envs/cartpole.h"
 #include "envserver/envs/connect4.h"

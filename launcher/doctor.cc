@@ -47,7 +47,7 @@ Finding Machine() {
 
 Finding Program(const std::string& name) {
   const auto path = FindProgram(name);
-  if (!path.ok()) return {State::kBad, name, "is not built", "make build"};
+  if (!path.ok()) return {State::kBad, name, "is not built", MendCommand()};
   return {State::kGood, name, *path, ""};
 }
 
@@ -55,7 +55,7 @@ Finding Program(const std::string& name) {
 Finding LibTorch() {
   const auto path = FindProgram("flotilla-learner");
   if (!path.ok()) {
-    return {State::kBad, "LibTorch", "no learner to load it", "make build"};
+    return {State::kBad, "LibTorch", "no learner to load it", MendCommand()};
   }
   const std::string log =
       fs::temp_directory_path() / absl::StrCat("flotilla-doctor-", getpid());
@@ -70,7 +70,7 @@ Finding LibTorch() {
   return {State::kBad, "LibTorch",
           absl::StrCat("the learner cannot load it (",
                        exit ? exit->ToString() : "no end", ")"),
-          "cmake/setup.sh runtime && make build"};
+          MendCommand()};
 }
 
 Finding Gpus() {
@@ -99,7 +99,7 @@ std::vector<Finding> Environments() {
   const auto known = AskEnvServer("", v1::EnvOptions(), kTimeout);
   if (!known.ok()) {
     return {{State::kBad, "environments", std::string(known.status().message()),
-             "make build"}};
+             MendCommand()}};
   }
   const auto games = std::count_if(
       known->env_id().begin(), known->env_id().end(),
@@ -111,9 +111,8 @@ std::vector<Finding> Environments() {
     findings.push_back({State::kGood, "Atari",
                         absl::StrCat(games, " games with their ROMs"), ""});
   } else {
-    findings.push_back({State::kNote, "Atari",
-                        "this build has no emulator (it is GPL-2.0)",
-                        "cmake/setup.sh runtime && make build"});
+    findings.push_back({State::kNote, "Atari", "no emulator (it is GPL-2.0)",
+                        "flotilla install atari"});
   }
   const auto gym = AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kTimeout);
   if (gym.ok()) {

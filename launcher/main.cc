@@ -45,6 +45,7 @@ constexpr Command kCommands[] = {
      RunCheckEnv},
     {"configs", "list the configurations that come with Flotilla", RunConfigs},
     {"new", "begin an environment, a network or an algorithm", RunNew},
+    {"install", "build what may not be given away: atari", RunInstall},
     {"explain", "what a field of a configuration means", RunExplain},
     {"completion", "print a shell's completion: bash, zsh or fish",
      RunCompletion},

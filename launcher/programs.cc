@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/subprocess.h"
@@ -17,13 +18,21 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
   const std::string path = absl::StrCat(
       folder != nullptr ? std::string(folder) : ProgramFolder(), "/", name);
   if (access(path.c_str(), X_OK) == 0) return path;
-  return absl::NotFoundError(
-      absl::StrCat("there is no program ", path, "; build it: make build",
-                   name == "flotilla-learner"
-                       ? " (a build without LibTorch has no flotilla-learner)"
-                       : "",
-                   ", and use programs where they were built: they need each "
-                   "other in one folder"));
+  return absl::NotFoundError(absl::StrCat(
+      "there is no program ", path, "; run: ", MendCommand(),
+      name == "flotilla-learner"
+          ? " (a build without LibTorch, and the wheel flotilla-envhost, have "
+            "no flotilla-learner)"
+          : "",
+      ", and use programs where they were built or installed: they need each "
+      "other in one folder"));
+}
+
+std::string MendCommand() {
+  const std::filesystem::path folder = ProgramFolder();
+  return folder.parent_path().filename() == "flotilla_program"
+             ? "pip install --force-reinstall flotilla-*.whl"
+             : "cmake/setup.sh runtime && make build";
 }
 
 absl::Status Become(const std::vector<std::string>& command) {

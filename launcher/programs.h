@@ -14,6 +14,10 @@ namespace flotilla {
 // Errors: kNotFound, with the command that builds it.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
+// The command that mends an installation which lacks what its programs need: in a
+// checkout, or of a wheel.
+std::string MendCommand();
+
 // Makes this process `command`, whose first word is a path. Returns only if that
 // fails: kInternal.
 absl::Status Become(const std::vector<std::string>& command);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs the wheels of a build that has its programs, and prints where they are and what
-# else pip pulls for them. Of those that are to run elsewhere it checks that they can.
+# Packs the wheels of a build that has its programs. Of those that are to run elsewhere
+# it checks that they can.
 #
 #   cmake/wheel/pack.sh BUILD [FOLDER]    into FOLDER, else BUILD/wheels
 set -euo pipefail
@@ -22,4 +22,3 @@ done
 if compgen -G "$wheels/*-manylinux_*.whl" >/dev/null; then
   python3 "$here/check.py" --build "$build" "$wheels"/*.whl
 fi
-"$venv/python" "$here/pulled.py" "$wheels"/*.whl

@@ -2,12 +2,6 @@
 #define FLOTILLA_ENVSERVER_ENVS_ATARI_EMULATOR_H_
 
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include "absl/status/statusor.h"
-#include "flotilla/v1/config.pb.h"
 
 namespace flotilla {
 
@@ -40,15 +34,25 @@ class AtariEmulator {
   virtual void ColorScreen(uint8_t* rgb) const = 0;
 };
 
-// Ids of the games whose ROM is there: "ALE/Breakout-v5". Empty if this build
-// has no emulator.
-std::vector<std::string> ListAtariGames();
+// One game, as it is to be played.
+struct AtariGame {
+  const char* rom;  // a file
+  float repeat_action_probability;
+  int max_frames;          // 0: no limit
+  bool full_action_space;  // of all games, not this one's alone
+};
 
-// Opens a game in the Arcade Learning Environment.
-// Errors: kNotFound if there is no such game; kFailedPrecondition, with the
-// remedy, if this build has no emulator or the ROM is not there.
-absl::StatusOr<std::unique_ptr<AtariEmulator>> OpenAleEmulator(
-    const std::string& env_id, const v1::AtariOptions& options);
+// What a library of an emulator has under the name flotilla_atari_library. It is
+// built apart from the program that opens it, perhaps by another compiler: nothing
+// but what this header declares crosses between them.
+struct AtariLibrary {
+  int version;             // kAtariLibraryVersion of its build
+  const char* rom_folder;  // of <game>.bin
+  AtariEmulator* (*open)(const AtariGame& game);  // the caller's to delete
+};
+
+// Changes whenever this header does.
+inline constexpr int kAtariLibraryVersion = 1;
 
 }  // namespace flotilla
 

@@ -30,6 +30,7 @@ int RunEnvs(const Arguments& arguments);
 int RunCheckEnv(const Arguments& arguments);
 int RunConfigs(const Arguments& arguments);
 int RunNew(const Arguments& arguments);
+int RunInstall(const Arguments& arguments);
 int RunExplain(const Arguments& arguments);
 int RunCompletion(const Arguments& arguments);
 int RunDoctor(const Arguments& arguments);

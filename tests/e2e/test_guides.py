@@ -10,6 +10,7 @@ BLOCK = re.compile(r"(?ms)^##+ (.*?)$|^```\w*\n(.*?)^```$")
 # Guide, section: the tests that run its blocks, in their order.
 RUN_BY = {
     ("README.md", "Two commands"): ["tests/e2e/test_guides.py"],
+    ("README.md", "Install without a compiler"): ["tests/e2e/test_wheel.py"],
     ("README.md", "What you see"): ["tests/e2e/test_guides.py"] * 3,
     ("README.md", "On several hosts"): ["tests/e2e/test_two_hosts.py"],
     ("launcher/README.md", "Ask a run"): ["tests/e2e/test_guides.py"],

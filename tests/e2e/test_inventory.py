@@ -79,7 +79,7 @@ def test_a_dry_run_starts_and_leaves_nothing(sandbox):
     "command",
     [
         "train", "evaluate", "status", "stop", "runs", "plot", "export", "push", "envs", "check-env", "configs", "new",
-        "explain", "completion", "doctor", "serve-envs", "coordinator", "health",
+        "install", "explain", "completion", "doctor", "serve-envs", "coordinator", "health",
     ],
 )  # fmt: skip
 def test_every_command_has_help(sandbox, command):

@@ -1,3 +1,5 @@
+#include "envserver/envs/ale_emulator.h"
+
 #include <glog/logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -5,7 +7,6 @@
 #include <cstdlib>
 #include <vector>
 
-#include "envserver/envs/atari_emulator.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "envserver/envs/atari_emulator.h"
+#include "envserver/envs/ale_emulator.h"
 #include "envserver/envs/sleep.h"
 #include "services/env/group_layout.h"
 #include "tests/testing/status_matchers.h"
@@ -121,7 +121,7 @@ TEST(RegistryTest, AtariWithoutItsEmulatorSaysHowToGetIt) {
   if (!ListAtariGames().empty()) GTEST_SKIP() << "this build has the emulator";
   EXPECT_THAT(EnvironmentRegistry().Make("ALE/Pong-v5", {}, 0),
               StatusIs(absl::StatusCode::kFailedPrecondition,
-                       HasSubstr("cmake/setup.sh")));
+                       HasSubstr("flotilla install atari")));
 }
 
 // ---- One's own
