@@ -100,16 +100,15 @@ PageRequest ReadPageRequest(absl::string_view request,
   }
   if (!absl::StartsWith(words[2], "HTTP/1.")) return {.code = 505};
   PageRequest result = {.body = words[0] != "HEAD"};
-  const bool open = options.token.empty() && !options.tls.uses_tls();
-  if (!options.token.empty() &&
-      !ShowsToken(HeaderOf(lines, "authorization"), options.token)) {
+  if (options.token.empty()) {
+    if (!options.tls.uses_tls() && IsLocalAddress(options.address) &&
+        !IsUnixAddress(options.address) &&
+        !IsLocalAddress(HeaderOf(lines, "host"))) {
+      result.code = 421;
+      return result;
+    }
+  } else if (!ShowsToken(HeaderOf(lines, "authorization"), options.token)) {
     result.code = 401;
-    return result;
-  }
-  if (open && IsLocalAddress(options.address) &&
-      !IsUnixAddress(options.address) &&
-      !IsLocalAddress(HeaderOf(lines, "host"))) {
-    result.code = 421;
     return result;
   }
   if (words[1].substr(0, words[1].find('?')) != options.path) {
@@ -186,6 +185,9 @@ void PageServer::Run() {
             : static_cast<int>(std::clamp<int64_t>(
                   absl::ToInt64Milliseconds(wait) + 1, 0, 60'000));
     poll(entries.data(), entries.size(), wait_ms);
+    // Before what it tells of is looked at: what is told later wakes it again.
+    eventfd_t count = 0;
+    eventfd_read(wake_.get(), &count);
     {
       MutexLock lock(&mu_);
       if (quit_) return;
@@ -202,8 +204,6 @@ void PageServer::Run() {
 }
 
 void PageServer::TakeNew() {
-  eventfd_t count = 0;
-  eventfd_read(wake_.get(), &count);
   std::vector<OwnedFd> fresh;
   {
     MutexLock lock(&mu_);
@@ -212,13 +212,13 @@ void PageServer::TakeNew() {
   for (OwnedFd& fd : fresh) {
     if (connections_.size() >= options_.max_connections) return;  // dropped
     const absl::Time now = SteadyNow();
-    Connection fresh_one = {.fd = std::move(fd),
-                            .until = now + options_.read_within};
+    Connection connection = {.fd = std::move(fd),
+                             .until = now + options_.read_within};
     if (tls_ != nullptr) {
-      fresh_one.tls = tls_->NewSession(now);
-      if (fresh_one.tls == nullptr) continue;
+      connection.tls = tls_->NewSession(now);
+      if (connection.tls == nullptr) continue;
     }
-    connections_.push_back(std::move(fresh_one));
+    connections_.push_back(std::move(connection));
   }
 }
 
@@ -248,23 +248,22 @@ bool PageServer::TakeTls(absl::string_view bytes, Connection* connection) {
     Answer({.code = 400, .why = "this page is served over https"}, connection);
     return Write(connection);
   }
-  if (!connection->tls->Take(bytes, &connection->in, &connection->out)) {
-    connection->answered = true;  // an alert, if anything
-    return !connection->out.empty() && Write(connection);
+  const bool goes_on =
+      connection->tls->Take(bytes, &connection->in, &connection->out);
+  PageRequest request = ReadPageRequest(connection->in, options_);
+  if (!request.whole) {
+    connection->answered = !goes_on;  // with an alert, if anything
+    return Write(connection);         // or the handshake's next part
   }
-  if (!connection->in.empty()) {
-    PageRequest request = ReadPageRequest(connection->in, options_);
-    if (!request.whole) return Write(connection);
-    if (request.code == 200 && options_.token.empty()) {
-      const absl::Status may = CheckShownRoles(connection->tls->Roles(),
-                                               options_.roles, options_.path);
-      if (!may.ok()) {
-        request.code = 403;
-        request.why = std::string(may.message());
-      }
+  if (request.code == 200 && options_.token.empty()) {
+    const absl::Status may = CheckShownRoles(connection->tls->Roles(),
+                                             options_.roles, options_.path);
+    if (!may.ok()) {
+      request.code = 403;
+      request.why = std::string(may.message());
     }
-    Answer(request, connection);
   }
+  Answer(request, connection);
   return Write(connection);
 }
 

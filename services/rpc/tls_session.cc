@@ -121,7 +121,6 @@ absl::StatusOr<TlsServer::Context> TlsServer::Read() const {
 }
 
 std::unique_ptr<TlsSession> TlsServer::NewSession(absl::Time now) {
-  if (read_at_ == absl::InfinitePast()) read_at_ = now;
   if (now - read_at_ >= credentials_.reload) {
     read_at_ = now;
     auto context = Read();

@@ -1,6 +1,7 @@
 """What `flotilla sweep` decides, without a run: values, journal, rounds, claims."""
 
 import collections
+import fcntl
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
-from flotilla_sweep import front, placement, plans, proposals, report, space, trial_run  # noqa: E402
+from flotilla_sweep import front, members, placement, plans, proposals, report, space, trial_run  # noqa: E402
 from flotilla_sweep.journal import Claim, Journal, JournalError  # noqa: E402
 from flotilla_sweep.state import Part, State  # noqa: E402
 
@@ -349,6 +350,29 @@ def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(proposals.importlib.util, "find_spec", lambda name: None)
     said = proposals.missing(make_sweep(sampler="CMA_ES"))
     assert "takes optuna and cmaes" in said and "-m pip install optuna cmaes" in said and "\n" not in said
+
+
+# ---- Hosts
+
+
+def test_who_counts_on_though_his_lock_is_free_is_out_of_reach(tmp_path, monkeypatch):
+    monkeypatch.setattr(members, "WATCH", 0.5)
+    monkeypatch.setattr(members, "BEAT", 0.01)
+    ours = members.Member(tmp_path)
+    ours.enter()
+    ours.leave()  # nothing of it is left
+    assert not list(tmp_path.iterdir())
+    (tmp_path / f"{os.uname().nodename}-1").write_text("7\n")  # of this host, whose locks reach us
+    (tmp_path / "node1-17").write_text("7\n")  # ended without a word
+    assert members.out_of_reach(tmp_path) == ""
+
+    theirs = members.Member(tmp_path)
+    theirs.claim.path = tmp_path / "node-2-18"
+    theirs.enter()
+    assert members.lives(theirs.claim.path) and members.out_of_reach(tmp_path) == ""
+    fcntl.flock(theirs.claim.descriptor, fcntl.LOCK_UN)  # as it is where locks end at the host
+    assert members.out_of_reach(tmp_path) == "node-2-18"
+    theirs.leave()
 
 
 # ---- Scores, places, pictures

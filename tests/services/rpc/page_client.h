@@ -27,16 +27,26 @@ inline PageServerOptions PageOptions() {
   return options;
 }
 
-inline OwnedFd Connect(const PageServer& server) {
-  OwnedFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+// A connection to "127.0.0.1:port"; false if nobody listens there.
+inline bool ConnectTo(const std::string& address, OwnedFd* fd) {
+  *fd = OwnedFd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(
-      server.address().substr(server.address().rfind(':') + 1), &port));
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
   to.sin_port = htons(static_cast<uint16_t>(port));
-  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return connect(fd->get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)) == 0;
+}
+
+inline bool IsListening(const std::string& address) {
+  OwnedFd fd;
+  return ConnectTo(address, &fd);
+}
+
+inline OwnedFd Connect(const PageServer& server) {
+  OwnedFd fd;
+  EXPECT_TRUE(ConnectTo(server.address(), &fd));
   return fd;
 }
 

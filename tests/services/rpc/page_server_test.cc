@@ -2,7 +2,9 @@
 
 #include <sys/socket.h>
 
+#include <future>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -130,6 +132,30 @@ TEST(PageServerTest, ItEndsWithWhoIsConnected) {
   EXPECT_THAT(Ask(*server, kGet), HasSubstr("the page"));  // half is in by now
   server.reset();
   EXPECT_EQ(Hear(half), "");
+}
+
+// Also where it makes a page just then, for somebody who has gone.
+TEST(PageServerTest, ItEndsWhileItMakesAPage) {
+  PageServerOptions options = PageOptions();
+  std::promise<void> asked;
+  std::string address;
+  options.page = [&] {
+    asked.set_value();
+    // Until the server's end has begun: nobody listens any more.
+    while (IsListening(address)) std::this_thread::yield();
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    return std::string("the page\n");
+  };
+  ASSERT_OK_AND_ASSIGN(auto server, PageServer::Start(options));
+  address = server->address();
+  {
+    const OwnedFd fd = Connect(*server);
+    Say(fd, kGet);
+    asked.get_future().wait();
+    const linger reset = {.l_onoff = 1, .l_linger = 0};
+    setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+  }
+  server.reset();  // returns
 }
 
 }  // namespace

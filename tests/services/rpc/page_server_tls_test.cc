@@ -71,6 +71,9 @@ class TlsClient {
               static_cast<int>(text.size()));
   }
 
+  // Nothing follows; what the server says is heard all the same.
+  void HangUp() { EXPECT_EQ(SSL_shutdown(ssl_.get()), 0); }
+
   // Until the server says that nothing follows; an error() is all else.
   std::string Hear() {
     std::string all;
@@ -154,6 +157,17 @@ TEST_F(PageServerTlsTest, WithATokenTheTokenIsAskedFor) {
       certificates_.Member("alice", Roles{kClientRole});
   EXPECT_THAT(TlsClient(*server, ca(), member).Ask(kGet),
               StartsWith("HTTP/1.1 401"));
+}
+
+TEST_F(PageServerTlsTest, WhoSaysNothingMoreIsAnsweredToo) {
+  ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(Options("abc")));
+  TlsClient client(*server, ca());
+  client.Say(With("abc"));
+  client.HangUp();
+  EXPECT_THAT(client.Hear(), EndsWith("the page\n"));
+  TlsClient silent(*server, ca());
+  silent.HangUp();
+  EXPECT_EQ(silent.Hear(), "");
 }
 
 TEST_F(PageServerTlsTest, WithoutATokenACertificateWithTheRoleIs) {
@@ -281,8 +295,7 @@ TEST_F(PageServerTlsTest, ALargePageArrivesWholeAndARequestMayComeInPieces) {
   options.page = [large] { return large; };
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
   TlsClient client(*server, ca());
-  const std::string request = With("abc");
-  for (const char c : request) client.Say(std::string(1, c));
+  for (const char c : With("abc")) client.Say(std::string(1, c));
   const std::string answer = client.Hear();
   EXPECT_EQ(answer.substr(answer.find("\r\n\r\n") + 4), large);
   EXPECT_THAT(TlsClient(*server, ca())
