@@ -1,9 +1,9 @@
 # torch::torch: LibTorch from the wheel that cmake/setup.sh installed. Its own
 # TorchConfig.cmake needs a CUDA toolkit even for a CPU build, hence by hand.
 
-set(venvs cuda-venv)
-if(NOT FLOTILLA_CUDA)
-  set(venvs venv cuda-venv)
+set(venvs venv cuda-venv)
+if(FLOTILLA_CUDA)
+  set(venvs cuda-venv venv)
 endif()
 list(TRANSFORM venvs PREPEND "${FLOTILLA_DEPS}/")
 list(TRANSFORM venvs APPEND "/lib/python3*/site-packages/torch")

@@ -2,7 +2,7 @@
 # names, the same copy that LibTorch loads.
 
 if(FLOTILLA_CUDA)
-  cmake_path(GET FLOTILLA_TORCH PARENT_PATH site)
+  cmake_path(SET site NORMALIZE "${FLOTILLA_NVCC}/../../../..")
   add_library(nccl::nccl SHARED IMPORTED)
   set_target_properties(nccl::nccl PROPERTIES
     IMPORTED_LOCATION "${site}/nvidia/nccl/lib/libnccl.so.2")

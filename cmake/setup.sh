@@ -162,6 +162,7 @@ if [[ $mode == test || $mode == wheel ]]; then
 fi
 if [[ $mode == test ]]; then
   python_step testvenv testvenv test.txt
+  [[ $("$root/cmake/preset.sh") == cuda ]] || python_step nvcc nvcc-venv nvcc.txt --no-deps
   [[ -x $deps/bin/grpcurl ]] || rm -f "$stamps/grpcurl"
   step grpcurl 1 install_grpcurl
 fi

@@ -26,17 +26,18 @@ set(folders services/base services/algorithms services/rpc services/coordinator 
 
 # The rooms of learner/, from the ground up: a room may include those below that it
 # names, and itself. What lies in learner/ itself may include all of them.
-set(rooms kernels device plugin rollout nn replay collective checkpoint algo actor eval training
+set(rooms kernels device plugin cuda rollout nn replay collective checkpoint algo actor eval training
   library examples)
 set(below_kernels    )
 set(below_device     )
 set(below_plugin     )
-set(below_rollout    kernels device)
-set(below_nn         kernels device plugin rollout)
+set(below_cuda       kernels)
+set(below_rollout    kernels device cuda)
+set(below_nn         kernels device cuda plugin rollout)
 set(below_replay     kernels device rollout)
 set(below_collective kernels device)
 set(below_checkpoint device)
-set(below_algo       kernels device plugin rollout nn replay collective)
+set(below_algo       kernels device cuda plugin rollout nn replay collective)
 set(below_actor      kernels device rollout nn)
 set(below_eval       kernels device rollout nn actor)
 set(below_training   kernels device rollout nn replay collective checkpoint algo actor eval)
@@ -71,7 +72,7 @@ set(umbrella_file "learner/torch.h")
 
 # Who may take a tensor's memory: the rest asks learner/device/host.h, which dies
 # where it is a device's. NCCL takes addresses on a device and reads none.
-set(memory_folders "^(learner/(device|kernels)/|learner/collective/nccl_|(services|envserver|launcher|tests)/)")
+set(memory_folders "^(learner/(device|kernels|cuda)/|learner/collective/nccl_|(services|envserver|launcher|tests)/)")
 
 # check(root found): lists in `found` what breaks a rule under `root`.
 function(check root found)

@@ -1,15 +1,15 @@
 #ifndef FLOTILLA_LEARNER_ALGO_ADVANTAGES_H_
 #define FLOTILLA_LEARNER_ALGO_ADVANTAGES_H_
 
+#include "learner/cuda/operators.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
 
 namespace flotilla {
 
 // What a rollout's steps are worth, computed where the rollout is: by
-// learner/kernels on the host; on a device in a number of operators that grows with
-// the logarithm of its length, for which the host does not wait. Both to the
-// rounding of float32, in which the kernels add up.
+// learner/kernels on the host; on a device in one operator (learner/cuda), for which
+// the host does not wait. Both to the rounding of float32.
 //
 // `terminated` [T, B] uint8 is where nothing is bootstrapped from.
 
@@ -22,13 +22,6 @@ void EstimateGae(const Rollout& rollout, const torch::Tensor& terminated,
                  const GaeNumbers& numbers, torch::Tensor* advantage,
                  torch::Tensor* returns);
 
-struct VtraceNumbers {
-  double discount = 0.99;
-  double lambda = 1;
-  double rho_clip = 1;
-  double c_clip = 1;
-  double pg_rho_clip = 1;
-};
 // See kernels/vtrace.h, of which `value` [T + 1, B] and `log_prob` [T, B] are what
 // the policy being learned makes of the rollout. Writes `target` and `advantage`,
 // [T, B] float32.

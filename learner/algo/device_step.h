@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "flotilla/v1/config.pb.h"
+#include "learner/kernels/adam_update.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/torch.h"
 
@@ -11,7 +12,8 @@ namespace flotilla {
 
 // The clipped step of GradientStep where the weights are, on a device, of which the
 // host knows nothing before it asks: the norm, the coefficient that clips, the step
-// count and the learning rate stay there. After a gradient that is not finite it
+// count and the learning rate stay there. Adam and RMSprop are one operator
+// (cuda/adam.h). After a gradient that is not finite it
 // leaves weights, moments and count as they are, until the next Begin.
 //
 // Not thread-safe.
@@ -20,6 +22,9 @@ class DeviceStep {
   // The moments are GradientStep's, [P] on the device.
   DeviceStep(const FlatParameters& net, const v1::OptimizerConfig& config,
              const torch::Tensor& moment1, const torch::Tensor& moment2);
+
+  // Steps as `config` says from now on, which is of the same optimizer.
+  void Reconfigure(const v1::OptimizerConfig& config) { config_ = config; }
 
   // Steps from here on count from `count`.
   void Begin(int64_t count);
@@ -34,21 +39,23 @@ class DeviceStep {
   torch::Tensor Done() const { return done_; }
 
  private:
-  // Of the gradients over `scale`, [] float32, unless `skip`, [] bool.
-  void Take(const torch::Tensor& scale, const torch::Tensor& skip,
+  // `divisor` may be undefined: then it is the host's.
+  void Take(const torch::Tensor& divisor, double host_divisor,
             double learning_rate);
-  void TakeUnfused(const torch::Tensor& scale, const torch::Tensor& skip,
-                   double learning_rate);
+  void TakeMuon(const torch::Tensor& divisor, double learning_rate);
 
   const FlatParameters net_;
-  const v1::OptimizerConfig config_;
+  v1::OptimizerConfig config_;
   torch::Tensor moment1_, moment2_;  // [P]
   torch::Tensor done_;               // [2] float64
-  torch::Tensor norms_, steps_;      // its numbers, []
-  torch::Tensor count_;              // [1] float32  for the correction of bias
-  torch::Tensor learning_rate_;      // [] float32
+  torch::Tensor count_;              // [1] float64  for the correction of bias
+  torch::Tensor learning_rate_;      // [1] float64
   double last_learning_rate_ = 0;
 };
+
+// What of `config` Adam's kernels take, learning rate and scale of the gradient aside.
+// RMSprop is Adam without a first moment and without a correction of bias.
+AdamOptions AdamOptionsOf(const v1::OptimizerConfig& config);
 
 }  // namespace flotilla
 

@@ -35,6 +35,11 @@ GradientStep::GradientStep(const FlatParameters& net,
                                    : std::make_unique<DeviceStep>(
                                          net, config, moment1_, moment2_)) {}
 
+void GradientStep::Reconfigure(const v1::OptimizerConfig& config) {
+  config_ = config;
+  if (later_ != nullptr) later_->Reconfigure(config);
+}
+
 void GradientStep::BeforeLastBackward(Collective* collective, double samples) {
   if (buckets_ != nullptr && collective->has_group()) {
     buckets_->Begin(collective, Scale(samples));
@@ -156,15 +161,9 @@ absl::StatusOr<GradientStep::Result> GradientStep::Finish(
 }
 
 double GradientStep::StepWithKernels(double divisor, double learning_rate) {
-  const bool rmsprop = config_.type() == v1::RMSPROP;
-  AdamOptions options;
+  AdamOptions options = AdamOptionsOf(config_);
   options.learning_rate = learning_rate;
-  options.beta1 = rmsprop ? 0 : config_.beta1();
-  options.beta2 = config_.beta2();
-  options.epsilon = config_.epsilon();
-  options.max_grad_norm = config_.max_grad_norm();
   options.gradient_scale = 1.0 / divisor;
-  options.correct_bias = !rmsprop;
   AdamState state;
   state.size = net_.size();
   state.parameters = Host<float>(net_.parameters);

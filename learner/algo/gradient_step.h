@@ -42,7 +42,7 @@ class GradientStep {
                const v1::DistributedConfig& distributed = {});
 
   // Steps as `config` says from now on. Its type stays what it was.
-  void Reconfigure(const v1::OptimizerConfig& config) { config_ = config; }
+  void Reconfigure(const v1::OptimizerConfig& config);
 
   // With buckets, lets them overlap the backward pass that follows, which must
   // be the last before Apply with the same collective and samples. May be left

@@ -33,7 +33,7 @@ struct PpoBatch {
   std::function<void()> before_last_backward;
 };
 
-// Computes PPO's gradient. Two implementations of one definition (the loss in
+// Computes PPO's gradient. Three implementations of one definition (the loss in
 // kernels/ppo_loss.h), held equal by tests/learner/algo/ppo_backend_test.cc.
 //
 // Not thread-safe.
@@ -56,6 +56,12 @@ class PpoBackend {
 
 // Through autograd: any network, any device. `net` is borrowed by both.
 std::unique_ptr<PpoBackend> MakeTorchPpoBackend(const Network* net,
+                                                const Spaces& spaces,
+                                                const PolicyLoss& loss);
+
+// The same with the loss and its gradient in one operator (learner/cuda): where each
+// operator is a launch.
+std::unique_ptr<PpoBackend> MakeFusedPpoBackend(const Network* net,
                                                 const Spaces& spaces,
                                                 const PolicyLoss& loss);
 

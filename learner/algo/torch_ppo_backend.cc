@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <vector>
 
+#include "learner/algo/batch_parts.h"
 #include "learner/algo/ppo_backend.h"
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
@@ -33,63 +33,22 @@ class TorchPpoBackend : public PpoBackend {
     }
     const torch::Tensor advantage = Advantage(batch);  // [M]
     torch::Tensor sums;
-    const std::vector<Part> parts = Cut(batch);
-    for (const Part& part : parts) {
+    const std::vector<BatchPart> parts =
+        CutBatch(batch, net_->recurrent(), loss_.max_minibatch);
+    for (const BatchPart& part : parts) {
       if (&part == &parts.back() && batch.before_last_backward) {
         batch.before_last_backward();
       }
-      PpoBatch some = batch;
-      some.index = part.index;
-      some.columns = part.columns;
       const torch::Tensor one =
-          Add(some, part.place.defined() ? advantage.index_select(0, part.place)
-                                         : advantage);
+          Add(part.batch, part.place.defined()
+                              ? advantage.index_select(0, part.place)
+                              : advantage);
       sums = sums.defined() ? sums + one : one;
     }
     return sums;
   }
 
  private:
-  // What goes through the network at once, where the batch is.
-  struct Part {
-    torch::Tensor index, columns;  // as in PpoBatch
-    torch::Tensor place;  // [m] int64  where in batch.index; undefined: all
-  };
-
-  // One part, unless that would be more than max_minibatch steps: then parts of
-  // at most that many, of whole environments if the network is recurrent.
-  std::vector<Part> Cut(const PpoBatch& batch) const {
-    const int64_t most = loss_.max_minibatch;
-    if (most == 0 || batch.index.numel() <= most) {
-      return {{batch.index, batch.columns, {}}};
-    }
-    std::vector<Part> parts;
-    if (!net_->recurrent()) {
-      const torch::Tensor all = torch::arange(
-          batch.index.numel(), batch.index.options().dtype(torch::kInt64));
-      for (const torch::Tensor& place : all.split(most)) {
-        parts.push_back({batch.index.index_select(0, place), {}, place});
-      }
-      return parts;
-    }
-    const Rollout& r = *batch.rollout;
-    // How long a part is, the host has to know.
-    const torch::Device device = batch.index.device();
-    const torch::Tensor index =
-        device.is_cpu() ? batch.index : batch.host_index;
-    const torch::Tensor row = index.remainder(r.rows);
-    for (const torch::Tensor& columns :
-         (device.is_cpu() ? batch.columns : batch.host_columns)
-             .split(std::max<int64_t>(1, most / r.length))) {
-      const torch::Tensor place =
-          torch::isin(row, columns).nonzero().squeeze(1);
-      if (place.numel() == 0) continue;
-      parts.push_back({ToDevice(index.index_select(0, place), device),
-                       ToDevice(columns, device), ToDevice(place, device)});
-    }
-    return parts;
-  }
-
   // As the loss takes them: normalised over the whole batch, if at all.
   torch::Tensor Advantage(const PpoBatch& batch) const {
     const torch::Tensor advantage =

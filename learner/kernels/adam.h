@@ -3,22 +3,10 @@
 
 #include <cstdint>
 
+#include "learner/kernels/adam_update.h"
 #include "learner/kernels/isa/kernel_table.h"
 
 namespace flotilla {
-
-struct AdamOptions {
-  double learning_rate = 2.5e-4;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-5;
-  double max_grad_norm = 0.5;  // 0: no clipping
-  // Multiplies the gradient before anything else: 1 / samples for a sum.
-  double gradient_scale = 1;
-  // False: the divisors 1 - beta^t below are 1. With beta1 0 that is
-  // torch.optim.RMSprop, its alpha being beta2.
-  bool correct_bias = true;
-};
 
 // Flat float32 buffers [size], borrowed. The moments start at 0.
 struct AdamState {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/cuda/operators.h"
 #include "learner/device/host.h"
 #include "learner/kernels/pixels.h"
 
@@ -104,7 +105,9 @@ torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
 // bfloat16, which holds whole numbers up to 256 exactly, as they are.
 torch::Tensor Pixels(const torch::Tensor& x, torch::Dtype dtype) {
   const bool half = dtype == torch::kBFloat16;
-  if (!x.is_cpu() || !x.is_contiguous() || x.dim() != 4) {
+  const bool plain = x.is_contiguous() && x.dim() == 4;
+  if (!x.is_cpu() && plain && !half) return ScalePixels(x, kPixelScale);
+  if (!x.is_cpu() || !plain) {
     const torch::Tensor y = x.to(dtype, /*non_blocking=*/false, /*copy=*/false,
                                  torch::MemoryFormat::ChannelsLast);
     return half ? y : y.mul_(kPixelScale);

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <map>
 
+#include "learner/cuda/operators.h"
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/rollout/observation_store.h"
@@ -187,10 +188,10 @@ Batch ObservationStore::GatherOnDevice(const torch::Tensor& index) const {
   for (int i = 0; i < num_leaves(); ++i) {
     const LeafSpec& spec = layout_[i].spec;
     const torch::Tensor arrays = leaf_[i].flatten(0, 1);
-    const torch::Tensor shown =
-        spec.stack == 1 ? index : arrays_[i].index_select(0, index).flatten();
-    batch.leaf.push_back(
-        arrays.index_select(0, shown).view(BatchShape(spec, index.numel())));
+    const torch::Tensor shown = spec.stack == 1
+                                    ? arrays.index_select(0, index)
+                                    : GatherStacks(arrays, arrays_[i], index);
+    batch.leaf.push_back(shown.view(BatchShape(spec, index.numel())));
   }
   return batch;
 }

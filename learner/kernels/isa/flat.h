@@ -6,6 +6,7 @@
 #include "learner/kernels/gae.h"
 #include "learner/kernels/isa/kernel_table.h"
 #include "learner/kernels/isa/vec.h"
+#include "learner/kernels/trace_steps.h"
 
 // Kernels over flat arrays: Adam, advantages. Included by kernels.h
 // alone.
@@ -39,11 +40,9 @@ double SumOfSquares(const float* values, int64_t size) {
 FLOTILLA_INLINE void AdamVec(const AdamFactors& factors, const float* gradient,
                              float* parameters, float* first_moment,
                              float* second_moment) {
-  const Vec g = Load(gradient) * factors.gradient;
   Vec m = Load(first_moment);
   Vec v = Load(second_moment);
-  m = m * factors.beta1 + g * (1 - factors.beta1);
-  v = v * factors.beta2 + g * g * (1 - factors.beta2);
+  AddToMoments(factors, Load(gradient), &m, &v);
   const Vec deviation = SquareRoot(v) * factors.deviation + factors.epsilon;
   Store(first_moment, m);
   Store(second_moment, v);
@@ -76,25 +75,6 @@ void Adam(const AdamFactors& factors, const float* gradient, int64_t size,
     second_moment[to] = rest[3][from];
   });
 }
-
-// Generalised advantages of one row, or of kLanes: F is float or Vec, and M the
-// outcome of comparing two.
-template <typename F, typename M>
-struct GaeLanes {
-  F reward, value, next_value, bootstrap_value, next_advantage;
-  M terminated, truncated, valid;
-
-  FLOTILLA_INLINE void Step(float discount, float decay, F* advantage,
-                            F* returns) const {
-    const F going_on = truncated ? bootstrap_value : next_value;
-    const F next = terminated ? F{} : going_on;
-    const F alive = truncated ? F{} : next_advantage;
-    const F carry = terminated ? F{} : alive;
-    const F a = (reward + discount * next - value) + decay * carry;
-    *advantage = valid ? a : F{};
-    *returns = valid ? a + value : F{};
-  }
-};
 
 // The advantage of an invalid step is 0, which is also what it hands back in
 // time.

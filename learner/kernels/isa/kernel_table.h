@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "learner/kernels/adam_update.h"
 #include "learner/kernels/isa/mlp_plan.h"
 #include "learner/kernels/ppo_loss.h"
 
@@ -15,15 +16,6 @@ struct LstmStepBack;
 struct QSamples;
 struct QSums;
 struct VtraceInput;
-
-// What one Adam step multiplies by; see adam.h.
-struct AdamFactors {
-  float gradient;  // scaling and clipping
-  float beta1, beta2;
-  float step;       // learning_rate / (1 - beta1^t)
-  float deviation;  // 1 / sqrt(1 - beta2^t)
-  float epsilon;
-};
 
 // The kernels, compiled for one instruction set. One source (kernels.h beside
 // this file) is compiled for several, and the machine at hand chooses: a binary

@@ -8,6 +8,7 @@
 #include "learner/kernels/isa/mlp_plan.h"
 #include "learner/kernels/isa/vec.h"
 #include "learner/kernels/ppo_loss.h"
+#include "learner/kernels/ppo_terms.h"
 
 // PpoGradient::Compute. Included by kernels.h alone.
 
@@ -88,42 +89,27 @@ struct LossContext {
 };
 
 // Counts the policy loss and returns d policy loss / d log_prob, unscaled.
-// Where both branches of the max are equal so are their slopes, except where
-// the advantage is 0 and both are 0.
 FLOTILLA_INLINE Vec PolicyLoss(const LossContext& context, Vec log_prob,
                                Vec old_log_prob, Vec advantage,
                                LaneSumsOfLoss* sums) {
-  const float clip = context.loss.clip_ratio;
   const Vec log_ratio = log_prob - old_log_prob;
   const Vec ratio = Exp(log_ratio);
-  const Vec plain = -advantage * ratio;
-  const Vec limited = -advantage * AtLeast(AtMost(ratio, 1 + clip), 1 - clip);
-  const IntVec cut = plain < limited;
-  sums->policy_loss += context.Keep(cut ? limited : plain);
+  const PolicyTerm<Vec> term =
+      PolicyTermOf(ratio, advantage, context.loss.clip_ratio);
+  sums->policy_loss += context.Keep(term.loss);
   sums->old_approx_kl -= context.Keep(log_ratio);
   sums->approx_kl += context.Keep((ratio - 1.0f) - log_ratio);
-  sums->clipped += context.Keep(Abs(ratio - 1.0f) > clip ? Splat(1) : Vec{});
-  return cut ? Vec{} : plain;
+  sums->clipped += context.Keep(term.clipped);
+  return term.slope;
 }
 
 // Counts the value loss and returns d value loss / d value, unscaled.
 FLOTILLA_INLINE Vec ValueLoss(const LossContext& context, Vec value,
                               Vec old_value, Vec target, LaneSumsOfLoss* sums) {
-  const float clip = context.loss.value_clip;
-  const Vec error = value - target;
-  if (clip <= 0) {
-    sums->value_loss += context.Keep(0.5f * error * error);
-    return error;
-  }
-  const Vec change = value - old_value;
-  const Vec limited = old_value + AtLeast(AtMost(change, clip), -clip);
-  const Vec limited_error = limited - target;
-  const IntVec cut = error * error < limited_error * limited_error;
-  const Vec larger = cut ? limited_error : error;
-  sums->value_loss += context.Keep(0.5f * larger * larger);
-  // The limited value moves with the value only inside its limits.
-  const IntVec stuck = cut & (Abs(change) > clip);
-  return stuck ? Vec{} : larger;
+  const ValueTerm<Vec> term =
+      ValueTermOf(value, old_value, target, context.loss.value_clip);
+  sums->value_loss += context.Keep(term.loss);
+  return term.slope;
 }
 
 // The gradients with respect to the logits, in place of `gradients`.

@@ -8,6 +8,8 @@
 #include <immintrin.h>
 #endif
 
+#include "learner/kernels/lane.h"
+
 // One vector register of floats and the functions the kernels need of it. Its
 // width is that of the instruction set this file is compiled for.
 //
@@ -18,8 +20,6 @@
 
 namespace flotilla {
 namespace {
-
-#define FLOTILLA_INLINE [[gnu::always_inline]] inline
 
 #if defined(__AVX512F__)
 constexpr int kLanes = 16;
@@ -89,16 +89,6 @@ FLOTILLA_INLINE float LaneSum(Vec x) {
 FLOTILLA_INLINE IntVec Bits(Vec x) { return reinterpret_cast<IntVec>(x); }
 FLOTILLA_INLINE Vec FromBits(IntVec x) { return reinterpret_cast<Vec>(x); }
 FLOTILLA_INLINE Vec Abs(Vec x) { return FromBits(Bits(x) & 0x7fffffff); }
-
-// These hand on a NaN in `x`.
-FLOTILLA_INLINE Vec AtMost(Vec x, float bound) {
-  const Vec b = Splat(bound);
-  return x > b ? b : x;
-}
-FLOTILLA_INLINE Vec AtLeast(Vec x, float bound) {
-  const Vec b = Splat(bound);
-  return x < b ? b : x;
-}
 
 // x y + z, rounded once where the processor can. Compilers that may fuse the two
 // do so here and not there (clang 14), and then the same sum is other bits.

@@ -4,42 +4,13 @@
 #include <cstdint>
 
 #include "learner/kernels/isa/vec.h"
+#include "learner/kernels/trace_steps.h"
 #include "learner/kernels/vtrace.h"
 
 // V-trace. Included by kernels.h alone.
 
 namespace flotilla {
 namespace {
-
-FLOTILLA_INLINE float AtMost(float x, float bound) {
-  return x > bound ? bound : x;
-}
-
-// One step of one row, or of kLanes: F is float or Vec, and M the outcome of
-// comparing two.
-template <typename F, typename M>
-struct VtraceLanes {
-  F reward, value, next_value, bootstrap_value, ratio;
-  M terminated, truncated, valid;
-
-  // `error` is target - value, of the step after on entry and of this one on
-  // return; 0 of an invalid step.
-  FLOTILLA_INLINE void Step(const VtraceInput& in, F* error, F* target,
-                            F* advantage) const {
-    const F going_on = truncated ? bootstrap_value : next_value;
-    const F next = terminated ? F{} : going_on;
-    const F alive = truncated ? F{} : *error;
-    const F carry = terminated ? F{} : alive;
-    const F later = in.discount * in.lambda * carry;
-    const F delta = reward + in.discount * next - value;
-    const F e =
-        AtMost(ratio, in.rho_clip) * delta + AtMost(ratio, in.c_clip) * later;
-    const F a = AtMost(ratio, in.pg_rho_clip) * (delta + later);
-    *error = valid ? e : F{};
-    *target = valid ? value + e : F{};
-    *advantage = valid ? a : F{};
-  }
-};
 
 void VtraceOf(const VtraceInput& in, float* target, float* advantage) {
   const FlushDenormals flush;

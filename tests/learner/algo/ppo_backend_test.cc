@@ -47,20 +47,22 @@ TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
   const PpoSums torch_sums =
       MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
   const torch::Tensor want = net->gradients().clone();
-  const PpoSums kernel_sums =
-      MakeKernelPpoBackend(net.get(), loss)->Compute(batch);
-  const torch::Tensor got = net->gradients();
-
   const double scale = want.abs().max().item<double>();
   EXPECT_GT(scale, 0);
-  EXPECT_LT((got - want).abs().max().item<double>(), 1e-5 * scale + 1e-5);
-  EXPECT_EQ(kernel_sums.samples, torch_sums.samples);
-  EXPECT_NEAR(kernel_sums.policy_loss, torch_sums.policy_loss, 1e-3);
-  EXPECT_NEAR(kernel_sums.value_loss, torch_sums.value_loss, 1e-3);
-  EXPECT_NEAR(kernel_sums.entropy, torch_sums.entropy, 1e-3);
-  EXPECT_NEAR(kernel_sums.old_approx_kl, torch_sums.old_approx_kl, 1e-3);
-  EXPECT_NEAR(kernel_sums.approx_kl, torch_sums.approx_kl, 1e-3);
-  EXPECT_EQ(kernel_sums.clipped, torch_sums.clipped);
+  const auto expect_alike = [&](PpoBackend* backend) {
+    const PpoSums sums = backend->Compute(batch);
+    const torch::Tensor got = net->gradients();
+    EXPECT_LT((got - want).abs().max().item<double>(), 1e-5 * scale + 1e-5);
+    EXPECT_EQ(sums.samples, torch_sums.samples);
+    EXPECT_NEAR(sums.policy_loss, torch_sums.policy_loss, 1e-3);
+    EXPECT_NEAR(sums.value_loss, torch_sums.value_loss, 1e-3);
+    EXPECT_NEAR(sums.entropy, torch_sums.entropy, 1e-3);
+    EXPECT_NEAR(sums.old_approx_kl, torch_sums.old_approx_kl, 1e-3);
+    EXPECT_NEAR(sums.approx_kl, torch_sums.approx_kl, 1e-3);
+    EXPECT_EQ(sums.clipped, torch_sums.clipped);
+  };
+  expect_alike(MakeKernelPpoBackend(net.get(), loss).get());
+  expect_alike(MakeFusedPpoBackend(net.get(), spaces, loss).get());
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -103,24 +105,26 @@ TEST(PpoBackendTest, AMinibatchInPartsGivesOneGradient) {
       before_last = net->gradients().abs().max().item<double>();
     };
     PolicyLoss loss = PpoLossOf(v1::PpoConfig());
-    const PpoSums want =
-        MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
-    EXPECT_EQ(before_last, 0);  // nothing is there before the only pass
-    const torch::Tensor whole = net->gradients().clone();
-    const double scale = whole.abs().max().item<double>();
-    EXPECT_GT(scale, 0);
-    // 44 steps: parts of 17, 17 and 10, or environment by environment.
-    for (const int64_t most : {17, 6}) {
-      loss.max_minibatch = most;
-      const PpoSums sums =
-          MakeTorchPpoBackend(net.get(), spaces, loss)->Compute(batch);
-      EXPECT_GT(before_last, 0);
-      EXPECT_LT((net->gradients() - whole).abs().max().item<double>(),
-                1e-6 * scale + 1e-6);
-      EXPECT_EQ(sums.samples, 44);
-      EXPECT_NEAR(sums.policy_loss, want.policy_loss, 1e-4);
-      EXPECT_NEAR(sums.approx_kl, want.approx_kl, 1e-4);
+    for (const auto& make : {MakeTorchPpoBackend, MakeFusedPpoBackend}) {
+      loss.max_minibatch = 0;
       before_last = 0;
+      const PpoSums want = make(net.get(), spaces, loss)->Compute(batch);
+      EXPECT_EQ(before_last, 0);  // nothing is there before the only pass
+      const torch::Tensor whole = net->gradients().clone();
+      const double scale = whole.abs().max().item<double>();
+      EXPECT_GT(scale, 0);
+      // 44 steps: parts of 17, 17 and 10, or environment by environment.
+      for (const int64_t most : {17, 6}) {
+        loss.max_minibatch = most;
+        const PpoSums sums = make(net.get(), spaces, loss)->Compute(batch);
+        EXPECT_GT(before_last, 0);
+        EXPECT_LT((net->gradients() - whole).abs().max().item<double>(),
+                  1e-6 * scale + 1e-6);
+        EXPECT_EQ(sums.samples, 44);
+        EXPECT_NEAR(sums.policy_loss, want.policy_loss, 1e-4);
+        EXPECT_NEAR(sums.approx_kl, want.approx_kl, 1e-4);
+        before_last = 0;
+      }
     }
   }
 }
@@ -136,6 +140,7 @@ TEST(PpoBackendTest, AnEmptyBatchLeavesZeros) {
   batch.advantage = batch.returns = torch::zeros({4, 2});
   const PolicyLoss loss = PpoLossOf(v1::PpoConfig());
   for (const auto& backend : {MakeTorchPpoBackend(net.get(), spaces, loss),
+                              MakeFusedPpoBackend(net.get(), spaces, loss),
                               MakeKernelPpoBackend(net.get(), loss)}) {
     net->gradients().fill_(7);
     EXPECT_EQ(backend->Compute(batch).samples, 0);

@@ -142,6 +142,30 @@ TEST_P(DeviceStepTest, WhatIsNotFiniteChangesNothingFromThereOn) {
   }
 }
 
+// `flotilla set optimizer.max_grad_norm` reaches the device too.
+TEST_P(DeviceStepTest, ANewConfigurationCounts) {
+  SoloCollective alone;
+  Learner host(torch::kCPU, config_), there(Device(), config_);
+  config_.set_max_grad_norm(0.01f);
+  const torch::Tensor extra = torch::zeros({1}, Device());
+  for (GradientStep* step : {&host.step, &there.step}) {
+    step->Reconfigure(config_);
+  }
+  for (Learner* learner : {&host, &there}) {
+    learner->net->gradients().copy_(
+        torch::linspace(-1, 1, host.net->num_parameters()));
+  }
+  there.step.Begin();
+  ASSERT_TRUE(host.step.Apply(&alone, 4, 0, 1e-3).ok());
+  ASSERT_TRUE(there.step.ApplyLater(&alone, 4, extra, 1e-3).ok());
+  Ask(&there.step);
+  for (size_t i = 0; i + 1 < host.step.State().size(); ++i) {
+    EXPECT_TRUE(torch::allclose(ToHost(there.step.State()[i].tensor),
+                                host.step.State()[i].tensor, 1e-4, 1e-12))
+        << host.step.State()[i].name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Optimizers, DeviceStepTest,
                          testing::Values(v1::ADAM, v1::RMSPROP, v1::MUON),
                          [](const auto& info) {

@@ -34,7 +34,7 @@ class Learner {
     net_ = MakeNetwork(spaces_, model, Device()).value();
     net_->Initialize(2);
     backend_ =
-        MakeTorchPpoBackend(net_.get(), spaces_, PpoLossOf(v1::PpoConfig()));
+        MakeFusedPpoBackend(net_.get(), spaces_, PpoLossOf(v1::PpoConfig()));
     step_ = std::make_unique<GradientStep>(net_->Flat(), v1::OptimizerConfig());
     torch::manual_seed(4);
     const Rollout host = RandomRollout(spaces_, kT, kB);

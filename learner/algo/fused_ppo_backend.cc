@@ -1,0 +1,136 @@
+#include <cstdint>
+#include <vector>
+
+#include "learner/algo/batch_parts.h"
+#include "learner/algo/ppo_backend.h"
+#include "learner/cuda/operators.h"
+#include "learner/device/host.h"
+#include "learner/device/transfer.h"
+#include "learner/nn/replay_sequences.h"
+
+namespace flotilla {
+namespace {
+
+// first_logit of PpoLossInput.
+torch::Tensor FirstLogits(const ActionSpace& space, torch::Device device) {
+  std::vector<int32_t> first = {0};
+  for (const int64_t n : space.num_values) {
+    first.push_back(first.back() + static_cast<int32_t>(n));
+  }
+  return ToDevice(torch::tensor(first, torch::kInt32), device);
+}
+
+class FusedPpoBackend : public PpoBackend {
+ public:
+  FusedPpoBackend(const Network* net, const Spaces& spaces,
+                  const PolicyLoss& loss)
+      : net_(net),
+        mask_(spaces.mask),
+        first_logit_(FirstLogits(spaces.action, net->device())),
+        loss_(loss) {}
+
+  void set_loss(const PolicyLoss& loss) override { loss_ = loss; }
+
+  PpoSums Compute(const PpoBatch& batch) override {
+    const torch::Tensor sums = ToHost(ComputeLater(batch));
+    const double* s = Host<double>(sums);
+    return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
+  }
+
+  torch::Tensor ComputeLater(const PpoBatch& batch) override {
+    net_->gradients().zero_();
+    if (batch.index.numel() == 0) {
+      return torch::zeros({kSums},
+                          net_->gradients().options().dtype(torch::kFloat64));
+    }
+    torch::Tensor mean_and_scale;
+    if (loss_.normalize_advantages) {
+      mean_and_scale = ToDevice(
+          AdvantageScaleOperator(batch.advantage.flatten(), batch.index),
+          net_->device());
+    }
+    torch::Tensor sums;
+    const std::vector<BatchPart> parts =
+        CutBatch(batch, net_->recurrent(), loss_.max_minibatch);
+    for (const BatchPart& part : parts) {
+      if (&part == &parts.back() && batch.before_last_backward) {
+        batch.before_last_backward();
+      }
+      const torch::Tensor one = Add(part.batch, mean_and_scale);
+      sums = sums.defined() ? sums + one : one;
+    }
+    return sums;
+  }
+
+ private:
+  // Adds the sum over `batch` of the loss's gradient to what is there, and returns
+  // what it sums besides.
+  torch::Tensor Add(const PpoBatch& batch,
+                    const torch::Tensor& mean_and_scale) const {
+    const auto [out, observation] =
+        RunSteps(*net_, *batch.rollout, batch.index, batch.columns);
+    const PpoLossOutput loss = Loss(batch, out, observation, mean_and_scale);
+    std::vector<torch::Tensor> roots, slopes;
+    const auto add = [&](const torch::Tensor& root,
+                         const torch::Tensor& slope) {
+      if (!root.defined() || !root.requires_grad()) return;
+      roots.push_back(root);
+      slopes.push_back(root.dim() < slope.dim() ? slope.sum(0) : slope);
+    };
+    add(out.policy, loss.policy_slope);
+    add(out.log_std, loss.log_std_slope);
+    add(out.value, loss.value_slope);
+    torch::autograd::backward(roots, slopes);
+    return loss.sums;
+  }
+
+  PpoLossOutput Loss(const PpoBatch& batch, const NetworkOutput& out,
+                     const Batch& observation,
+                     const torch::Tensor& mean_and_scale) const {
+    torch::NoGradGuard no_grad;
+    const torch::Device device = net_->device();
+    const Rollout& r = *batch.rollout;
+    // The operator picks from a rollout on the device; from one on the host only
+    // what is picked goes there.
+    const bool there = batch.index.device() == device;
+    const auto pick = [&](const torch::Tensor& steps) {
+      const torch::Tensor flat = steps.flatten(0, 1);
+      return there ? flat : RowsToDevice(flat, batch.index, device);
+    };
+    const Actions action = r.action.Map(pick);
+    PpoLossInput in;
+    in.policy = out.policy.detach().contiguous();
+    if (out.log_std.defined()) in.log_std = out.log_std.detach().contiguous();
+    in.value = out.value.detach().contiguous();
+    if (mask_ >= 0) in.mask = observation.leaf[mask_];
+    in.first_logit = first_logit_;
+    if (there) in.index = batch.index;
+    in.discrete = action.discrete;
+    in.continuous = action.continuous;
+    in.log_prob = pick(r.log_prob);
+    in.old_value = pick(r.value.narrow(0, 0, r.length));
+    in.returns = pick(batch.returns);
+    in.advantage = pick(batch.advantage);
+    in.mean_and_scale = mean_and_scale;
+    in.clip_ratio = batch.clip_ratio;
+    in.value_clip = batch.value_clip;
+    in.entropy_cost = loss_.entropy_cost;
+    in.value_cost = loss_.value_cost;
+    return PpoLossOperator(in);
+  }
+
+  const Network* const net_;
+  const int mask_;  // of Spaces.observation; below 0: none
+  const torch::Tensor first_logit_;
+  PolicyLoss loss_;
+};
+
+}  // namespace
+
+std::unique_ptr<PpoBackend> MakeFusedPpoBackend(const Network* net,
+                                                const Spaces& spaces,
+                                                const PolicyLoss& loss) {
+  return std::make_unique<FusedPpoBackend>(net, spaces, loss);
+}
+
+}  // namespace flotilla

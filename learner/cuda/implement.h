@@ -1,0 +1,277 @@
+#ifndef FLOTILLA_LEARNER_CUDA_IMPLEMENT_H_
+#define FLOTILLA_LEARNER_CUDA_IMPLEMENT_H_
+
+#include <torch/library.h>
+
+#include <cstdint>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "learner/cuda/launch.h"
+#include "learner/torch.h"
+
+// The operators of operators.h for one kind of device. Where::Run(args) runs the
+// kernels of `args`: see launch.h.
+
+namespace flotilla {
+namespace {
+
+using at::Tensor;
+using MaybeTensor = std::optional<Tensor>;
+
+// The memory of tensors that have to lie on one device.
+class Addresses {
+ public:
+  explicit Addresses(const Tensor& first) : device_(first.device()) {}
+
+  // Of `numel` numbers of type T.
+  template <typename T>
+  T* Of(const char* name, const Tensor& t, int64_t numel) const {
+    constexpr auto type = c10::CppTypeToScalarType<T>::value;
+    TORCH_CHECK(t.device() == device_ && t.scalar_type() == type &&
+                    t.is_contiguous() && t.numel() == numel,
+                "flotilla: ", name, " is ", t.scalar_type(), " ", t.sizes(),
+                " by ", t.strides(), " on ", t.device(), ", want ", numel,
+                " numbers of ", type, " without gaps on ", device_);
+    return t.data_ptr<T>();
+  }
+  // Null where there is none.
+  template <typename T>
+  T* Of(const char* name, const MaybeTensor& t, int64_t numel) const {
+    return t.has_value() ? Of<T>(name, *t, numel) : nullptr;
+  }
+
+ private:
+  const at::Device device_;
+};
+
+Tensor New(const Tensor& like, at::IntArrayRef sizes, at::ScalarType type) {
+  return at::empty(sizes, like.options().dtype(type));
+}
+
+Tensor NewParts(const Tensor& like, int64_t n, int64_t sums) {
+  return New(like, {BlocksFor(n), sums}, at::kDouble);
+}
+
+template <typename Where>
+std::tuple<Tensor, Tensor, Tensor, Tensor> PpoLossOn(
+    const Tensor& policy, const MaybeTensor& log_std, const Tensor& value,
+    const MaybeTensor& mask, const Tensor& first_logit,
+    const MaybeTensor& index, const MaybeTensor& discrete,
+    const MaybeTensor& continuous, const Tensor& log_prob,
+    const Tensor& old_value, const Tensor& returns, const Tensor& advantage,
+    const MaybeTensor& mean_and_scale, double clip_ratio, double value_clip,
+    double entropy_cost, double value_cost) {
+  const Addresses at(policy);
+  const int64_t M = policy.size(0), O = policy.size(1), S = log_prob.numel();
+  const int64_t K = first_logit.numel() - 1;
+  const int64_t A = continuous.has_value() ? continuous->size(-1) : 0;
+  TORCH_CHECK(index.has_value() || M == S, "flotilla::ppo_loss: ", M,
+              " rows of ", S, " steps want an index");
+  PpoLossArgs a;
+  a.rows = M;
+  a.choices = K;
+  a.logits = O - A;
+  a.continuous = A;
+  a.first_logit = at.Of<int32_t>("first_logit", first_logit, K + 1);
+  a.policy = at.Of<float>("policy", policy, M * O);
+  if (log_std.has_value()) {
+    a.log_std_per_row = log_std->dim() > 1;
+    a.log_std = at.Of<float>("log_std", log_std, a.log_std_per_row ? M * A : A);
+  }
+  a.value = at.Of<float>("value", value, M);
+  a.mask = at.Of<uint8_t>("mask", mask, M * (O - A));
+  a.index = at.Of<int32_t>("index", index, M);
+  a.discrete = at.Of<int64_t>("discrete", discrete, S * K);
+  a.action = at.Of<float>("continuous", continuous, S * A);
+  a.log_prob = at.Of<float>("log_prob", log_prob, S);
+  a.old_value = at.Of<float>("old_value", old_value, S);
+  a.returns = at.Of<float>("returns", returns, S);
+  a.advantage = at.Of<float>("advantage", advantage, S);
+  a.mean_and_scale = at.Of<float>("mean_and_scale", mean_and_scale, 2);
+  a.clip_ratio = static_cast<float>(clip_ratio);
+  a.value_clip = static_cast<float>(value_clip);
+  a.entropy_cost = static_cast<float>(entropy_cost);
+  a.value_cost = static_cast<float>(value_cost);
+  const Tensor policy_slope = New(policy, {M, O}, at::kFloat);
+  const Tensor log_std_slope = New(policy, {M, A}, at::kFloat);
+  const Tensor value_slope = New(policy, {M}, at::kFloat);
+  const Tensor sums = New(policy, {PpoLossArgs::kSums}, at::kDouble);
+  const Tensor parts = NewParts(policy, M, PpoLossArgs::kSums);
+  a.policy_slope = policy_slope.data_ptr<float>();
+  a.log_std_slope = log_std_slope.data_ptr<float>();
+  a.value_slope = value_slope.data_ptr<float>();
+  a.sums = sums.data_ptr<double>();
+  a.parts = parts.data_ptr<double>();
+  Where::Run(a);
+  return {policy_slope, log_std_slope, value_slope, sums};
+}
+
+template <typename Where>
+Tensor AdvantageScaleOn(const Tensor& advantage, const Tensor& index) {
+  const Addresses at(advantage);
+  const Tensor result = New(advantage, {2}, at::kFloat);
+  AdvantageScaleArgs a;
+  a.rows = index.numel();
+  TORCH_CHECK(a.rows > 0, "flotilla::advantage_scale: of no advantages");
+  const Tensor parts = NewParts(advantage, a.rows, 2);
+  a.advantage = at.Of<float>("advantage", advantage, advantage.numel());
+  a.index = at.Of<int32_t>("index", index, a.rows);
+  a.mean_and_scale = result.data_ptr<float>();
+  a.parts = parts.data_ptr<double>();
+  Where::Run(a);
+  return result;
+}
+
+template <typename Where>
+void AdamStepOn(const Tensor& parameters, const Tensor& moment1,
+                const Tensor& moment2, const Tensor& done, const Tensor& count,
+                const Tensor& gradient, const Tensor& learning_rate,
+                const MaybeTensor& divisor, double host_divisor, double beta1,
+                double beta2, double epsilon, double max_grad_norm,
+                bool correct_bias) {
+  const Addresses at(parameters);
+  const int64_t P = parameters.numel();
+  const Tensor now =
+      New(parameters, {static_cast<int64_t>(sizeof(AdamFactors))}, at::kByte);
+  const Tensor skip = New(parameters, {1}, at::kBool);
+  const Tensor squares = NewParts(parameters, P, 1);
+  AdamArgs a;
+  a.size = P;
+  a.gradient = at.Of<float>("gradient", gradient, P);
+  a.parameters = at.Of<float>("parameters", parameters, P);
+  a.moment1 = at.Of<float>("moment1", moment1, P);
+  a.moment2 = at.Of<float>("moment2", moment2, P);
+  a.done = at.Of<double>("done", done, 2);
+  a.count = at.Of<double>("count", count, 1);
+  a.learning_rate = at.Of<double>("learning_rate", learning_rate, 1);
+  a.divisor = at.Of<float>("divisor", divisor, 1);
+  a.host_divisor = host_divisor;
+  a.options = {.beta1 = beta1,
+               .beta2 = beta2,
+               .epsilon = epsilon,
+               .max_grad_norm = max_grad_norm,
+               .correct_bias = correct_bias};
+  a.now = static_cast<AdamFactors*>(now.data_ptr());
+  a.skip = skip.data_ptr<bool>();
+  a.squares = squares.data_ptr<double>();
+  Where::Run(a);
+}
+
+// What GaeInput and VtraceInput have in common.
+template <typename Input>
+void FillTrace(const Addresses& at, const Tensor& reward, const Tensor& value,
+               const Tensor& terminated, const Tensor& truncated,
+               const Tensor& bootstrap_value, const Tensor& valid,
+               double discount, double lambda, Input* in) {
+  const int64_t T = reward.size(0), B = reward.size(1);
+  in->length = T;
+  in->rows = B;
+  in->reward = at.Of<float>("reward", reward, T * B);
+  in->value = at.Of<float>("value", value, (T + 1) * B);
+  in->terminated = at.Of<uint8_t>("terminated", terminated, T * B);
+  in->truncated = at.Of<uint8_t>("truncated", truncated, T * B);
+  in->bootstrap_value = at.Of<float>("bootstrap_value", bootstrap_value, T * B);
+  in->valid = at.Of<uint8_t>("valid", valid, T * B);
+  in->discount = static_cast<float>(discount);
+  in->lambda = static_cast<float>(lambda);
+}
+
+template <typename Where>
+void GaeOn(const Tensor& reward, const Tensor& value, const Tensor& terminated,
+           const Tensor& truncated, const Tensor& bootstrap_value,
+           const Tensor& valid, double discount, double lambda,
+           const Tensor& advantage, const Tensor& returns) {
+  const Addresses at(reward);
+  GaeArgs a;
+  FillTrace(at, reward, value, terminated, truncated, bootstrap_value, valid,
+            discount, lambda, &a.in);
+  a.advantage = at.Of<float>("advantage", advantage, reward.numel());
+  a.returns = at.Of<float>("returns", returns, reward.numel());
+  Where::Run(a);
+}
+
+template <typename Where>
+void VtraceOn(const Tensor& reward, const Tensor& value,
+              const Tensor& terminated, const Tensor& truncated,
+              const Tensor& bootstrap_value, const Tensor& valid,
+              const Tensor& log_prob, const Tensor& actor_log_prob,
+              double discount, double lambda, double rho_clip, double c_clip,
+              double pg_rho_clip, const Tensor& target,
+              const Tensor& advantage) {
+  const Addresses at(reward);
+  const int64_t n = reward.numel();
+  VtraceArgs a;
+  FillTrace(at, reward, value, terminated, truncated, bootstrap_value, valid,
+            discount, lambda, &a.in);
+  a.in.log_prob = at.Of<float>("log_prob", log_prob, n);
+  a.in.actor_log_prob = at.Of<float>("actor_log_prob", actor_log_prob, n);
+  a.in.rho_clip = static_cast<float>(rho_clip);
+  a.in.c_clip = static_cast<float>(c_clip);
+  a.in.pg_rho_clip = static_cast<float>(pg_rho_clip);
+  a.target = at.Of<float>("target", target, n);
+  a.advantage = at.Of<float>("advantage", advantage, n);
+  Where::Run(a);
+}
+
+template <typename Where>
+Tensor GatherStacksOn(const Tensor& arrays, const Tensor& shown,
+                      const Tensor& index) {
+  TORCH_CHECK(arrays.is_contiguous() && shown.dim() == 2,
+              "flotilla: of arrays ", arrays.sizes(), " by ", arrays.strides(),
+              ", steps show ", shown.sizes(),
+              "; want arrays without gaps and [S, k]");
+  const Addresses at(arrays);
+  const int64_t S = shown.size(0), k = shown.size(1), M = index.numel();
+  std::vector<int64_t> sizes = {M, k};
+  for (int64_t i = 1; i < arrays.dim(); ++i) sizes.push_back(arrays.size(i));
+  const Tensor stacks = New(arrays, sizes, arrays.scalar_type());
+  const int64_t bytes = arrays.element_size() * arrays.stride(0);
+  StacksArgs a;
+  a.rows = M;
+  a.stack = k;
+  a.word_bytes = bytes % 16 == 0 ? 16 : bytes % 4 == 0 ? 4 : 1;
+  a.words = bytes / a.word_bytes;
+  a.arrays = arrays.data_ptr();
+  a.shown = at.Of<int32_t>("shown", shown, S * k);
+  a.index = at.Of<int32_t>("index", index, M);
+  a.stacks = stacks.data_ptr();
+  Where::Run(a);
+  return stacks;
+}
+
+template <typename Where>
+Tensor ScalePixelsOn(const Tensor& pixels, double scale) {
+  TORCH_CHECK(pixels.dim() == 4, "flotilla: pixels are ", pixels.sizes(),
+              ", want [N, C, H, W]");
+  const Addresses at(pixels);
+  const int64_t N = pixels.size(0), C = pixels.size(1);
+  const Tensor scaled =
+      New(pixels, {N, pixels.size(2), pixels.size(3), C}, at::kFloat);
+  PixelsArgs a;
+  a.frames = N;
+  a.channels = C;
+  a.pixels = pixels.size(2) * pixels.size(3);
+  a.scale = static_cast<float>(scale);
+  a.from = at.Of<uint8_t>("pixels", pixels, pixels.numel());
+  a.to = scaled.data_ptr<float>();
+  Where::Run(a);
+  return scaled.permute({0, 3, 1, 2});
+}
+
+template <typename Where>
+void Implement(torch::Library* library) {
+  library->impl("ppo_loss", TORCH_FN(PpoLossOn<Where>));
+  library->impl("advantage_scale", TORCH_FN(AdvantageScaleOn<Where>));
+  library->impl("adam_step", TORCH_FN(AdamStepOn<Where>));
+  library->impl("gae", TORCH_FN(GaeOn<Where>));
+  library->impl("vtrace", TORCH_FN(VtraceOn<Where>));
+  library->impl("gather_stacks", TORCH_FN(GatherStacksOn<Where>));
+  library->impl("scale_pixels", TORCH_FN(ScalePixelsOn<Where>));
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_CUDA_IMPLEMENT_H_

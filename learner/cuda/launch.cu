@@ -1,0 +1,42 @@
+#include "learner/cuda/launch.h"
+
+namespace flotilla {
+namespace {
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Block::kThreads) RunKernel(Kernel kernel) {
+  kernel(Block(blockIdx.x, gridDim.x));
+}
+
+class RunOnCuda {
+ public:
+  explicit RunOnCuda(void* stream)
+      : stream_(static_cast<cudaStream_t>(stream)) {}
+
+  template <typename Kernel>
+  void operator()(const Kernel& kernel, int64_t blocks) const {
+    RunKernel<<<static_cast<unsigned>(blocks), Block::kThreads, 0, stream_>>>(
+        kernel);
+  }
+
+ private:
+  const cudaStream_t stream_;
+};
+
+}  // namespace
+
+template <typename Args>
+int LaunchOnCuda(const Args& args, void* stream) {
+  RunKernels(args, RunOnCuda(stream));
+  return cudaGetLastError();
+}
+
+template int LaunchOnCuda(const AdamArgs&, void*);
+template int LaunchOnCuda(const AdvantageScaleArgs&, void*);
+template int LaunchOnCuda(const GaeArgs&, void*);
+template int LaunchOnCuda(const PixelsArgs&, void*);
+template int LaunchOnCuda(const PpoLossArgs&, void*);
+template int LaunchOnCuda(const StacksArgs&, void*);
+template int LaunchOnCuda(const VtraceArgs&, void*);
+
+}  // namespace flotilla

@@ -1,0 +1,95 @@
+#ifndef FLOTILLA_LEARNER_CUDA_OPERATORS_H_
+#define FLOTILLA_LEARNER_CUDA_OPERATORS_H_
+
+#include <cstdint>
+
+#include "learner/kernels/adam_update.h"
+#include "learner/torch.h"
+
+// This folder's kernels as operators of Torch, flotilla::ppo_loss and so on: each
+// runs where its tensors lie, on a GPU without a wait of the host, and may be part of
+// a graph. None has a gradient of its own.
+//
+// Tensors are contiguous and on one device; "?" may be undefined. Thread-safe.
+// Errors: throw c10::Error, which names the tensor that does not fit.
+
+namespace flotilla {
+
+// See ppo_loss.h beside this file. Steps of a rollout are S, those to learn from M.
+struct PpoLossInput {
+  torch::Tensor policy;          // [M, O] float32
+  torch::Tensor log_std;         // ? [A] or [M, A] float32
+  torch::Tensor value;           // [M] float32
+  torch::Tensor mask;            // ? [M, L] uint8
+  torch::Tensor first_logit;     // [K + 1] int32  of each choice; then L
+  torch::Tensor index;           // ? [M] int32 among S; undefined: S is M
+  torch::Tensor discrete;        // ? [S, K] int64
+  torch::Tensor continuous;      // ? [S, A] float32
+  torch::Tensor log_prob;        // [S] float32
+  torch::Tensor old_value;       // [S] float32
+  torch::Tensor returns;         // [S] float32
+  torch::Tensor advantage;       // [S] float32
+  torch::Tensor mean_and_scale;  // ? [2] float32  of advantages
+  double clip_ratio = 0;
+  double value_clip = 0;  // 0: off
+  double entropy_cost = 0;
+  double value_cost = 0;
+};
+struct PpoLossOutput {
+  torch::Tensor policy_slope;   // [M, O] float32
+  torch::Tensor log_std_slope;  // [M, A] float32
+  torch::Tensor value_slope;    // [M] float32
+  torch::Tensor sums;           // [6] float64  as PpoSums behind `samples`
+};
+PpoLossOutput PpoLossOperator(const PpoLossInput& in);
+
+// Mean and scale of the advantages [S] at `index` [M] int32, [2] float32: see
+// advantages.h.
+torch::Tensor AdvantageScaleOperator(const torch::Tensor& advantage,
+                                     const torch::Tensor& index);
+
+// Adam's step, or with `correct_bias` off RMSprop's: see adam.h.
+struct AdamTensors {
+  torch::Tensor gradient, parameters, moment1, moment2;  // [P] float32
+  torch::Tensor done;           // [2] float64  sum of norms, steps taken
+  torch::Tensor count;          // [1] float64
+  torch::Tensor learning_rate;  // [1] float64
+  torch::Tensor divisor = {};   // ? [1] float32
+  double host_divisor = 1;      // where that is undefined
+};
+// Learning rate and scale of the gradient are not those of `options`.
+void AdamOperator(const AdamTensors& tensors, const AdamOptions& options);
+
+// kernels/gae.h and kernels/vtrace.h. `valid`, `terminated` and `truncated` are
+// [T, B] uint8, `value` is [T + 1, B], all else [T, B], float32; the last two are
+// written.
+struct TraceTensors {
+  torch::Tensor reward, value, terminated, truncated, bootstrap_value, valid;
+};
+void GaeOperator(const TraceTensors& in, double discount, double lambda,
+                 const torch::Tensor& advantage, const torch::Tensor& returns);
+struct VtraceNumbers {
+  double discount = 0.99;
+  double lambda = 1;
+  double rho_clip = 1;
+  double c_clip = 1;
+  double pg_rho_clip = 1;
+};
+void VtraceOperator(const TraceTensors& in, const torch::Tensor& log_prob,
+                    const torch::Tensor& actor_log_prob,
+                    const VtraceNumbers& numbers, const torch::Tensor& target,
+                    const torch::Tensor& advantage);
+
+// The stacks of `arrays` [N, ...] that steps `index` [M] int32 show, [M, k, ...], where
+// of all steps `shown` [S, k] int32 says which arrays those are.
+torch::Tensor GatherStacks(const torch::Tensor& arrays,
+                           const torch::Tensor& shown,
+                           const torch::Tensor& index);
+
+// Pixels [N, C, H, W] uint8 times `scale`, float32 of the same sizes and channels
+// last.
+torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_CUDA_OPERATORS_H_
