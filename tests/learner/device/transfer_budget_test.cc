@@ -304,7 +304,8 @@ TEST_P(OperatorBudgetTest, AGradientStepKeepsToIt) {
   std::string each;
   for (const auto& [op, launches] : more) {
     both += launches;
-    if (launches > 0) absl::StrAppend(&each, "  ", launches / 2.0, " ", op, "\n");
+    if (launches > 0)
+      absl::StrAppend(&each, "  ", launches / 2.0, " ", op, "\n");
   }
   std::cout << GetParam().name << ": " << both / 2
             << " operators a gradient step\n";
