@@ -28,11 +28,14 @@ absl::StatusOr<std::string> FindProgram(const std::string& name) {
       "other in one folder"));
 }
 
-std::string MendCommand() {
+bool OfWheel() {
   const std::filesystem::path folder = ProgramFolder();
-  return folder.parent_path().filename() == "flotilla_program"
-             ? "pip install --force-reinstall flotilla-*.whl"
-             : "cmake/setup.sh runtime && make build";
+  return folder.parent_path().filename() == "flotilla_program";
+}
+
+std::string MendCommand() {
+  return OfWheel() ? "pip install --force-reinstall flotilla-*.whl"
+                   : "cmake/setup.sh runtime && make build";
 }
 
 absl::Status Become(const std::vector<std::string>& command) {

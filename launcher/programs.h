@@ -14,6 +14,9 @@ namespace flotilla {
 // Errors: kNotFound, with the command that builds it.
 absl::StatusOr<std::string> FindProgram(const std::string& name);
 
+// Whether pip installed these programs, from a wheel.
+bool OfWheel();
+
 // The command that mends an installation which lacks what its programs need: in a
 // checkout, or of a wheel.
 std::string MendCommand();

@@ -33,7 +33,7 @@ RUN python3 -m venv /opt/flotilla && \
     /opt/flotilla/bin/pip install --no-cache-dir /wheels/flotilla-*.whl
 COPY --from=build /opt/atari /opt/atari
 ENV PATH=/opt/flotilla/bin:$PATH \
-    FLOTILLA_ATARI=/opt/atari/libflotilla_atari.so \
+    FLOTILLA_ATARI_LIBRARY=/opt/atari/libflotilla_atari.so \
     NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 USER 10001:10001

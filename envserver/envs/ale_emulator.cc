@@ -21,7 +21,7 @@ constexpr char kFile[] = "libflotilla_atari.so";
 constexpr char kRemedy[] = "; run: flotilla install atari";
 
 std::vector<fs::path> Places() {
-  const char* named = std::getenv("FLOTILLA_ATARI");
+  const char* named = std::getenv("FLOTILLA_ATARI_LIBRARY");
   if (named != nullptr && *named != '\0') return {named};
   const fs::path programs = ProgramFolder();
   return {programs / kFile, programs / "../lib" / kFile,

@@ -16,7 +16,7 @@ namespace flotilla {
 std::vector<std::string> ListAtariGames();
 
 // Opens a game in the Arcade Learning Environment: envserver/ale's library, which
-// FLOTILLA_ATARI names, or else lies beside the programs, or where `flotilla
+// FLOTILLA_ATARI_LIBRARY names, or else lies beside the programs, or where `flotilla
 // install atari` puts it (UserFolder()). Opened once.
 // Errors: kNotFound if there is no such game; kFailedPrecondition, with the
 // remedy, if there is no emulator or no ROM.

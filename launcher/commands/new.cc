@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "launcher/commands/command.h"
+#include "launcher/programs.h"
 #include "services/base/atomic_file.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
@@ -102,7 +103,12 @@ std::string NextSteps(const fs::path& folder) {
       fs::weakly_canonical(fs::path(ProgramFolder()) / "..", error);
   const bool installed = fs::exists(prefix / "lib/cmake/Flotilla", error);
   std::string steps;
-  if (!installed) {
+  if (!installed && OfWheel()) {
+    steps =
+        "a wheel has no headers, and the project needs an installation that "
+        "has. In a checkout:\n"
+        "  make build && cmake --install build --prefix PREFIX\n";
+  } else if (!installed) {
     steps = absl::StrCat(
         "this flotilla is not installed, and the project needs one that is:\n"
         "  cmake --install ",

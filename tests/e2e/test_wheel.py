@@ -95,6 +95,7 @@ def test_gymnasium_runs_in_the_python_that_has_the_wheel(flotilla, tmp_path):
 def test_the_command_is_the_program(flotilla):
     said = flotilla.run("flotilla", "trian", code=2)
     assert 'did you mean "train"?' in said
+    assert "cmake --install build --prefix PREFIX" in flotilla.run("flotilla", "new", "network", "mine")
     read, write = os.pipe()
     os.close(read)
     flotilla.run("flotilla", "configs", code=-signal.SIGPIPE, stdout=write)  # as before `| head`
@@ -152,7 +153,7 @@ def test_a_host_for_environments_needs_no_torch(wheels, tmp_path):
     assert "Requires-Dist: grpcio" in metadata and "torch" not in metadata
     assert "CartPole-v1" in host.run("flotilla", "envs")
     assert " 0 failed" in host.run("flotilla", "check-env", "gym:CartPole-v1")
-    said = host.run("flotilla", "train", "cartpole_fast", code=1)
+    said = host.run("flotilla", "train", "cartpole_fast", code=2)
     assert "flotilla-envhost" in said and "flotilla-learner" in said
 
 
