@@ -69,6 +69,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> PpoLossOn(
   const int64_t A = continuous.has_value() ? continuous->size(-1) : 0;
   TORCH_CHECK(index.has_value() || M == S, "flotilla::ppo_loss: ", M,
               " rows of ", S, " steps want an index");
+  TORCH_CHECK(discrete.has_value() == (K > 0) && log_std.has_value() == (A > 0),
+              "flotilla::ppo_loss: ", K, " choices want discrete actions, ", A,
+              " values a log_std");
   PpoLossArgs a;
   a.rows = M;
   a.choices = K;

@@ -20,7 +20,7 @@ MaybeTensor Maybe(const Tensor& t) {
   return t.defined() ? MaybeTensor(t) : std::nullopt;
 }
 
-// Calls the operator `kName` for whatever device the tensors lie on, which is no
+// Calls the operator `name` for whatever device the tensors lie on, which is no
 // part of any gradient.
 template <typename Function, typename... Args>
 auto Call(const char* name, const Args&... args) {

@@ -3,6 +3,7 @@
 #include <cmath>
 
 namespace flotilla {
+
 AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     AdamState* state, const KernelTable& kernels) {
   AdamResult result;
