@@ -3,8 +3,6 @@
 #include <cstring>
 #include <functional>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "glog/logging.h"
 
 namespace flotilla {
@@ -165,7 +163,8 @@ struct FakeNcclCalls {
       fake->broken_.insert(comm->id);
     }
     ++fake->aborts;
-    while (fake->abort_hangs) absl::SleepFor(absl::Milliseconds(10));
+    fake->aborts.notify_all();
+    fake->abort_hangs.wait(true);
     delete comm;
     return kNcclOk;
   }

@@ -64,7 +64,7 @@ class FakeNccl {
   std::atomic<bool> abort_hangs = false;
 
   std::atomic<int> ids = 0;
-  std::atomic<int> aborts = 0;
+  std::atomic<int> aborts = 0;  // wait() for more
   std::atomic<int> destroys = 0;
 
  private:

@@ -2,12 +2,11 @@
 // the host, calls keep their place in the stream that they were made on, and an
 // abort leaves a device that the next generation goes on with.
 
-#include <atomic>
+#include <barrier>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -180,32 +179,28 @@ TEST_F(NcclOnDeviceTest, GradientsAreSummedBesideTheBackwardPass) {
 // meet again and go on with the same device memory.
 TEST_F(NcclOnDeviceTest, AfterALossTheNextGenerationGoesOn) {
   nccl_.calls_wait = false;  // queued, and no more
-  std::atomic<int> there = 0, restored = 0;
+  std::barrier there(kRanks), lost(kRanks - 1);
   RunRanks(kRanks, [&](const v1::Assignment& assignment,
                        FakeCoordinatorClient* coordinator) {
     const c10::StreamGuard own(NewStream());
     const int rank = assignment.rank();
     auto collective = Make(assignment, coordinator, absl::Milliseconds(300));
+    there.arrive_and_wait();
     ASSERT_NE(collective, nullptr);
-    ++there;
-    while (there < kRanks) absl::SleepFor(absl::Milliseconds(1));
     if (rank == 2) return;  // is lost
     const torch::Tensor weights = torch::full({4}, 7.0, Device());
     const torch::Tensor kept = ToHost(weights);
-    const absl::Time began = absl::Now();
     ASSERT_TRUE(collective->AllReduceSum(weights).ok());
     weights.mul_(2);  // of nonsense, and nobody waits here
-    absl::Status status;
-    while (status.ok() && absl::Now() < began + kPatience) {
-      absl::SleepFor(absl::Milliseconds(5));
-      status = collective->AllReduceSum(weights);
+    for (int aborts; (aborts = nccl_.aborts) < kRanks - 1;) {
+      nccl_.aborts.wait(aborts);
     }
+    absl::Status status = collective->AllReduceSum(weights);
     EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
     EXPECT_THAT(std::string(status.message()),
                 testing::HasSubstr("a peer has not come"));
     collective.reset();
-    ++restored;
-    while (restored < kRanks - 1) absl::SleepFor(absl::Milliseconds(1));
+    lost.arrive_and_wait();
     nccl_.calls_wait = true;
     collective =
         Make(MakeAssignment(rank, kRanks - 1, 2), coordinator, kPatience);
@@ -224,14 +219,13 @@ TEST_F(NcclOnDeviceTest, AfterALossTheNextGenerationGoesOn) {
 
 // A fence ends a sum that waits for its peers.
 TEST_F(NcclOnDeviceTest, AFenceEndsASumOnTheDevice) {
-  std::atomic<int> there = 0;
+  std::barrier there(kRanks);
   RunRanks(kRanks, [&](const v1::Assignment& assignment,
                        FakeCoordinatorClient* coordinator) {
     const c10::StreamGuard own(NewStream());
     const auto collective = Make(assignment, coordinator);
+    there.arrive_and_wait();
     ASSERT_NE(collective, nullptr);
-    ++there;
-    while (there < kRanks) absl::SleepFor(absl::Milliseconds(1));
     if (assignment.rank() == 2) {
       ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
       return;
