@@ -35,8 +35,9 @@ ReplayBuffer::ReplayBuffer(const Spaces& spaces, int64_t rows,
                         ? ObservationStore(spaces, length_, rows,
                                            /*pinned=*/false,
                                            ObservationStore::Form::kRing)
-                        : ObservationStore::RingOnDevice(spaces, length_, rows,
-                                                         options.memory)),
+                        : ObservationStore::OnDevice(
+                              spaces, length_, rows, options.memory,
+                              ObservationStore::Form::kRing)),
       discrete_(length_ * rows * action_.choices()),
       continuous_(length_ * rows * action_.continuous),
       steps_(length_ * rows),

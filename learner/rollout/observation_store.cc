@@ -62,25 +62,34 @@ void OneHot(const LeafSpec::Part& part, const char* from, int64_t rows,
 }  // namespace
 
 ObservationStore::ObservationStore(const Spaces& spaces, int64_t steps,
-                                   int64_t rows, bool pinned, Form form)
-    : form_(form), steps_(steps), rows_(rows), max_stack_(spaces.max_stack()) {
+                                   int64_t rows, bool pinned, Form form) {
+  Allocate(spaces, steps, rows, form, [&](const auto& shape, auto dtype) {
+    const auto options =
+        torch::TensorOptions().dtype(dtype).pinned_memory(pinned);
+    return form == Form::kSpan ? torch::zeros(shape, options)
+                               : torch::empty(shape, options);
+  });
+  for (const torch::Tensor& leaf : leaf_) bytes_.push_back(HostBytes(leaf));
+  age_ = torch::zeros({steps, rows},
+                      torch::dtype(torch::kUInt8).pinned_memory(pinned));
+  ages_ = Host<uint8_t>(age_);
+}
+
+void ObservationStore::Allocate(const Spaces& spaces, int64_t steps,
+                                int64_t rows, Form form, MakeLeaf make) {
+  form_ = form;
+  steps_ = steps;
+  rows_ = rows;
+  max_stack_ = spaces.max_stack();
   int64_t offset = 0;
   for (const LeafSpec& spec : spaces.observation) {
     const int64_t ahead = form == Form::kSpan ? spec.stack - 1 : 0;
     std::vector<int64_t> shape = {steps + ahead, rows};
     shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    const auto options = torch::TensorOptions()
-                             .dtype(TorchType(spec.dtype))
-                             .pinned_memory(pinned);
-    leaf_.push_back(form == Form::kSpan ? torch::zeros(shape, options)
-                                        : torch::empty(shape, options));
-    bytes_.push_back(HostBytes(leaf_.back()));
+    leaf_.push_back(make(shape, TorchType(spec.dtype)));
     layout_.push_back({spec, spec.bytes(), offset});
     offset = Aligned(offset + spec.bytes());
   }
-  age_ = torch::zeros({steps, rows},
-                      torch::dtype(torch::kUInt8).pinned_memory(pinned));
-  ages_ = Host<uint8_t>(age_);
 }
 
 int64_t ObservationStore::bytes() const {

@@ -48,13 +48,12 @@ class ObservationStore {
   // Allocates everything; a ring's pages are touched as they fill.
   ObservationStore(const Spaces& spaces, int64_t steps, int64_t rows,
                    bool pinned = false, Form form = Form::kSpan);
-  // A span in memory of `device`, which is no CPU: what CopyAll and Gather are
-  // for. Nobody writes or looks at single rows of it.
+  // In memory of `device`, which is no CPU: what CopyAll, CopyNewest and Gather are
+  // for. Nobody writes or looks at single rows of it. Of a ring the ages and the
+  // newest step are the host's too.
   static ObservationStore OnDevice(const Spaces& spaces, int64_t steps,
-                                   int64_t rows, torch::Device device);
-  // A ring there; its ages, and its newest step, are the host's too.
-  static ObservationStore RingOnDevice(const Spaces& spaces, int64_t steps,
-                                       int64_t rows, torch::Device device);
+                                   int64_t rows, torch::Device device,
+                                   Form form = Form::kSpan);
 
   int64_t steps() const { return steps_; }  // N
   int64_t rows() const { return rows_; }    // B
@@ -161,6 +160,11 @@ class ObservationStore {
     int64_t bytes = 0;   // of one row
     int64_t offset = 0;  // in a final row
   };
+  using MakeLeaf = absl::FunctionRef<torch::Tensor(
+      const std::vector<int64_t>& shape, torch::Dtype dtype)>;
+  // All but ages, and what points into leaves on the host.
+  void Allocate(const Spaces& spaces, int64_t steps, int64_t rows, Form form,
+                MakeLeaf make);
   int64_t ArrayOf(int i, int64_t t) const {
     return form_ == Form::kRing ? t % steps_ : t + layout_[i].spec.stack - 1;
   }

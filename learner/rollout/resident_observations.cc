@@ -18,50 +18,23 @@ int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
 }  // namespace
 
 ObservationStore ObservationStore::OnDevice(const Spaces& spaces, int64_t steps,
-                                            int64_t rows,
-                                            torch::Device device) {
+                                            int64_t rows, torch::Device device,
+                                            Form form) {
   ObservationStore store;
-  store.steps_ = steps;
-  store.rows_ = rows;
-  store.max_stack_ = spaces.max_stack();
-  const auto zeros = [&](std::vector<int64_t> shape, torch::Dtype dtype) {
+  // What nobody has written of a ring is never shown, but gathered where a final
+  // observation goes.
+  store.Allocate(spaces, steps, rows, form, [&](const auto& shape, auto dtype) {
     return torch::zeros(shape, torch::dtype(dtype).device(device));
-  };
-  int64_t offset = 0;
-  for (const LeafSpec& spec : spaces.observation) {
-    std::vector<int64_t> shape = {steps + spec.stack - 1, rows};
-    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    store.leaf_.push_back(zeros(shape, TorchType(spec.dtype)));
-    store.layout_.push_back({spec, spec.bytes(), offset});
-    offset = Aligned(offset + spec.bytes());
+  });
+  if (form == Form::kRing) {
+    store.newest_.resize(store.leaf_.size());
+    store.age_ = torch::zeros({steps, rows}, torch::kUInt8);
+    store.ages_ = Host<uint8_t>(store.age_);
+  } else {
+    store.arrays_.resize(store.leaf_.size());
+    store.age_ =
+        torch::zeros({steps, rows}, torch::dtype(torch::kInt32).device(device));
   }
-  store.age_ = zeros({steps, rows}, torch::kInt32);
-  store.arrays_.resize(store.leaf_.size());
-  return store;
-}
-
-ObservationStore ObservationStore::RingOnDevice(const Spaces& spaces,
-                                                int64_t steps, int64_t rows,
-                                                torch::Device device) {
-  ObservationStore store;
-  store.form_ = Form::kRing;
-  store.steps_ = steps;
-  store.rows_ = rows;
-  store.max_stack_ = spaces.max_stack();
-  int64_t offset = 0;
-  for (const LeafSpec& spec : spaces.observation) {
-    std::vector<int64_t> shape = {steps, rows};
-    shape.insert(shape.end(), spec.shape.begin(), spec.shape.end());
-    // What nobody has written is never shown, but gathered where a final
-    // observation goes.
-    store.leaf_.push_back(torch::zeros(
-        shape, torch::dtype(TorchType(spec.dtype)).device(device)));
-    store.layout_.push_back({spec, spec.bytes(), offset});
-    offset = Aligned(offset + spec.bytes());
-  }
-  store.newest_.resize(store.leaf_.size());
-  store.age_ = torch::zeros({steps, rows}, torch::kUInt8);
-  store.ages_ = Host<uint8_t>(store.age_);
   return store;
 }
 
