@@ -1,10 +1,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "learner/algo/batch_parts.h"
-#include "learner/algo/ppo_backend.h"
+#include "learner/algo/partwise_ppo_backend.h"
 #include "learner/cuda/operators.h"
-#include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/nn/replay_sequences.h"
 
@@ -20,56 +18,29 @@ torch::Tensor FirstLogits(const ActionSpace& space, torch::Device device) {
   return ToDevice(torch::tensor(first, torch::kInt32), device);
 }
 
-class FusedPpoBackend : public PpoBackend {
+class FusedPpoBackend : public PartwisePpoBackend {
  public:
   FusedPpoBackend(const Network* net, const Spaces& spaces,
                   const PolicyLoss& loss)
-      : net_(net),
+      : PartwisePpoBackend(net, loss),
         mask_(spaces.mask),
-        first_logit_(FirstLogits(spaces.action, net->device())),
-        loss_(loss) {}
-
-  void set_loss(const PolicyLoss& loss) override { loss_ = loss; }
-
-  PpoSums Compute(const PpoBatch& batch) override {
-    const torch::Tensor sums = ToHost(ComputeLater(batch));
-    const double* s = Host<double>(sums);
-    return {batch.index.numel(), s[0], s[1], s[2], s[3], s[4], s[5]};
-  }
-
-  torch::Tensor ComputeLater(const PpoBatch& batch) override {
-    net_->gradients().zero_();
-    if (batch.index.numel() == 0) {
-      return torch::zeros({kSums},
-                          net_->gradients().options().dtype(torch::kFloat64));
-    }
-    torch::Tensor mean_and_scale;
-    if (loss_.normalize_advantages) {
-      mean_and_scale = ToDevice(
-          AdvantageScaleOperator(batch.advantage.flatten(), batch.index),
-          net_->device());
-    }
-    torch::Tensor sums;
-    const std::vector<BatchPart> parts =
-        CutBatch(batch, net_->recurrent(), loss_.max_minibatch);
-    for (const BatchPart& part : parts) {
-      if (&part == &parts.back() && batch.before_last_backward) {
-        batch.before_last_backward();
-      }
-      const torch::Tensor one = Add(part.batch, mean_and_scale);
-      sums = sums.defined() ? sums + one : one;
-    }
-    return sums;
-  }
+        first_logit_(FirstLogits(spaces.action, net->device())) {}
 
  private:
-  // Adds the sum over `batch` of the loss's gradient to what is there, and returns
-  // what it sums besides.
-  torch::Tensor Add(const PpoBatch& batch,
-                    const torch::Tensor& mean_and_scale) const {
-    const auto [out, observation] =
-        RunSteps(*net_, *batch.rollout, batch.index, batch.columns);
-    const PpoLossOutput loss = Loss(batch, out, observation, mean_and_scale);
+  // Their mean and scale, if they are to be normalised.
+  torch::Tensor Advantages(const PpoBatch& batch) const override {
+    if (!loss().normalize_advantages) return {};
+    return ToDevice(
+        AdvantageScaleOperator(batch.advantage.flatten(), batch.index),
+        net().device());
+  }
+
+  torch::Tensor Add(const Part& part,
+                    const torch::Tensor& mean_and_scale) const override {
+    const auto [out, observation] = RunSteps(
+        net(), *part.batch.rollout, part.batch.index, part.batch.columns);
+    const PpoLossOutput loss =
+        Loss(part.batch, out, observation, mean_and_scale);
     std::vector<torch::Tensor> roots, slopes;
     const auto add = [&](const torch::Tensor& root,
                          const torch::Tensor& slope) {
@@ -88,7 +59,7 @@ class FusedPpoBackend : public PpoBackend {
                      const Batch& observation,
                      const torch::Tensor& mean_and_scale) const {
     torch::NoGradGuard no_grad;
-    const torch::Device device = net_->device();
+    const torch::Device device = net().device();
     const Rollout& r = *batch.rollout;
     // The operator picks from a rollout on the device; from one on the host only
     // what is picked goes there.
@@ -114,15 +85,13 @@ class FusedPpoBackend : public PpoBackend {
     in.mean_and_scale = mean_and_scale;
     in.clip_ratio = batch.clip_ratio;
     in.value_clip = batch.value_clip;
-    in.entropy_cost = loss_.entropy_cost;
-    in.value_cost = loss_.value_cost;
+    in.entropy_cost = loss().entropy_cost;
+    in.value_cost = loss().value_cost;
     return PpoLossOperator(in);
   }
 
-  const Network* const net_;
   const int mask_;  // of Spaces.observation; below 0: none
   const torch::Tensor first_logit_;
-  PolicyLoss loss_;
 };
 
 }  // namespace
