@@ -246,10 +246,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 #ifdef FLOTILLA_HAS_ALE
 // The shipped numbers but for shorter rollouts, so that four updates ask of the
-// device what four of breakout_ppo do, and less of it for acting. Not three: then the
-// 19th gradient step meets an input of a ReLU, of empty background, that is 0 to the
-// rounding of float32, and the devices, whose weights differ by 1.5e-8, part there
-// (by 6e-5 in the end; of four and of five updates by 3e-8). With Adam's own
+// device what four of breakout_ppo do, and less of it for acting. Not three: that run
+// stands on an edge of its own. On the CPU alone, noise in the last bits of its weights
+// (3e-8 of each, after every gradient step) moves what it ends with by 6.02e-5, the
+// same for each of six seeds of noise, where four updates end 5e-7 to 1.7e-6 apart:
+// some ReLU's input is 0 there to the rounding of float32. With Adam's own
 // epsilon Breakout's losses part from the CPU's by up to 1 % within three updates:
 // by how the CPU's kernels round, as Muon shows, of which both have Torch's.
 INSTANTIATE_TEST_SUITE_P(
