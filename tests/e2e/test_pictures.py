@@ -72,7 +72,7 @@ def test_the_guides_show_them_and_name_the_command():
             shown[name] = alt
         assert "`make pictures`" in text
     assert set(shown) == {path.name for path in THERE.iterdir()} and all(len(alt) > 20 for alt in shown.values())
-    said = subprocess.run(["make", "-n", "pictures"], cwd=SOURCE, stdout=subprocess.PIPE, text=True, check=True).stdout
+    said = subprocess.run(["make", "-n", "--no-print-directory", "pictures"], cwd=SOURCE, stdout=subprocess.PIPE, text=True, check=True).stdout
     assert said.splitlines()[-1].endswith("python tests/e2e/pictures.py launcher/pictures")
 
 
