@@ -102,6 +102,18 @@ function(flotilla_part part target)
   add_dependencies(${part} ${target})
 endfunction()
 
+# flotilla_copy(list from to)
+#
+# Has `to` be made as a copy of `from`, a file of this folder, and appends it to `list`.
+function(flotilla_copy list from to)
+  add_custom_command(OUTPUT "${to}"
+    COMMAND ${CMAKE_COMMAND} -E copy "${CMAKE_CURRENT_SOURCE_DIR}/${from}" "${to}"
+    DEPENDS "${from}"
+    VERBATIM)
+  list(APPEND ${list} "${to}")
+  set(${list} "${${list}}" PARENT_SCOPE)
+endfunction()
+
 # flotilla_binary(name SRCS main.cc... [DEPS target...])
 #
 # Puts the program <name> in <build>/bin.

@@ -250,7 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
 // stands on an edge of its own. On the CPU alone, noise in the last bits of its weights
 // (3e-8 of each, after every gradient step) moves what it ends with by 6.02e-5, the
 // same for each of six seeds of noise, where four updates end 5e-7 to 1.7e-6 apart:
-// some ReLU's input is 0 there to the rounding of float32. With Adam's own
+// as where a ReLU's input is 0 to the rounding of float32. With Adam's own
 // epsilon Breakout's losses part from the CPU's by up to 1 % within three updates:
 // by how the CPU's kernels round, as Muon shows, of which both have Torch's.
 INSTANTIATE_TEST_SUITE_P(
