@@ -32,26 +32,22 @@ void DeviceStep::Begin(int64_t count) {
   count_.fill_(count);
 }
 
-void DeviceStep::Step(double divisor, double learning_rate) {
-  Take({}, divisor, learning_rate);
+void DeviceStep::SetLearningRate(double learning_rate) {
+  if (learning_rate == host_learning_rate_) return;
+  learning_rate_.fill_(learning_rate);
+  host_learning_rate_ = learning_rate;
 }
 
-void DeviceStep::Step(const torch::Tensor& divisor, double learning_rate) {
-  Take(divisor, 1, learning_rate);
-}
+void DeviceStep::Step(double divisor) { Take({}, divisor); }
 
-void DeviceStep::Take(const torch::Tensor& divisor, double host_divisor,
-                      double learning_rate) {
+void DeviceStep::Step(const torch::Tensor& divisor) { Take(divisor, 1); }
+
+void DeviceStep::Take(const torch::Tensor& divisor, double host_divisor) {
   torch::NoGradGuard no_grad;
   if (config_.type() == v1::MUON) {
     return TakeMuon(divisor.defined() ? divisor
                                       : torch::full({}, host_divisor,
-                                                    net_.gradients.options()),
-                    learning_rate);
-  }
-  if (learning_rate != last_learning_rate_) {
-    learning_rate_.fill_(learning_rate);
-    last_learning_rate_ = learning_rate;
+                                                    net_.gradients.options()));
   }
   AdamOperator({.gradient = net_.gradients,
                 .parameters = net_.parameters,
@@ -67,7 +63,7 @@ void DeviceStep::Take(const torch::Tensor& divisor, double host_divisor,
 
 // The gradients over the divisor, clipped: a step, which is taken back if it was
 // not to be.
-void DeviceStep::TakeMuon(const torch::Tensor& divisor, double learning_rate) {
+void DeviceStep::TakeMuon(const torch::Tensor& divisor) {
   const torch::Tensor by = divisor.clamp_min(1);
   const torch::Tensor norm = torch::linalg_vector_norm(net_.gradients);
   const torch::Tensor norms = done_[0];
@@ -83,7 +79,7 @@ void DeviceStep::TakeMuon(const torch::Tensor& divisor, double learning_rate) {
   torch::Tensor parameters = net_.parameters, gradient = net_.gradients;
   const torch::Tensor before = parameters.clone(), buffer = moment1_.clone();
   gradient.div_(scale);
-  MuonStep(net_, config_.beta1(), learning_rate, &moment1_);
+  MuonStep(net_, config_.beta1(), host_learning_rate_, &moment1_);
   parameters.copy_(torch::where(skip, before, parameters));
   moment1_.copy_(torch::where(skip, buffer, moment1_));
 }

@@ -29,10 +29,14 @@ class DeviceStep {
   // Steps from here on count from `count`.
   void Begin(int64_t count);
 
+  // Of the steps from here on.
+  void SetLearningRate(double learning_rate);
+
   // Takes the gradients over `divisor`: a number of the host, or one that the
-  // device knows, [] float32; where that is 0 nothing is done and counted.
-  void Step(double divisor, double learning_rate);
-  void Step(const torch::Tensor& divisor, double learning_rate);
+  // device knows, [] float32; where that is 0 nothing is done and counted. A graph
+  // of it takes the learning rate that is set by then, but for Muon.
+  void Step(double divisor);
+  void Step(const torch::Tensor& divisor);
 
   // What the host wants to know after the steps since Begin, [2] float64: the sum
   // of the norms before clipping, not finite if one was not; steps that counted.
@@ -40,9 +44,8 @@ class DeviceStep {
 
  private:
   // `divisor` may be undefined: then it is the host's.
-  void Take(const torch::Tensor& divisor, double host_divisor,
-            double learning_rate);
-  void TakeMuon(const torch::Tensor& divisor, double learning_rate);
+  void Take(const torch::Tensor& divisor, double host_divisor);
+  void TakeMuon(const torch::Tensor& divisor);
 
   const FlatParameters net_;
   v1::OptimizerConfig config_;
@@ -50,7 +53,7 @@ class DeviceStep {
   torch::Tensor done_;               // [2] float64
   torch::Tensor count_;              // [1] float64  for the correction of bias
   torch::Tensor learning_rate_;      // [1] float64
-  double last_learning_rate_ = 0;
+  double host_learning_rate_ = 0;    // the same
 };
 
 // What of `config` Adam's kernels take, learning rate and scale of the gradient aside.

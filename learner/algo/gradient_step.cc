@@ -119,10 +119,10 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
                                       const torch::Tensor& extra,
                                       double learning_rate) {
   torch::NoGradGuard no_grad;
+  later_->SetLearningRate(learning_rate);
   if (!collective->has_group()) {
-    last_samples_ = samples;
-    last_ = extra;
-    if (samples > 0) later_->Step(samples, learning_rate);
+    AppliedAgain(samples, extra);
+    if (samples > 0) later_->Step(samples);
     return absl::OkStatus();
   }
   const torch::Tensor tail = Tail();
@@ -137,8 +137,18 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
   sync_bytes_ +=
       GradientBytes(net_.size(), type_) + static_cast<int64_t>(tail.nbytes());
   last_ = tail.narrow(0, 0, 2);
-  later_->Step(tail[by_ranks_ ? 2 : 0], learning_rate);
+  later_->Step(tail[by_ranks_ ? 2 : 0]);
   return absl::OkStatus();
+}
+
+void GradientStep::SetLearningRate(double learning_rate) {
+  torch::NoGradGuard no_grad;
+  later_->SetLearningRate(learning_rate);
+}
+
+void GradientStep::AppliedAgain(double samples, const torch::Tensor& extra) {
+  last_samples_ = samples;
+  last_ = extra;
 }
 
 torch::Tensor GradientStep::Outcome() const {

@@ -68,6 +68,11 @@ class GradientStep {
   // Errors: those of the collective.
   absl::Status ApplyLater(Collective* collective, double samples,
                           const torch::Tensor& extra, double learning_rate);
+  // For graphs that ApplyLater was recorded in, of a collective without a group and
+  // not of Muon. Before each: the learning rate of the steps from here on.
+  void SetLearningRate(double learning_rate);
+  // After each: the last step had this.
+  void AppliedAgain(double samples, const torch::Tensor& extra);
   // [kOutcome] float64 on the device.
   static constexpr int64_t kOutcome = 4;
   torch::Tensor Outcome() const;

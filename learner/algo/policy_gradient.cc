@@ -91,6 +91,10 @@ PolicyGradient::PolicyGradient(const v1::RunConfig& config, LossOf loss_of,
                  ? MakeTorchPpoBackend(net_.get(), spaces_, loss_)
                  : MakeFusedPpoBackend(net_.get(), spaces_, loss_);
   policy_ = MakeNetworkPolicy(net_.get(), spaces_);
+  if (net_->device().is_cpu()) return;
+  sums_ = torch::zeros({PpoBackend::kSums},
+                       net_->parameters().options().dtype(torch::kFloat64));
+  graphs_ = MinibatchGraphs::On(net_->device());
 }
 
 absl::Status PolicyGradient::Reconfigure(const v1::RunConfig& config) {
@@ -98,6 +102,7 @@ absl::Status PolicyGradient::Reconfigure(const v1::RunConfig& config) {
   loss_ = loss_of_(config);
   step_.Reconfigure(config.optimizer());
   backend_->set_loss(loss_);
+  if (graphs_ != nullptr) graphs_->Clear();
   return absl::OkStatus();
 }
 
@@ -119,6 +124,7 @@ PpoBatch PolicyGradient::NextBatch(int m, Minibatches* minibatches,
   batch.host_columns = part.host_columns;
   batch.advantage = estimates->advantage;
   batch.returns = estimates->returns;
+  batch.stays = true;
   return batch;
 }
 
@@ -143,11 +149,8 @@ absl::Status PolicyGradient::Step(const PpoBatch& batch,
   const double samples = static_cast<double>(batch.index.numel());
   ++sums->steps;
   if (!net_->device().is_cpu()) {
-    const torch::Tensor losses = backend_->ComputeLater(batch);
     sums->losses.samples += batch.index.numel();
-    sums->there.add_(losses);
-    return step_.ApplyLater(context.collective, samples, losses.narrow(0, 4, 1),
-                            learning_rate);
+    return StepLater(batch, context, learning_rate);
   }
   const PpoSums losses = backend_->Compute(batch);
   const absl::StatusOr<GradientStep::Result> applied =
@@ -164,6 +167,58 @@ absl::Status PolicyGradient::Step(const PpoBatch& batch,
   return absl::OkStatus();
 }
 
+bool PolicyGradient::MayRecord(const PpoBatch& batch,
+                               Collective* collective) const {
+  // Buckets leave for the peers within the backward pass, and a recurrent network's
+  // parts come from the host.
+  const bool peers = collective->has_group();
+  const bool whole =
+      loss_.max_minibatch == 0 || batch.index.numel() <= loss_.max_minibatch;
+  return graphs_ != nullptr && batch.stays && !batch.index.is_cpu() &&
+         batch.index.numel() > 0 && whole &&
+         !(peers && config_.distributed().gradients() == v1::BUCKETS);
+}
+
+absl::Status PolicyGradient::StepLater(const PpoBatch& batch,
+                                       const UpdateContext& context,
+                                       double learning_rate) {
+  const auto samples = static_cast<double>(batch.index.numel());
+  const auto compute = [&](const PpoBatch& of) {
+    torch::Tensor losses = backend_->ComputeLater(of);
+    sums_.add_(losses);
+    return losses;
+  };
+  const auto kl = [](const torch::Tensor& losses) {
+    return losses.narrow(0, 4, 1);
+  };
+  if (!MayRecord(batch, context.collective)) {
+    const torch::Tensor losses = compute(batch);
+    return step_.ApplyLater(context.collective, samples, kl(losses),
+                            learning_rate);
+  }
+  step_.SetLearningRate(learning_rate);
+  // What peers have to do with is not recorded, nor Muon's step, whose rate is a
+  // number of the host.
+  const bool all = !context.collective->has_group() &&
+                   config_.optimizer().type() != v1::MUON;
+  absl::Status applied;
+  const torch::Tensor losses =
+      graphs_->Run(batch, {all ? 1.0 : 0.0}, [&](const PpoBatch& of) {
+        torch::Tensor done = compute(of);
+        if (all) {
+          applied = step_.ApplyLater(context.collective, samples, kl(done),
+                                     learning_rate);
+        }
+        return done;
+      });
+  if (all) {
+    step_.AppliedAgain(samples, kl(losses));
+    return applied;
+  }
+  return step_.ApplyLater(context.collective, samples, kl(losses),
+                          learning_rate);
+}
+
 void PolicyGradient::ReadKl(Sums* sums) const {
   const torch::Tensor outcome = ToHost(step_.Outcome());
   const double* o = Host<double>(outcome);
@@ -171,7 +226,7 @@ void PolicyGradient::ReadKl(Sums* sums) const {
 }
 
 absl::Status PolicyGradient::Finish(Sums* sums, torch::Tensor* moments) {
-  std::vector<torch::Tensor> pieces = {step_.Outcome(), sums->there};
+  std::vector<torch::Tensor> pieces = {step_.Outcome(), sums_};
   if (!moments->is_cpu()) pieces.push_back(*moments);
   const torch::Tensor all = ToHost(torch::cat(pieces));
   const double* outcome = Host<double>(all);
@@ -204,9 +259,7 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
   Sums sums;
   if (later) {
     step_.Begin();
-    sums.there =
-        torch::zeros({PpoBackend::kSums},
-                     net_->parameters().options().dtype(torch::kFloat64));
+    sums_.zero_();
   }
   Random rng(SamplingSeed(HashSeed({config_.seed(), 1}),
                           context.collective->rank(), context.update));

@@ -6,6 +6,7 @@
 
 #include "learner/algo/algorithm.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/minibatch_graphs.h"
 #include "learner/algo/minibatches.h"
 #include "learner/algo/policy_loss.h"
 #include "learner/algo/ppo_backend.h"
@@ -33,7 +34,9 @@ namespace flotilla {
 // update sync/bytes.
 //
 // On a device the rollout is copied there once (runtime.rollouts_on), and the host
-// waits once an update, for what it reports; with target_kl once an epoch too.
+// waits once an update, for what it reports; with target_kl once an epoch too. A
+// gradient step is one launch of a graph there, but for what ranks exchange and do
+// with it.
 class PolicyGradient : public Algorithm {
  public:
   absl::StatusOr<std::vector<Metric>> Update(
@@ -89,7 +92,6 @@ class PolicyGradient : public Algorithm {
   // What an update's minibatches came to so far.
   struct Sums {
     PpoSums losses;
-    torch::Tensor there;  // the same behind `samples`, if they are on a device
     double grad_norm = 0, sync_seconds = 0;
     int64_t sync_bytes = 0;
     int steps = 0;
@@ -105,11 +107,19 @@ class PolicyGradient : public Algorithm {
   // In memory().
   const Rollout& Resident(const Rollout& rollout);
 
+  // Step on a device.
+  absl::Status StepLater(const PpoBatch& batch, const UpdateContext& context,
+                         double learning_rate);
+  // Whether a graph may do what StepLater does with `batch`.
+  bool MayRecord(const PpoBatch& batch, Collective* collective) const;
+
   const torch::TensorOptions memory_;
   const Rollout* collected_ = nullptr;
   Rollout resident_;  // if memory_ is a device's
   GradientStep step_;
   std::unique_ptr<PpoBackend> backend_;
+  torch::Tensor sums_;  // on a device: what is behind PpoSums' `samples`
+  std::unique_ptr<MinibatchGraphs> graphs_;  // null: none are to be had
   std::unique_ptr<NetworkPolicy> policy_;
 };
 

@@ -26,6 +26,9 @@ struct PpoBatch {
   torch::Tensor host_index, host_columns;
   torch::Tensor advantage;  // [T, B] float32
   torch::Tensor returns;    // [T, B] float32
+  // On a device: all of these but the indices stay where they are from update to
+  // update, so that a graph may read them.
+  bool stays = false;
   double clip_ratio = 0;
   double value_clip = 0;  // 0: off
   // If set, called before the backward pass that completes the gradient. The

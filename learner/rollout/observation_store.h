@@ -116,6 +116,8 @@ class ObservationStore {
   Batch ShowFinal(const torch::Tensor& index, const torch::Tensor& rows) const;
   // On a device, when all steps are there: what Gather asks for.
   void Settle();
+  // Of a span on a device, all that Gather reads.
+  std::vector<torch::Tensor> gathered() const;
 
   // The observations at `index` [M] int32, each t * B + b, on `device`. Of a store
   // on a device: there, where `index` is too; the host neither copies nor waits.

@@ -137,10 +137,23 @@ void ObservationStore::CopyAll(const ObservationStore& host) {
   Settle();
 }
 
+std::vector<torch::Tensor> ObservationStore::gathered() const {
+  std::vector<torch::Tensor> all = leaf_;
+  all.insert(all.end(), arrays_.begin(), arrays_.end());
+  return all;
+}
+
 void ObservationStore::Settle() {
   const torch::Tensor all = torch::arange(steps_ * rows_, age_.options());
   for (int i = 0; i < num_leaves(); ++i) {
-    if (layout_[i].spec.stack > 1) arrays_[i] = ArraysOf(i, all);
+    if (layout_[i].spec.stack == 1) continue;
+    const torch::Tensor arrays = ArraysOf(i, all);
+    // Where it is it stays: graphs gather by its address.
+    if (arrays_[i].defined()) {
+      arrays_[i].copy_(arrays);
+    } else {
+      arrays_[i] = arrays;
+    }
   }
 }
 

@@ -34,7 +34,7 @@ sections=(
   'Transfers|transfer_test'
   'Kernels of our own beside Torch and the formulas|cuda_adam_test cuda_frames_test cuda_ppo_loss_test cuda_traces_test'
   'What a decision, a minibatch and an update ask for|transfer_budget_test resident_rollout_test'
-  'Gradient steps that the host does not wait for|device_step_test minibatch_graph_test'
+  'Gradient steps that the host does not wait for|device_step_test minibatch_graphs_test'
   'Which backend and device each rank gets|backend_test device_table_test'
   'NCCL over its fake|nccl_collective_test'
   'Whole runs beside the same on the CPU|rehearsed_run_test'

@@ -1,6 +1,7 @@
 #include "tests/rehearsal/device.h"
 
 #include "tests/rehearsal/allocators.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/guard.h"
 #include "tests/rehearsal/hooks.h"
 #include "tests/rehearsal/memory.h"
@@ -15,6 +16,7 @@ void Register() {
     RegisterGuard();
     RegisterHooks();
     RegisterOperators();
+    RegisterRehearsalGraphs();
     return true;
   }();
   static_cast<void>(once);

@@ -1,15 +1,20 @@
 #include "tests/rehearsal/graph.h"
 
 #include <atomic>
+#include <memory>
 #include <utility>
 
+#include "learner/device/graph.h"
 #include "services/base/mutex.h"
 #include "tests/rehearsal/counters.h"
+#include "tests/rehearsal/device.h"
+#include "tests/rehearsal/streams.h"
 
 namespace flotilla::rehearsal {
 namespace {
 
 std::atomic<Graph*> capturing = nullptr;
+std::atomic<int64_t> capturing_stream = 0;
 
 // A backward pass records from threads of its own.
 Mutex& RecordMutex() {
@@ -17,13 +22,39 @@ Mutex& RecordMutex() {
   return *mutex;
 }
 
+class RehearsalGraph : public DeviceGraph {
+ public:
+  void Capture(const std::function<void()>& work) override {
+    OnSideStream(Device(), [&] {
+      const Graph::Capture capture(&graph_);
+      work();
+    });
+  }
+  void Replay() override { graph_.Replay(); }
+
+ private:
+  Graph graph_;
+};
+
 }  // namespace
 
-bool IsCapturing() { return capturing != nullptr; }
+void RegisterRehearsalGraphs() {
+  RegisterGraphs(torch::kPrivateUse1,
+                 [](torch::Device) -> std::unique_ptr<DeviceGraph> {
+                   return std::make_unique<RehearsalGraph>();
+                 });
+}
+
+NoGraphs::NoGraphs() { RegisterGraphs(torch::kPrivateUse1, nullptr); }
+
+bool IsCapturing() {
+  return capturing != nullptr && capturing_stream == Streams::Current();
+}
 
 Graph::Capture::Capture(Graph* graph) {
   CHECK(capturing == nullptr) << "a capture within a capture";
   CHECK(graph->nodes_.empty()) << "a graph is captured once";
+  capturing_stream = Streams::Current();
   Memory::Get().BeginHolding();
   capturing = graph;
 }
@@ -40,8 +71,8 @@ Graph::~Graph() {
 
 void Record(const std::string& op, at::TensorList tensors,
             std::function<void()> run) {
+  if (!IsCapturing()) return;
   Graph* const graph = capturing;
-  if (graph == nullptr) return;
   Graph::Node node = {op, {}, std::move(run)};
   for (const at::Tensor& t : tensors) {
     if (!t.defined() || !t.is_privateuseone()) continue;
@@ -50,6 +81,13 @@ void Record(const std::string& op, at::TensorList tensors,
   }
   MutexLock lock(&RecordMutex());
   graph->nodes_.push_back(std::move(node));
+}
+
+void RecordTouched(Touched touched) {
+  if (!IsCapturing()) return;
+  Graph* const graph = capturing;
+  MutexLock lock(&RecordMutex());
+  graph->touched_.push_back(std::move(touched));
 }
 
 void Graph::Replay() {
@@ -63,6 +101,7 @@ void Graph::Replay() {
     }
   }
   CountLaunch("a graph");
+  for (const Touched& touched : touched_) LaunchOn(touched);
   for (const Node& node : nodes_) node.run();
 }
 

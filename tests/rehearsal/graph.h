@@ -9,6 +9,7 @@
 
 #include "learner/torch.h"
 #include "tests/rehearsal/memory.h"
+#include "tests/rehearsal/stream_order.h"
 
 namespace flotilla::rehearsal {
 
@@ -24,8 +25,9 @@ namespace flotilla::rehearsal {
 // pageable memory among it. Memory that was made then belongs to the graph as long
 // as it lives.
 //
-// Not thread-safe; one capture at a time in the process, which records what all of
-// its threads ask.
+// Not thread-safe; one capture at a time in the process. It records what is asked on
+// the stream that was the capturing thread's, by a backward pass of its too; other
+// streams go on as ever.
 class Graph {
  public:
   Graph() = default;
@@ -50,6 +52,7 @@ class Graph {
 
  private:
   friend void Record(const std::string&, at::TensorList, std::function<void()>);
+  friend void RecordTouched(Touched);
 
   struct Node {
     std::string op;
@@ -58,11 +61,27 @@ class Graph {
   };
 
   std::vector<Node> nodes_;
+  std::vector<Touched> touched_;  // in strict mode: in the nodes' order
   std::vector<Memory::BlockId> held_;
 };
 
-// For the device's own parts. Whether a graph is being captured.
+// Has learner/device/graph.h make these for the device.
+void RegisterRehearsalGraphs();
+
+// As long as it lives the device has no graphs.
+class NoGraphs {
+ public:
+  NoGraphs();
+  ~NoGraphs() { RegisterRehearsalGraphs(); }
+  NoGraphs(const NoGraphs&) = delete;
+  NoGraphs& operator=(const NoGraphs&) = delete;
+};
+
+// For the device's own parts. Whether a graph is being captured on the calling
+// thread's stream.
 bool IsCapturing();
+// An operator has been launched.
+void RecordTouched(Touched touched);
 // `op` touches `tensors`, which lie on the device; `run` does it again.
 void Record(const std::string& op, at::TensorList tensors,
             std::function<void()> run);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "learner/torch.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/stream_order.h"
 #include "tests/rehearsal/strict.h"
 
@@ -87,7 +88,8 @@ void* Memory::Allocate(size_t bytes) {
       place = top_;
       top_ += size;
     }
-    block_[place] = {size, ++last_number_, first_held_ > 0, false};
+    const bool held = first_held_ > 0 && IsCapturing();
+    block_[place] = {size, ++last_number_, held, false};
     live_bytes_ += static_cast<int64_t>(size);
   }
   if (IsStrict()) std::memset(shadow_ + place, 0xFF, size);
@@ -121,7 +123,9 @@ std::vector<Memory::BlockId> Memory::EndHolding() {
   MutexLock lock(&mutex_);
   std::vector<BlockId> held;
   for (const auto& [place, block] : block_) {
-    if (block.number >= first_held_) held.push_back({place, block.number});
+    if (block.held && block.number >= first_held_) {
+      held.push_back({place, block.number});
+    }
   }
   first_held_ = 0;
   return held;

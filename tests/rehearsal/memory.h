@@ -51,8 +51,8 @@ class Memory {
     size_t place = 0;
     int64_t number = 0;
   };
-  // Blocks that are allocated from here to EndHolding, which names them, are not
-  // given away again before LetGo.
+  // Blocks that are allocated for what is captured from here to EndHolding, which
+  // names them, are not given away again before LetGo.
   void BeginHolding();
   std::vector<BlockId> EndHolding();
   void LetGo(const std::vector<BlockId>& blocks);

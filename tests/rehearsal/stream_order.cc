@@ -4,6 +4,7 @@
 
 #include "learner/torch.h"
 #include "tests/rehearsal/counters.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/streams.h"
 #include "tests/rehearsal/strict.h"
 
@@ -113,11 +114,23 @@ void StreamOrder::HostWaitedForAll() {
 void LaunchOn(const std::string& op, at::TensorList reads,
               at::TensorList writes) {
   if (!IsStrict()) return;
+  Touched touched = {op, {}, {}};
+  for (const at::Tensor& t : reads) touched.reads.push_back(RangeOf(t));
+  for (const at::Tensor& t : writes) touched.writes.push_back(RangeOf(t));
+  LaunchOn(touched);
+  RecordTouched(std::move(touched));
+}
+
+void LaunchOn(const Touched& touched) {
   StreamOrder& order = StreamOrder::Get();
   const int64_t stream = Streams::Current();
   order.Launch(stream);
-  for (const at::Tensor& t : reads) order.Read(stream, RangeOf(t), op);
-  for (const at::Tensor& t : writes) order.Write(stream, RangeOf(t), op);
+  for (const auto& range : touched.reads) {
+    order.Read(stream, range, touched.op);
+  }
+  for (const auto& range : touched.writes) {
+    order.Write(stream, range, touched.op);
+  }
 }
 
 }  // namespace flotilla::rehearsal

@@ -81,6 +81,14 @@ class StreamOrder {
   absl::flat_hash_map<const void*, MemoryBlock> blocks_ ABSL_GUARDED_BY(mutex_);
 };
 
+// What one operator of a graph reads and writes.
+struct Touched {
+  std::string op;
+  std::vector<StreamOrder::Range> reads, writes;
+};
+// The calling thread's stream does that.
+void LaunchOn(const Touched& touched);
+
 // The calling thread's stream launches `op`, which reads and writes these tensors'
 // memory; tensors that are not the device's are none of it.
 void LaunchOn(const std::string& op, at::TensorList reads,

@@ -23,6 +23,7 @@
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/strict.h"
 #include "tests/testing/bounded_spaces.h"
 #include "tests/testing/spaces.h"
@@ -275,6 +276,7 @@ struct Operators {
 class OperatorBudgetTest : public testing::TestWithParam<Operators> {
  protected:
   std::map<std::string, int64_t> LaunchesOf(int epochs) {
+    const rehearsal::NoGraphs none;
     v1::RunConfig config;
     CHECK(google::protobuf::TextFormat::ParseFromString(
         absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
