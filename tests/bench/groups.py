@@ -1,5 +1,7 @@
 """The comparisons: what runs, with which settings, and what must come out."""
 import os
+import statistics
+import sys
 
 import memory
 import ours
@@ -155,6 +157,32 @@ def scaling(options, turns):
         "distributed.preemption_min_rollout = 0.1 of a rollout (0.25 by default), nor before 0.6 of the ranks are done.")
 
 
+def watched(options, turns):
+    """What it costs to record episodes, to track and to follow a run on three pages."""
+    limit = 10 if options.quick else 20
+    wrapper = os.path.join(os.path.dirname(os.path.abspath(__file__)), "watched.py")
+    sections = []
+    for config, settings in (("cartpole_fast", dict(evaluation__every_updates=10 ** 6)),
+                             ("breakout_ppo", dict(env__num_envs=4, runtime__torch_threads=1, **QUIET))):
+        alone = train(f"{config}, alone", config, 2, limit, **settings, episodes__record="false")
+        seen = train(f"{config}, recorded, tracked, three pages", config, 2, limit, **settings)
+        seen.command = [sys.executable, wrapper, "{run}", *seen.command, "--track", "trackio"]
+        # The tracker's packages are those of the tests.
+        deps = os.environ.get("FLOTILLA_DEPS", os.path.join(ours.REPOSITORY, ".deps"))
+        seen.env = {"FLOTILLA_PYTHON": os.path.join(deps, "testvenv", "bin", "python")}
+        turns([alone, seen], options.rounds)
+        sps = "steps_per_second"
+        share = [b / a for a, b in zip(alone.metrics[sps], seen.metrics[sps])]
+        sections.append(section(
+            f"What it costs to be seen: {config}, two learners", [alone, seen],
+            [report.table([alone, seen], sps, "steps a second", seen)],
+            [report.verdict("speed of the watched run over that of the one alone, by pairs of turns, at least 0.99",
+                            statistics.median(share), 0.99)],
+            "Side-car, dashboard and what reads its pages run on the learners' own two cores. Nothing draws the pages. "
+            f"Of each pair: {', '.join(f'{x:.3f}' for x in share)}."))
+    return "\n\n".join(sections)
+
+
 def memory_of(case):
     def group(options, turns):
         seconds = options.memory_seconds or (20 if options.quick else 600)
@@ -191,4 +219,4 @@ def coordinator(options, turns):
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
        "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
-       "memory_atari": memory_of(memory.breakout), "kernels": kernels}
+       "memory_atari": memory_of(memory.breakout), "kernels": kernels, "watched": watched}

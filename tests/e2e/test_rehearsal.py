@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -211,3 +213,36 @@ def test_the_shipped_learner_has_no_such_device(sandbox):
     job = start(sandbox, "run", 1, 1, *REHEARSAL)
     assert job.wait() == 2, job.diagnosis()
     assert 'runtime.device is "rehearsal", which only the tests\' learner has' in job.output()
+
+
+PROVE = SOURCE / "tests" / "gpu"
+
+
+def test_what_proves_gpus_proves_the_rehearsal_device(sandbox):
+    def prove(*words):
+        command = [sys.executable, PROVE / "prove_runs.py", "--device=rehearsal", f"--flotilla={BIN / 'flotilla'}", "--out=r.md", *words]
+        done = subprocess.run(command, cwd=sandbox.folder, env=sandbox.env, capture_output=True, text=True, timeout=200)
+        return done.returncode, (sandbox.folder / "r.md").read_text()
+
+    code, report = prove("--only", "same", "learning")
+    assert code == 0 and "All passed." in report
+    assert len(re.findall(r"^- `\w+`: weights at most \d\.\de-\d\d apart after \d+ updates \(\d+ s\)$", report, re.M)) == 6
+    assert re.search(r"^- `cartpole_fast`: [45]\d\d\.\d after [\d,]+ steps, [\d.]+ s \(\d+ s\)$", report, re.M)
+
+    # This machine has no NCCL for it, and no time.
+    code, report = prove("--only", "nccl")
+    assert code == 1 and "**Something failed.**" in report
+    assert report.count("**FAILED**") == 2 and "distributed.backend is NCCL, which needs a GPU" in report
+    code, report = prove("--only", "same", "--minutes=0")
+    assert code == 1 and report.count("**FAILED**: the 0.0 minutes are over") == 6
+
+
+def test_without_a_gpu_there_is_nothing_to_prove(sandbox):
+    nothing = sandbox.folder / "path"
+    nothing.mkdir()
+    (nothing / "nvidia-smi").write_text("#!/bin/sh\nexit 9\n")
+    (nothing / "nvidia-smi").chmod(0o755)
+    env = sandbox.env | {"PATH": f"{nothing}:{os.environ['PATH']}"}
+    for device, says in (("cuda", "nvidia-smi lists no GPU"), ("gpu", "--device is 'gpu', want rehearsal or cuda")):
+        done = subprocess.run([PROVE / "prove.sh", "--device", device], env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 2 and says in done.stderr and not done.stdout

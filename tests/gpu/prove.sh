@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Proves the GPU path on this machine and writes one report.
 #
-#   tests/gpu/prove.sh --device rehearsal [--build build] [--out REPORT.md]
+#   tests/gpu/prove.sh --device rehearsal|cuda [--build build] [--out REPORT.md]
 #
 # rehearsal   the device of tests/rehearsal, which every machine has: what is copied,
 #             waited for and launched, the order of streams, graphs, whole runs beside
 #             the CPU's, and which backend enumerated GPUs get. Nothing of it is a
 #             measure of speed.
+# cuda        the GPUs of this machine, by the programs of BUILD or else those on PATH:
+#             whole runs beside the CPU's, NCCL with one rank and with all GPUs, what
+#             is learned and how fast. In 30 minutes at most; it needs Python alone.
 #
 # Exits with 1 if anything fails, and with 2 if it cannot begin.
 set -euo pipefail
@@ -21,11 +24,25 @@ while (($# > 0)); do
   esac
   shift 2 || { echo "prove.sh: $1 wants a value" >&2; exit 2; }
 done
+out=${out:-$build/gpu_report.md}
+if [[ $device == cuda ]]; then
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+  ((gpus > 0)) || {
+    echo "prove.sh: nvidia-smi lists no GPU; --device rehearsal needs none" >&2
+    exit 2
+  }
+  flotilla=$build/bin/flotilla
+  [[ -x $flotilla ]] || flotilla=$(command -v flotilla) || {
+    echo "prove.sh: neither $build/bin/flotilla nor a flotilla on PATH" >&2
+    exit 2
+  }
+  exec python3 "$root/tests/gpu/prove_runs.py" --device cuda --devices "$gpus" \
+    --flotilla "$flotilla" --out "$out"
+fi
 if [[ $device != rehearsal ]]; then
-  echo "prove.sh: --device is '$device'; so far only 'rehearsal' can be proved" >&2
+  echo "prove.sh: --device is '$device', want rehearsal or cuda" >&2
   exit 2
 fi
-out=${out:-$build/gpu_report.md}
 
 # What is proved, and the test programs that prove it.
 sections=(

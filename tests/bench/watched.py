@@ -1,0 +1,54 @@
+"""usage: watched.py RUN COMMAND...
+
+Runs COMMAND, which trains into the folder RUN, with three pages of `flotilla dashboard` following it: each reads
+the page once and then its events, as a browser does, but draws nothing.
+"""
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+PAGES = 3
+
+
+def follow(url):
+    with urllib.request.urlopen(url) as page:
+        page.read()
+    with urllib.request.urlopen(url + "events?groups=charts,eval,perf") as events:
+        for _ in events:
+            pass
+
+
+def url_of(dashboard):
+    for line in dashboard.stdout:
+        found = re.search(r"http://\S+/", line)
+        if found:
+            return found[0]
+    sys.exit("watched.py: the dashboard says no address")
+
+
+def main():
+    run, command = sys.argv[1], sys.argv[2:]
+    training = subprocess.Popen(command)
+    signal.signal(signal.SIGTERM, lambda *_: training.terminate())
+    while not os.path.exists(os.path.join(run, "metrics.jsonl")):
+        if training.poll() is not None:
+            sys.exit(training.returncode)
+        time.sleep(0.05)
+    dashboard = subprocess.Popen([command[0], "dashboard", run, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True)
+    url = url_of(dashboard)
+    for _ in range(PAGES):
+        threading.Thread(target=follow, args=(url,), daemon=True).start()
+    code = training.wait()
+    dashboard.terminate()
+    dashboard.wait()
+    os._exit(abs(code))  # whatever the pages still read
+
+
+if __name__ == "__main__":
+    main()
