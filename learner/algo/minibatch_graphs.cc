@@ -10,11 +10,13 @@ std::unique_ptr<MinibatchGraphs> MinibatchGraphs::On(torch::Device device) {
   return std::unique_ptr<MinibatchGraphs>(new MinibatchGraphs(device));
 }
 
-MinibatchGraphs::Key MinibatchGraphs::KeyOf(const PpoBatch& batch,
-                                            std::vector<double> numbers) {
+MinibatchGraphs::Key MinibatchGraphs::KeyOf(
+    const PpoBatch& batch, const std::vector<double>& numbers) {
   Key key;
   const auto add = [&](const torch::Tensor& t) {
-    key.address.push_back(t.defined() ? t.const_data_ptr() : nullptr);
+    key.address.push_back(t.defined() ? t.storage().data() : nullptr);
+    key.number.push_back(t.defined() ? static_cast<double>(t.storage_offset())
+                                     : 0);
   };
   const Rollout& r = *batch.rollout;
   for (const torch::Tensor& t : r.observation.gathered()) add(t);
@@ -24,7 +26,7 @@ MinibatchGraphs::Key MinibatchGraphs::KeyOf(const PpoBatch& batch,
         batch.returns}) {
     add(t);
   }
-  key.number = std::move(numbers);
+  key.number.insert(key.number.end(), numbers.begin(), numbers.end());
   const int64_t columns = batch.columns.defined() ? batch.columns.numel() : 0;
   for (const double number :
        {static_cast<double>(batch.index.numel()), static_cast<double>(columns),
@@ -35,10 +37,10 @@ MinibatchGraphs::Key MinibatchGraphs::KeyOf(const PpoBatch& batch,
 }
 
 torch::Tensor MinibatchGraphs::Run(const PpoBatch& batch,
-                                   std::vector<double> numbers,
+                                   const std::vector<double>& numbers,
                                    const Step& step) {
   if (refused_) return step(batch);
-  Key key = KeyOf(batch, std::move(numbers));
+  Key key = KeyOf(batch, numbers);
   const auto found =
       std::find_if(recorded_.begin(), recorded_.end(),
                    [&](const Recorded& one) { return one.key == key; });

@@ -32,7 +32,7 @@ class MinibatchGraphs {
   // recording fails it is called twice. `numbers`: of the host, on which beside the
   // batch's own it depends. Errors: throws c10::Error.
   using Step = std::function<torch::Tensor(const PpoBatch& batch)>;
-  torch::Tensor Run(const PpoBatch& batch, std::vector<double> numbers,
+  torch::Tensor Run(const PpoBatch& batch, const std::vector<double>& numbers,
                     const Step& step);
 
   // Forgets them all: what they do is no longer what is wanted.
@@ -57,7 +57,7 @@ class MinibatchGraphs {
   };
 
   explicit MinibatchGraphs(torch::Device device) : device_(device) {}
-  static Key KeyOf(const PpoBatch& batch, std::vector<double> numbers);
+  static Key KeyOf(const PpoBatch& batch, const std::vector<double>& numbers);
 
   const torch::Device device_;
   bool refused_ = false;

@@ -2,6 +2,7 @@
 // (services/env/group_layout.h and wire.h), and the actions that it would send.
 
 #include <glog/logging.h>
+#include <grpcpp/impl/grpc_library.h>
 
 #include <string>
 #include <vector>
@@ -95,6 +96,8 @@ void ReadAll(const GroupLayout& layout, bool shared,
 }
 
 grpc::ByteBuffer ToBuffer(const std::string& bytes) {
+  // Where gRPC is linked statically, nothing else of this program asks for it.
+  static const grpc::internal::GrpcLibraryInitializer initialized;
   const grpc::Slice slice(bytes);
   return grpc::ByteBuffer(&slice, 1);
 }
