@@ -129,6 +129,8 @@ function(check root found)
   set(${found} "${bad}" PARENT_SCOPE)
 endfunction()
 
+# A relative one lists no file.
+get_filename_component(ROOT "${ROOT}" ABSOLUTE)
 check("${ROOT}" violations)
 list(LENGTH violations count)
 foreach(violation IN LISTS violations)
