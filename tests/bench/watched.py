@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 
 PAGES = 3
@@ -33,17 +32,21 @@ def url_of(dashboard):
 
 def main():
     run, command = sys.argv[1], sys.argv[2:]
-    training = subprocess.Popen(command)
+    training = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     signal.signal(signal.SIGTERM, lambda *_: training.terminate())
-    while not os.path.exists(os.path.join(run, "metrics.jsonl")):
-        if training.poll() is not None:
-            sys.exit(training.returncode)
-        time.sleep(0.05)
+    for line in training.stdout:
+        print(line, end="", flush=True)
+        if line.startswith("coordinator: "):  # the run is there
+            break
+    else:
+        sys.exit(training.wait())
     dashboard = subprocess.Popen([command[0], "dashboard", run, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True)
     url = url_of(dashboard)
     for _ in range(PAGES):
         threading.Thread(target=follow, args=(url,), daemon=True).start()
+    for line in training.stdout:
+        print(line, end="", flush=True)
     code = training.wait()
     dashboard.terminate()
     dashboard.wait()

@@ -69,6 +69,10 @@ class Prover:
             output, _ = training.communicate()
             if not endless:
                 raise Failed(f"`{' '.join(command)}` had not ended after {min(left, seconds):.0f} s") from None
+        except KeyboardInterrupt:
+            training.terminate()
+            training.wait()
+            raise
         else:
             if training.returncode != 0 or endless:
                 raise Failed(f"`{' '.join(command)}` exited with {training.returncode}: " +
@@ -191,4 +195,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

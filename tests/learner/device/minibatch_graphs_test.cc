@@ -17,6 +17,7 @@
 #include "learner/collective/solo_collective.h"
 #include "learner/device/transfer.h"
 #include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/collective/group_of_one.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
 #include "tests/rehearsal/graph.h"
@@ -31,18 +32,6 @@ using rehearsal::Device;
 using testing::HasSubstr;
 
 constexpr int64_t kT = 8, kB = 4;
-
-// A group of one: what is exchanged is no part of a graph.
-class GroupOfOne : public Collective {
- public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  absl::Status AllReduceSum(torch::Tensor) override { return absl::OkStatus(); }
-  absl::Status Broadcast(torch::Tensor, int) override {
-    return absl::OkStatus();
-  }
-  void Abort() override {}
-};
 
 struct Case {
   std::string name;

@@ -18,9 +18,9 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "learner/algo/algorithm.h"
-#include "learner/collective/collective.h"
 #include "learner/collective/solo_collective.h"
 #include "tests/learner/algo/random_rollout.h"
+#include "tests/learner/collective/group_of_one.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
 #include "tests/rehearsal/graph.h"
@@ -35,24 +35,6 @@ using rehearsal::Counts;
 using testing::HasSubstr;
 
 constexpr int64_t kT = 8, kB = 4;
-
-// A group of one, in which something may go wrong: `plant` is done within every
-// all-reduce.
-class PlantingCollective : public Collective {
- public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 1; }
-  absl::Status AllReduceSum(torch::Tensor) override {
-    if (plant) plant();
-    return absl::OkStatus();
-  }
-  absl::Status Broadcast(torch::Tensor, int) override {
-    return absl::OkStatus();
-  }
-  void Abort() override {}
-
-  std::function<void()> plant;
-};
 
 // Each all at once; `up` and `down` are pinned.
 struct Budget {
@@ -121,7 +103,7 @@ class TransferBudgetTest : public testing::TestWithParam<Case> {
   }
 
   const rehearsal::Strict strict_;
-  PlantingCollective collective_;
+  GroupOfOne collective_;
   std::unique_ptr<Algorithm> algorithm_;
   Rollout rollout_;
   int64_t update_ = 0;

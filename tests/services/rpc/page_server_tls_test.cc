@@ -261,18 +261,26 @@ TEST_F(PageServerTlsTest, WhoIsSlowIsDropped) {
   EXPECT_NE(slow.error(), "");  // not told that it was all
 }
 
+// A hundred connections that begin a handshake and say no more.
+std::vector<OwnedFd> Flood(const PageServer& server, const std::string& hello) {
+  const std::string begin = hello.substr(0, 60);
+  std::vector<OwnedFd> flood;
+  for (int i = 0; i < 100; ++i) {
+    flood.push_back(Connect(server));
+    send(flood.back().get(), begin.data(), begin.size(), MSG_NOSIGNAL);
+  }
+  return flood;
+}
+
 TEST_F(PageServerTlsTest, HandshakesThatNeverEndAreFew) {
   PageServerOptions options = Options("abc");
   options.max_connections = 8;
   options.read_within = absl::Minutes(1);
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
-  const std::string begin = Hello().substr(0, 60);
-  std::vector<OwnedFd> flood;
+  const std::vector<OwnedFd> flood = Flood(*server, Hello());
   std::vector<pollfd> there;
-  for (int i = 0; i < 100; ++i) {
-    flood.push_back(Connect(*server));
-    send(flood.back().get(), begin.data(), begin.size(), MSG_NOSIGNAL);
-    there.push_back({.fd = flood.back().get(), .events = POLLIN, .revents = 0});
+  for (const OwnedFd& fd : flood) {
+    there.push_back({.fd = fd.get(), .events = POLLIN, .revents = 0});
   }
   // The rest are turned away while the first still have their time.
   while (there.size() > 8) {
@@ -285,14 +293,9 @@ TEST_F(PageServerTlsTest, HandshakesThatNeverEndAreFew) {
 TEST_F(PageServerTlsTest, HandshakesThatNeverEndLeaveRoomForTheNext) {
   PageServerOptions options = Options("abc");
   options.max_connections = 8;
-  options.read_within = absl::Seconds(1);
+  options.read_within = absl::Seconds(2);
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
-  const std::string begin = Hello().substr(0, 60);
-  std::vector<OwnedFd> flood;
-  for (int i = 0; i < 8; ++i) {
-    flood.push_back(Connect(*server));
-    send(flood.back().get(), begin.data(), begin.size(), MSG_NOSIGNAL);
-  }
+  const std::vector<OwnedFd> flood = Flood(*server, Hello());
   for (const OwnedFd& fd : flood) EXPECT_EQ(Hear(fd), "");
   EXPECT_THAT(TlsClient(*server, ca()).Ask(With("abc")),
               EndsWith("the page\n"));
