@@ -114,10 +114,10 @@ absl::StatusOr<Outcome> PointNav::Step(ConstRow action, Row observation) {
   }
   outcome.terminated = act == kStop;
   const bool success = act == kStop && way_left_ < kSuccessDistance;
-  if (success) outcome.reward += static_cast<float>(kSuccessReward);
   metrics_.success = success ? 1 : 0;
   metrics_.spl = metrics_.success * episode_.distance /
                  std::max(way_taken_, episode_.distance);
+  outcome.reward += static_cast<float>(kSuccessReward * metrics_.spl);
   metrics_.distance_to_goal = way_left_;
   metrics_.collisions = collisions_;
   Observe(observation);

@@ -21,8 +21,8 @@ namespace flotilla {
 //                         then cosine and sine of where it is, left positive
 //   action       int64 []  0: stop, 1: forward 0.25 m, 2: left 10 degrees,
 //                          3: right
-//   reward       meters that the way left became shorter, -0.01 a step, and 2.5
-//                for a stop less than 0.2 m before the goal
+//   reward       meters that the way left became shorter, -0.01 a step, and at
+//                the end 2.5 "spl", as the paper has it
 //   end          stop; 500 steps truncate
 //   metrics      "success"  1: stopped less than 0.2 m of way before the goal
 //                "spl"  success times shortest way / the longer of that and the
