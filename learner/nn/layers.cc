@@ -8,6 +8,7 @@
 #include "learner/cuda/operators.h"
 #include "learner/device/host.h"
 #include "learner/kernels/pixels.h"
+#include "learner/nn/convolution.h"
 
 namespace flotilla {
 namespace {
@@ -222,8 +223,14 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     first = layers.size() - 1;
   }
   for (size_t i = first; i < layers.size(); ++i) {
-    if (layers[i].stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
-    x = Apply(layers[i], x, i == 0 ? scale : 1);
+    const Layer& layer = layers[i];
+    if (layer.stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
+    if (layer.stride > 0 && layer.padding == 0 && options.relu &&
+        ConvolvesByKernel(x, layer.weight)) {
+      x = ConvolveRelu(x, layer.weight, layer.bias, layer.stride);
+      continue;
+    }
+    x = Apply(layer, x, i == 0 ? scale : 1);
     if (i + 1 == layers.size() && !options.activate_last) break;
     x = options.relu ? torch::relu_(x) : torch::tanh_(x);
   }

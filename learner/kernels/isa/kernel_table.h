@@ -10,6 +10,9 @@
 
 namespace flotilla {
 
+struct ConvolutionBack;
+struct ConvolutionImages;
+struct ConvolutionShape;
 struct GaeInput;
 struct LstmStep;
 struct LstmStepBack;
@@ -61,6 +64,15 @@ struct KernelTable {
   void (*lstm_pack)(const float* weight_hh, int64_t width, float* packed);
   void (*lstm_forward)(const LstmStep& step);
   void (*lstm_backward)(const LstmStepBack& step);
+
+  // See convolution.h; `turned` is weights as [kernel, out, kernel, in].
+  void (*convolution_pack)(const ConvolutionShape& shape, const float* weight,
+                           float* packed);
+  void (*convolution_forward)(const ConvolutionShape& shape,
+                              const ConvolutionImages& images);
+  void (*convolution_backward)(const ConvolutionShape& shape,
+                               const ConvolutionBack& images,
+                               const float* turned);
 
   // One frame's pixels; see pixels.h.
   void (*pixels_to_float)(const uint8_t* frame, int64_t channels,

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_KERNELS_ISA_KERNELS_H_
 #define FLOTILLA_LEARNER_KERNELS_ISA_KERNELS_H_
 
+#include "learner/kernels/isa/convolution.h"
 #include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/flat.h"
 #include "learner/kernels/isa/kernel_table.h"
@@ -33,6 +34,9 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .lstm_pack = LstmPack,
       .lstm_forward = LstmForwardOf,
       .lstm_backward = LstmBackwardOf,
+      .convolution_pack = ConvolutionPack,
+      .convolution_forward = ConvolutionForwardOf,
+      .convolution_backward = ConvolutionBackwardOf,
       .pixels_to_float = PixelsToFloatOf,
       .pixels_to_bfloat16 = PixelsToBfloat16Of,
       .tanh = Map<Tanh>,

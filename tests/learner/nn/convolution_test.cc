@@ -1,0 +1,92 @@
+#include "learner/nn/convolution.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+
+struct Result {
+  Tensor y, to_x, to_weight, to_bias;
+};
+
+// Leaves whose gradients are wanted, made anew from the same numbers.
+struct Leaves {
+  Leaves(const Tensor& x, const Tensor& weight, const Tensor& bias, bool images)
+      : x(x.detach().clone().requires_grad_(images)),
+        weight(weight.detach().clone().requires_grad_()),
+        bias(bias.detach().clone().requires_grad_()) {}
+
+  Result Finish(const Tensor& y, const Tensor& from_y) {
+    y.backward(from_y.to(y.scalar_type()));
+    return {y.detach(), x.grad(), weight.grad(), bias.grad()};
+  }
+
+  Tensor x, weight, bias;
+};
+
+class ConvolutionTest : public testing::Test {
+ protected:
+  ~ConvolutionTest() override { at::set_num_threads(1); }
+};
+
+TEST_F(ConvolutionTest, IsTorchsWithItsGradients) {
+  torch::manual_seed(3);
+  for (const int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (const bool last : {false, true}) {
+      for (const bool images : {false, true}) {
+        Tensor x = torch::randn({11, 16, 10, 12});
+        if (last) x = x.contiguous(torch::MemoryFormat::ChannelsLast);
+        const Tensor weight = torch::randn({32, 16, 4, 4}) * 0.1;
+        const Tensor bias = torch::randn({32});
+        const Tensor from_y = torch::randn({11, 32, 4, 5});
+        Leaves ours(x, weight, bias, images);
+        Leaves torchs(x.to(torch::kFloat64), weight.to(torch::kFloat64),
+                      bias.to(torch::kFloat64), images);
+        ASSERT_TRUE(ConvolvesByKernel(ours.x, ours.weight));
+        const Result got = ours.Finish(
+            ConvolveRelu(ours.x, ours.weight, ours.bias, 2), from_y);
+        const Result want = torchs.Finish(
+            torch::relu(torch::conv2d(torchs.x, torchs.weight, torchs.bias, 2)),
+            from_y);
+        const auto expect_equal = [](const Tensor& a, const Tensor& b) {
+          EXPECT_TRUE(torch::allclose(a.to(torch::kFloat64), b, 1e-4, 1e-4))
+              << (a - b).abs().max();
+        };
+        expect_equal(got.y, want.y);
+        expect_equal(got.to_weight, want.to_weight);
+        expect_equal(got.to_bias, want.to_bias);
+        ASSERT_EQ(got.to_x.defined(), images);
+        if (images) expect_equal(got.to_x, want.to_x);
+      }
+    }
+  }
+}
+
+TEST_F(ConvolutionTest, DecisionsAreTheForwardPassOfTheGradient) {
+  const Tensor x = torch::randn({5, 3, 9, 9});
+  const Tensor weight = torch::randn({16, 3, 3, 3}), bias = torch::randn({16});
+  const Tensor learning =
+      ConvolveRelu(x, weight.clone().requires_grad_(), bias, 2);
+  torch::NoGradGuard no_grad;
+  EXPECT_TRUE(torch::equal(ConvolveRelu(x, weight, bias, 2), learning));
+}
+
+TEST_F(ConvolutionTest, LeavesToTorchWhatItsKernelsDoNotFit) {
+  const Tensor x = torch::zeros({1, 4, 8, 8});
+  EXPECT_TRUE(ConvolvesByKernel(x, torch::zeros({16, 4, 3, 3})));
+  EXPECT_FALSE(ConvolvesByKernel(x, torch::zeros({17, 4, 3, 3})));
+  EXPECT_FALSE(ConvolvesByKernel(x, torch::zeros({16, 4, 3, 2})));
+  EXPECT_FALSE(
+      ConvolvesByKernel(x.to(torch::kBFloat16), torch::zeros({16, 4, 3, 3})));
+  // A gradient of the images wants channels in that fill vectors too.
+  EXPECT_FALSE(ConvolvesByKernel(x.clone().requires_grad_(),
+                                 torch::zeros({16, 4, 3, 3})));
+}
+
+}  // namespace
+}  // namespace flotilla
