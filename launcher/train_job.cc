@@ -368,7 +368,8 @@ class Job {
   }
 
   // A replaced learner takes its state from a peer; only where none is left
-  // does it go back to a checkpoint.
+  // does it go back to a checkpoint. Where those that are left know nothing
+  // either, one of them does (TrainingLoop).
   std::string ResumeFrom(const LearnerStart& start) const {
     if (start.restarts == 0) return job_.resume.value_or("");
     if (!start.alone || PeersLive()) return "";

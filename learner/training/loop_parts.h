@@ -39,6 +39,9 @@ struct LoopParts {
   Normalizer* normalizer = nullptr;
   RolloutSource* rollouts = nullptr;
   EpisodeWindow* episodes = nullptr;
+  // Where no rank knows anything, as when all were lost: restores the newest
+  // checkpoint, or leaves everything as it is if there is none. Null: there never is.
+  std::function<absl::Status(Progress*)> go_back;
   ReplaySaver* replay = nullptr;  // null: replay is not saved
   SelfPlay* self_play = nullptr;  // null: nobody else plays
   int agents = 1;                 // slots of one environment

@@ -103,6 +103,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   // Of a run that begins there are none: its launcher has seen to that.
   ASSIGN_OR_RETURN(const v1::Changes changes,
                    ReadChanges(RunFolder(options.run_folder).changes()));
+  const RunFolder run(options.run_folder);
   if (!options.resume.empty()) {
     ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, options.config));
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
@@ -178,13 +179,15 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   if (self_play.has_value() && !saved.has_value()) self_play->Committed(0);
   std::optional<ReplaySaver> replay;
   if (config.checkpoint().replay() && algorithm->replay() != nullptr) {
-    replay.emplace(RunFolder(options.run_folder).checkpoints(),
-                   options.first_rank, algorithm.get());
-    if (saved.has_value()) {
-      replay->Restore(options.resume, {.global_step = progress.global_step,
-                                       .weights_digest = WeightsDigest(live)});
-    }
+    replay.emplace(run.checkpoints(), options.first_rank, algorithm.get());
   }
+  const auto restore_replay = [&](const std::string& checkpoint,
+                                  const Progress& of) {
+    if (!replay.has_value()) return;
+    replay->Restore(checkpoint, {.global_step = of.global_step,
+                                 .weights_digest = WeightsDigest(live)});
+  };
+  if (saved.has_value()) restore_replay(options.resume, progress);
   const std::unique_ptr<RolloutSource> rollouts = MakeRolloutSource(
       {.config = config,
        .spaces = spaces,
@@ -216,6 +219,17 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.normalizer = &normalizer;
   parts.rollouts = rollouts.get();
   parts.episodes = &episodes;
+  parts.go_back = [&](Progress* now) -> absl::Status {
+    if (!run.HasCheckpoint()) return absl::OkStatus();
+    const std::string newest = run.latest_checkpoint();
+    ASSIGN_OR_RETURN(const CheckpointData data,
+                     LoadCheckpoint(newest, options.config));
+    RETURN_IF_ERROR(FromCheckpoint(data, live, now));
+    restore_replay(newest, *now);
+    LOG(WARNING) << "nobody is left who knows what was learned: going back to "
+                 << "update " << now->update << " of " << newest;
+    return absl::OkStatus();
+  };
   parts.replay = replay.has_value() ? &*replay : nullptr;
   parts.self_play = self_play.has_value() ? &*self_play : nullptr;
   parts.agents = SlotsOf(pool->spec());
@@ -230,7 +244,6 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.failed_rows = &pool->failed_rows();
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
-  const RunFolder run(options.run_folder);
   std::optional<GameKeeper> games;
   const LeaderOptions leader = {
       .run_folder = options.run_folder,

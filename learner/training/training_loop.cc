@@ -177,6 +177,9 @@ absl::Status TrainingLoop::Evaluate(bool is_due) {
 // On all ranks of a new generation.
 absl::Status TrainingLoop::TakeStateThatIsFurthest() {
   const int source = assignment_.source_rank();
+  if (!has_state_ && assignment_.rank() == source && parts_.go_back) {
+    RETURN_IF_ERROR(parts_.go_back(&progress_));
+  }
   if (clock_.runs()) progress_.wall_seconds = clock_.Seconds();
   RETURN_IF_ERROR(
       ShareState(collective_.get(), source, parts_.Live(), &progress_));

@@ -94,6 +94,25 @@ def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox, cadence):
     assert "started_over" not in result and "started over" not in job.output()
 
 
+def test_when_the_last_that_knows_anything_is_lost_the_run_goes_back_to_its_last_checkpoint(sandbox):
+    """The first replacement waits for a peer's state, and the second one finds a peer: neither has any."""
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
+        "--set", "checkpoint.every_updates=10",
+    )  # fmt: skip
+    status = job.await_update(25)
+    first, last = (status.learner[rank].pid for rank in (1, 0))
+    os.kill(last, signal.SIGSTOP)  # nobody can meet before it is lost too
+    os.kill(first, signal.SIGKILL)
+    job.poll(lambda: "starting it again" in job.output(), "a replacement")
+    os.kill(last, signal.SIGKILL)
+    again = job.await_status(lambda s: s.generation >= 2 and s.world_size == 2 and s.update > status.update, "training again")
+    assert not again.started_over, again.started_over
+    recorded = [line["update"] for line in training_lines(job.run_dir)]
+    assert recorded[:25] == list(range(1, 26)) and recorded == sorted(recorded)
+    assert not (job.run_dir / "metrics.jsonl.before_starting_over").exists()
+
+
 def test_with_nothing_to_go_back_to_the_run_starts_over_visibly(sandbox):
     updates = 1500
     job = sandbox.train(

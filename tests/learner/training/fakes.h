@@ -128,6 +128,9 @@ struct FakeLearner {
     parts.normalizer = &normalizer;
     parts.rollouts = &rollouts;
     parts.episodes = &episodes;
+    parts.go_back = [this](Progress* progress) {
+      return go_back ? go_back(progress) : absl::OkStatus();
+    };
     parts.env_counts = [this] { return env_counts; };
     parts.env_workers = [] { return std::vector<v1::EnvServerStatus>(); };
     parts.first_signal = [this] { return signal; };
@@ -153,6 +156,8 @@ struct FakeLearner {
   FakeRollouts rollouts;
   EpisodeWindow episodes{100, 0};
   EnvCounts env_counts;
+  std::function<absl::Status(Progress*)>
+      go_back;  // null: there is no checkpoint
   // Runs on the evaluation's thread.
   std::function<absl::StatusOr<std::vector<EvaluatedEpisode>>(
       float weight, uint64_t round, std::stop_token stop)>

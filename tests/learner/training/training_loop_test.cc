@@ -302,6 +302,28 @@ TEST_F(TrainingLoopTest, ARunThatBeginsAnewSetsAsideWhatItHadRecorded) {
               HasSubstr("\"update\":428"));
 }
 
+TEST_F(TrainingLoopTest, WhereNobodyKnowsAnythingTheSourceGoesBack) {
+  std::atomic<int> asked = 0;
+  const auto ends = Train(Config(), [&](int rank, FakeLearner* learner,
+                                        FakeCoordinatorClient*, TrainingLoop*) {
+    learner->go_back = [&, rank, learner](Progress* progress) -> absl::Status {
+      ++asked;
+      EXPECT_EQ(rank, 0);
+      progress->update = 2;
+      progress->global_step = 2 * kWorld * kFakeSteps;
+      learner->algorithm.Weights()[0].tensor.fill_(2 * kUpdate);
+      return absl::OkStatus();
+    };
+  });
+  EXPECT_EQ(asked, 1);
+  for (const End& end : ends) {
+    ASSERT_THAT(end.outcome.status(), IsOk());
+    EXPECT_EQ(end.progress.global_step, kUpdates * kWorld * kFakeSteps);
+    EXPECT_EQ(end.weight, kUpdates * kUpdate);
+  }
+  EXPECT_THAT(RecordedUpdates(), ElementsAre(3, 4, 5));
+}
+
 TEST_F(TrainingLoopTest, TheNewestEpisodesOutliveALossAndCountOnce) {
   const auto ends = Train(Config(), [&](int rank, FakeLearner* learner,
                                         FakeCoordinatorClient* coordinator,
