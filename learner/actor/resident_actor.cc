@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
@@ -11,6 +12,9 @@ namespace {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
+// Rollouts in flight times the groups of rows.
+constexpr size_t kMostGraphs = 16;
+
 }  // namespace
 
 ResidentActor::ResidentActor(const Spaces& spaces, int64_t rows,
@@ -18,6 +22,7 @@ ResidentActor::ResidentActor(const Spaces& spaces, int64_t rows,
     : device_(device),
       rows_(rows),
       action_(spaces.action),
+      graphs_(GraphCache<Recorded>::On(device, "decisions", kMostGraphs)),
       carried_(ObservationStore::OnDevice(spaces, /*steps=*/1, rows, device)),
       keep_(rows, 1) {}
 
@@ -40,78 +45,142 @@ void ResidentActor::Begin(const ResidentPolicy* policy, int64_t state_size,
 
 void ResidentActor::Forget(int64_t row) { keep_[row] = 0; }
 
-ResidentPolicy::Decision ResidentActor::Ask(int64_t t, int64_t first,
-                                            int64_t rows, bool fresh,
-                                            Random* rng) {
-  torch::NoGradGuard no_grad;
-  Rollout& there = *rollout_->there;
-  const ObservationStore& seen = rollout_->observation;
-  const int64_t step = fresh ? seen.StepBytes(rows) : 0;
-  const int64_t kept = state_size_ > 0 ? Aligned(rows) : 0;
-  const int64_t N = rng == nullptr ? 0 : policy_->noise_size();
-  const torch::Tensor message =
-      Staging({step + kept + rows * N * int64_t{sizeof(double)}}, torch::kUInt8,
-              device_);
-  uint8_t* to = HostBytes(message);
-  if (fresh) seen.PackStep(t, first, rows, to);
-  if (kept > 0) std::memcpy(to + step, keep_.data() + first, rows);
-  if (N > 0) {
-    policy_->DrawNoise(rows, rng, reinterpret_cast<double*>(to + step + kept));
-  }
-  std::fill_n(keep_.begin() + first, rows, 1);
-  const torch::Tensor got = ToDevice(message, device_);
+ResidentActor::Parts ResidentActor::PartsOf(const Asked& asked) const {
+  const int64_t N = asked.act ? policy_->noise_size() : 0;
+  return {.step = asked.fresh ? rollout_->observation.StepBytes(asked.rows) : 0,
+          .keep = state_size_ > 0 ? Aligned(asked.rows) : 0,
+          .noise = asked.rows * N * int64_t{sizeof(double)}};
+}
 
-  if (fresh) {
-    there.observation.UnpackStep(t, first, rows, got.narrow(0, 0, step));
+torch::Tensor ResidentActor::Pack(int64_t t, const Asked& asked, Random* rng) {
+  const Parts parts = PartsOf(asked);
+  const torch::Tensor message = Staging({parts.all()}, torch::kUInt8, device_);
+  uint8_t* to = HostBytes(message);
+  const int64_t begin = t * rows_ + asked.first;
+  std::memcpy(to, &begin, sizeof(begin));
+  to += kHeader;
+  if (asked.fresh) {
+    rollout_->observation.PackStep(t, asked.first, asked.rows, to);
   }
+  to += parts.step;
+  if (parts.keep > 0) {
+    std::memcpy(to, keep_.data() + asked.first, asked.rows);
+  }
+  std::fill_n(keep_.begin() + asked.first, asked.rows, 1);
+  if (parts.noise > 0) {
+    policy_->DrawNoise(asked.rows, rng,
+                       reinterpret_cast<double*>(to + parts.keep));
+  }
+  return message;
+}
+
+ResidentPolicy::Decision ResidentActor::Ask(const Asked& asked,
+                                            const torch::Tensor& message,
+                                            torch::Tensor* index) {
+  Rollout& there = *rollout_->there;
+  const Parts parts = PartsOf(asked);
+  int64_t at = 0;
+  const auto take = [&](int64_t bytes) {
+    at += bytes;
+    return message.narrow(0, at - bytes, bytes);
+  };
+  const torch::Tensor begin = take(kHeader).view(torch::kInt64);
+  *index = torch::arange(asked.rows, begin.options()).add_(begin);
+  const torch::Tensor step = take(parts.step);
+  if (asked.fresh) there.observation.UnpackStep(*index, step);
   torch::Tensor state, noise;
-  if (kept > 0) {
-    state = state_.narrow(0, first, rows);
-    state.mul_(got.narrow(0, step, rows).unsqueeze(1));
-    if (t == 0) there.initial_state.narrow(0, first, rows).copy_(state);
+  if (parts.keep > 0) {
+    state = state_.narrow(0, asked.first, asked.rows);
+    state.mul_(take(parts.keep).narrow(0, 0, asked.rows).unsqueeze(1));
+    if (asked.begins) {
+      there.initial_state.narrow(0, asked.first, asked.rows).copy_(state);
+    }
   }
-  if (N > 0) {
-    noise = got.narrow(0, step + kept, rows * N * int64_t{sizeof(double)})
-                .view(torch::kFloat64)
-                .view({rows, N});
+  if (parts.noise > 0) {
+    noise = take(parts.noise).view(torch::kFloat64).view({asked.rows, -1});
   }
   const ResidentPolicy::Decision decision =
-      policy_->Decide(there.observation.Show(t, first, rows), state, noise);
-  there.value[t].narrow(0, first, rows).copy_(decision.value);
+      policy_->Decide(there.observation.Show(*index), state, noise);
+  there.value.view({-1}).index_copy_(0, *index, decision.value);
   return decision;
+}
+
+torch::Tensor ResidentActor::Act(const Asked& asked,
+                                 const torch::Tensor& message) {
+  torch::Tensor index;
+  const ResidentPolicy::Decision decision = Ask(asked, message, &index);
+  const Rollout& there = *rollout_->there;
+  const auto keep = [&](const torch::Tensor& all, const torch::Tensor& now) {
+    all.flatten(0, 1).index_copy_(0, index, now);
+  };
+  keep(there.log_prob, decision.log_prob);
+  if (state_size_ > 0) {
+    state_.narrow(0, asked.first, asked.rows).copy_(decision.state);
+  }
+  const auto& [discrete, continuous] = decision.action;
+  const int64_t K = action_.choices(), A = action_.continuous;
+  if (K > 0) keep(there.action.discrete, discrete);
+  if (A > 0) keep(there.action.continuous, continuous);
+  if (K == 0 || A == 0) return K > 0 ? discrete : continuous;
+  // Both in one copy, in a type that holds either.
+  return torch::cat(
+      {discrete.to(torch::kFloat64), continuous.to(torch::kFloat64)}, 1);
+}
+
+// Undefined where there is no graph for it.
+torch::Tensor ResidentActor::ActByGraph(const Asked& asked,
+                                        const torch::Tensor& message) {
+  if (graphs_ == nullptr || asked.begins || !asked.fresh) return {};
+  const std::vector<torch::Tensor> memory = policy_->memory();
+  if (memory.empty()) return {};
+  const Rollout& there = *rollout_->there;
+  GraphKey key;
+  for (const torch::Tensor& t : memory) key.Add(t);
+  for (const torch::Tensor& t : there.observation.gathered()) key.Add(t);
+  for (const torch::Tensor& t :
+       {there.value, there.log_prob, state_, there.action.discrete,
+        there.action.continuous}) {
+    key.Add(t);
+  }
+  for (const int64_t number : {asked.first, asked.rows}) {
+    key.number.push_back(static_cast<double>(number));
+  }
+  const Recorded* const done = graphs_->Run(
+      std::move(key),
+      [&](Recorded* recorded) {
+        recorded->there = rollout_->there;
+        recorded->memory = memory;
+        recorded->memory.push_back(state_);
+        recorded->message = ToDevice(message, device_);
+      },
+      [&](Recorded* recorded) { CopyToDevice(message, recorded->message); },
+      [&](Recorded* recorded) {
+        recorded->actions = Act(asked, recorded->message);
+      });
+  return done == nullptr ? torch::Tensor() : done->actions;
 }
 
 void ResidentActor::Decide(int64_t t, int64_t first, int64_t rows, bool fresh,
                            Random* rng) {
   torch::NoGradGuard no_grad;
-  const ResidentPolicy::Decision decision = Ask(t, first, rows, fresh, rng);
-  Rollout& there = *rollout_->there;
-  const auto keep = [&](const torch::Tensor& rows_now,
-                        const torch::Tensor& all) {
-    all[t].narrow(0, first, rows).copy_(rows_now);
+  const Asked asked = {first, rows, /*begins=*/t == 0, fresh, /*act=*/true};
+  const torch::Tensor message = Pack(t, asked, rng);
+  torch::Tensor actions = ActByGraph(asked, message);
+  if (!actions.defined()) actions = Act(asked, ToDevice(message, device_));
+  actions = ToHost(actions);
+  const auto keep = [&](const torch::Tensor& now, const torch::Tensor& all) {
+    all[t].narrow(0, first, rows).copy_(now);
   };
-  keep(decision.log_prob, there.log_prob);
-  if (state_size_ > 0) {
-    state_.narrow(0, first, rows).copy_(decision.state);
-  }
-  const auto& [discrete, continuous] = decision.action;
   const int64_t K = action_.choices(), A = action_.continuous;
-  if (K > 0) keep(discrete, there.action.discrete);
-  if (A > 0) keep(continuous, there.action.continuous);
-  if (K == 0 || A == 0) {
-    const torch::Tensor made = ToHost(K > 0 ? discrete : continuous);
-    keep(made, K > 0 ? rollout_->action.discrete : rollout_->action.continuous);
-    return;
-  }
-  // Both in one copy, in a type that holds either.
-  const torch::Tensor both = ToHost(torch::cat(
-      {discrete.to(torch::kFloat64), continuous.to(torch::kFloat64)}, 1));
-  keep(both.narrow(1, 0, K), rollout_->action.discrete);
-  keep(both.narrow(1, K, A), rollout_->action.continuous);
+  if (K > 0) keep(actions.narrow(1, 0, K), rollout_->action.discrete);
+  if (A > 0) keep(actions.narrow(1, K, A), rollout_->action.continuous);
 }
 
 void ResidentActor::Value(int64_t t, int64_t first, int64_t rows, bool fresh) {
-  Ask(t, first, rows, fresh, /*rng=*/nullptr);
+  torch::NoGradGuard no_grad;
+  const Asked asked = {first, rows, /*begins=*/t == 0, fresh, /*act=*/false};
+  torch::Tensor index;
+  Ask(asked, ToDevice(Pack(t, asked, /*rng=*/nullptr), device_), &index);
 }
 
 void ResidentActor::Skip(int64_t t, int64_t first, int64_t rows) {

@@ -2,8 +2,10 @@
 #define FLOTILLA_LEARNER_ACTOR_RESIDENT_ACTOR_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "learner/device/graph_cache.h"
 #include "learner/nn/resident_policy.h"
 #include "learner/rollout/observation_store.h"
 #include "learner/rollout/rollout.h"
@@ -21,7 +23,9 @@ namespace flotilla {
 //   device         observation, decision, log_prob, value, state -+
 //
 // What was seen crosses once and what was decided stays, but for the actions. A
-// decision waits once, for those.
+// decision waits once, for those. All between the two copies is one graph where the
+// device has them (device/graph_cache.h), for each rollout's memory and the rows
+// that decide together: which step it is of, the message says.
 //
 // Not thread-safe.
 class ResidentActor {
@@ -53,14 +57,41 @@ class ResidentActor {
   void End(int64_t end);
 
  private:
-  // Takes what is in a message to the device; `noise` is undefined without `rng`.
-  ResidentPolicy::Decision Ask(int64_t t, int64_t first, int64_t rows,
-                               bool fresh, Random* rng);
+  // Which rows a message is of, and what of them.
+  struct Asked {
+    int64_t first, rows;
+    bool begins;  // a rollout: step 0
+    bool fresh;   // it holds what they see
+    bool act;     // it holds noise: not their values alone are wanted
+  };
+  struct Parts {  // of a message, in bytes
+    int64_t step, keep, noise;
+    int64_t all() const { return kHeader + step + keep + noise; }
+  };
+  // What a graph of decisions reads and makes.
+  struct Recorded {
+    std::shared_ptr<Rollout> there;
+    std::vector<torch::Tensor> memory;
+    torch::Tensor message, actions;
+  };
+  static constexpr int64_t kHeader = 8;  // int64: t * B + first
+
+  Parts PartsOf(const Asked& asked) const;
+  // On the host, on its way.
+  torch::Tensor Pack(int64_t t, const Asked& asked, Random* rng);
+  // All on the device, by a message that is there. Values are kept, and what else was
+  // decided is returned, [R] each.
+  ResidentPolicy::Decision Ask(const Asked& asked, const torch::Tensor& message,
+                               torch::Tensor* index);
+  // Keeps that too, and returns what the host wants of it: the actions, in one tensor.
+  torch::Tensor Act(const Asked& asked, const torch::Tensor& message);
+  torch::Tensor ActByGraph(const Asked& asked, const torch::Tensor& message);
   void ValueFinals();
 
   const torch::Device device_;
   const int64_t rows_;
   const ActionSpace action_;
+  const std::unique_ptr<GraphCache<Recorded>> graphs_;  // null: there are none
   ObservationStore carried_;  // one step, on the device
   const ResidentPolicy* policy_ = nullptr;
   Rollout* rollout_ = nullptr;

@@ -1,24 +1,19 @@
 #ifndef FLOTILLA_LEARNER_ALGO_MINIBATCH_GRAPHS_H_
 #define FLOTILLA_LEARNER_ALGO_MINIBATCH_GRAPHS_H_
 
-#include <cstdint>
 #include <functional>
-#include <list>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "learner/algo/ppo_backend.h"
-#include "learner/device/graph.h"
+#include "learner/device/graph_cache.h"
 #include "learner/torch.h"
 
 namespace flotilla {
 
-// What gradient steps ask of a device, as graphs (device/graph.h): one for each
-// combination of a rollout's memory, a size of the minibatch and the numbers of the
-// host that go into it. The first step of a combination is done as it is, so that
-// libraries prepare what a capture forbids; the second is recorded. What a device
-// refuses to record is done as it is from then on, and a warning says why.
+// What gradient steps ask of a device, as graphs (device/graph_cache.h): one for
+// each combination of a rollout's memory, a size of the minibatch and the numbers of
+// the host that go into it.
 //
 // Not thread-safe.
 class MinibatchGraphs {
@@ -36,33 +31,19 @@ class MinibatchGraphs {
                     const Step& step);
 
   // Forgets them all: what they do is no longer what is wanted.
-  void Clear();
+  void Clear() { graphs_->Clear(); }
 
  private:
-  // Each has memory of its own. Rollouts in flight, a shorter last minibatch; an
-  // annealed clip is another number each update.
-  static constexpr size_t kMost = 8;
-
-  struct Key {
-    std::vector<const void*> address;
-    std::vector<double> number;
-    auto operator<=>(const Key&) const = default;
-  };
-  struct Recorded {
-    Key key;
-    Rollout rollout;  // holds the memory, as all of these do
-    PpoBatch batch;   // its indices are where the graph reads them
-    std::unique_ptr<DeviceGraph> graph;
+  struct Held {
+    Rollout rollout;
+    PpoBatch batch;  // its indices are where the graph reads them
     torch::Tensor result;
   };
 
-  explicit MinibatchGraphs(torch::Device device) : device_(device) {}
-  static Key KeyOf(const PpoBatch& batch, const std::vector<double>& numbers);
+  explicit MinibatchGraphs(std::unique_ptr<GraphCache<Held>> graphs)
+      : graphs_(std::move(graphs)) {}
 
-  const torch::Device device_;
-  bool refused_ = false;
-  std::set<Key> seen_;
-  std::list<Recorded> recorded_;  // the one that was used last is the first
+  const std::unique_ptr<GraphCache<Held>> graphs_;
 };
 
 }  // namespace flotilla

@@ -71,6 +71,9 @@ class ActorCritic : public Network {
   void Settle() override {
     if (bf16_) encoder_.Settle();
   }
+  std::vector<torch::Tensor> settled() const override {
+    return encoder_.settled();
+  }
 
  private:
   ActorCritic() = default;

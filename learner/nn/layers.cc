@@ -199,10 +199,16 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   torch::NoGradGuard no_grad;
   double scale = FirstScale(pixels, /*bf16=*/true);
   for (Layer& layer : *layers) {
-    layer.settled_weight.reset();
+    const torch::Tensor weight = std::exchange(layer.settled_weight, {});
     const Operands now = OperandsOf(layer, torch::kBFloat16, scale);
-    layer.settled_weight = now.weight;
-    layer.settled_bias = now.bias;
+    // Where it is it stays: graphs of decisions read it there.
+    if (weight.defined()) {
+      layer.settled_weight = weight.copy_(now.weight);
+      layer.settled_bias.copy_(now.bias);
+    } else {
+      layer.settled_weight = now.weight;
+      layer.settled_bias = now.bias;
+    }
     scale = 1;
   }
 }

@@ -68,6 +68,8 @@ class Network {
   // Says that the weights stay as they are until the next call: what Forward
   // without gradients converts of them may be converted once.
   virtual void Settle() {}
+  // What that made, beside the parameters: it stays where it is.
+  virtual std::vector<torch::Tensor> settled() const { return {}; }
 
   bool recurrent() const { return state_size() > 0; }
   torch::Device device() const { return Flat().device(); }

@@ -87,6 +87,18 @@ void ObservationEncoder::Unsettle() {
   }
 }
 
+std::vector<torch::Tensor> ObservationEncoder::settled() const {
+  std::vector<torch::Tensor> all;
+  for (const Leaf& leaf : leaf_) {
+    for (const Layer& layer : leaf.layers) {
+      if (!layer.settled_weight.defined()) continue;
+      all.push_back(layer.settled_weight);
+      all.push_back(layer.settled_bias);
+    }
+  }
+  return all;
+}
+
 torch::Tensor ObservationEncoder::Encode(const Leaf& leaf,
                                          const torch::Tensor& x, bool bf16,
                                          bool activate_last) const {

@@ -44,6 +44,8 @@ class ObservationEncoder {
   // Forward in bfloat16 without gradients converts them no more.
   void Settle();
   void Unsettle();
+  // What Settle made; it stays where it is until Unsettle.
+  std::vector<torch::Tensor> settled() const;
 
   // `activate_last`: whether the last layer of an encoder without a trunk is
   // activated. What images go through is in bfloat16 if `bf16`.

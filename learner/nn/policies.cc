@@ -120,6 +120,11 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
       }
     }
   }
+  std::vector<torch::Tensor> memory() const override {
+    std::vector<torch::Tensor> all = Acting().settled();
+    all.push_back(Acting().parameters());
+    return all;
+  }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
                   const torch::Tensor& noise) const override {
     torch::NoGradGuard no_grad;

@@ -69,6 +69,7 @@ class QNetwork {
 
   // As a Network's. Between Settle and Unsettle the weights stay as they are.
   void set_bf16(bool on) { bf16_ = on; }
+  bool bf16() const { return bf16_; }
   void Settle() {
     if (bf16_) encoder_.Settle();
   }

@@ -91,10 +91,9 @@ void QPolicy::Value(const Observations& seen, float* value) {
 void QPolicy::DrawNoise(int64_t rows, Random* rng, double* noise) const {
   const int64_t K = net_->spaces().action.choices();
   for (int64_t r = 0; r < rows; ++r) {
-    const double one = *noise++ = rng->Uniform();
-    for (int64_t i = 0; i < K; ++i) {
-      *noise++ = one < epsilon_ ? rng->Uniform() : 0;
-    }
+    const bool random = rng->Uniform() < epsilon_;
+    *noise++ = random ? 1 : 0;
+    for (int64_t i = 0; i < K; ++i) *noise++ = random ? rng->Uniform() : 0;
   }
 }
 
@@ -108,7 +107,7 @@ ResidentPolicy::Decision QPolicy::Decide(const Batch& seen,
   if (!noise.defined()) return decision;
   decision.log_prob = decision.value;
   const torch::Tensor values = net_->Forward(seen);
-  const torch::Tensor random = noise.narrow(1, 0, 1) < epsilon_;  // [R, 1]
+  const torch::Tensor random = noise.narrow(1, 0, 1) > 0;  // [R, 1]
   std::vector<torch::Tensor> chosen;
   int64_t first = 0;
   for (const int64_t n : spaces.action.num_values) {

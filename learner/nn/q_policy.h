@@ -37,6 +37,11 @@ class QPolicy : public Policy, public ResidentPolicy {
     return 1 + net_->spaces().action.choices();
   }
   void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
+  // In bfloat16 what Settle made comes and goes.
+  std::vector<torch::Tensor> memory() const override {
+    if (net_->bf16()) return {};
+    return {net_->Flat().parameters};
+  }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
                   const torch::Tensor& noise) const override;
 

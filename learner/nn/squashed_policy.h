@@ -34,6 +34,10 @@ class SquashedPolicy : public Policy, public ResidentPolicy {
   }
   int64_t noise_size() const override { return gaussian_.values(); }
   void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
+  std::vector<torch::Tensor> memory() const override {
+    if (uniform_) return {};
+    return {actor_->Flat().parameters};
+  }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
                   const torch::Tensor& noise) const override;
 

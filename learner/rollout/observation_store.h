@@ -106,11 +106,11 @@ class ObservationStore {
   // host, with their ages: StepBytes of a message, from an address that 8 divides.
   int64_t StepBytes(int64_t rows) const;
   void PackStep(int64_t t, int64_t first, int64_t rows, uint8_t* message) const;
-  // On a device, where `message` [StepBytes] uint8 is by now: takes that.
-  void UnpackStep(int64_t t, int64_t first, int64_t rows,
-                  const torch::Tensor& message);
-  // What they see, on the device; may be views.
-  Batch Show(int64_t t, int64_t first, int64_t rows) const;
+  // On a device, where `message` [StepBytes] uint8 is by now and the numbers t * B +
+  // b of its rows, `index` [R] int64: takes that.
+  void UnpackStep(const torch::Tensor& index, const torch::Tensor& message);
+  // What rows at `index` [R] int64 see, on the device, before all steps are there.
+  Batch Show(const torch::Tensor& index) const;
   // On a device, and with them the final observations `rows` [F, row_bytes] uint8
   // of the steps `index` [F] int32.
   Batch ShowFinal(const torch::Tensor& index, const torch::Tensor& rows) const;

@@ -198,36 +198,33 @@ void ObservationStore::PackStep(int64_t t, int64_t first, int64_t rows,
   std::memcpy(message, ages_ + AgeIndex(t, first), rows);
 }
 
-void ObservationStore::UnpackStep(int64_t t, int64_t first, int64_t rows,
+void ObservationStore::UnpackStep(const torch::Tensor& index,
                                   const torch::Tensor& message) {
+  const int64_t rows = index.numel();
   int64_t at = 0;
   for (int i = 0; i < num_leaves(); ++i) {
-    const torch::Tensor to = leaf_[i][ArrayOf(i, t)].narrow(0, first, rows);
+    torch::Tensor arrays = leaf_[i].flatten(0, 1);
     const int64_t bytes = rows * layout_[i].bytes;
-    to.copy_(message.narrow(0, at, bytes).view(to.scalar_type()).view_as(to));
+    std::vector<int64_t> shape = arrays.sizes().vec();
+    shape[0] = rows;
+    const int64_t before = ArrayOf(i, 0) * rows_;
+    arrays.index_copy_(
+        0, before > 0 ? index + before : index,
+        message.narrow(0, at, bytes).view(arrays.scalar_type()).view(shape));
     at += Aligned(bytes);
   }
-  age_[t].narrow(0, first, rows).copy_(message.narrow(0, at, rows));
+  age_.view({-1}).index_copy_(
+      0, index, message.narrow(0, at, rows).to(age_.scalar_type()));
 }
 
-Batch ObservationStore::Show(int64_t t, int64_t first, int64_t rows) const {
+Batch ObservationStore::Show(const torch::Tensor& index) const {
   Batch batch;
-  torch::Tensor index;
   for (int i = 0; i < num_leaves(); ++i) {
     const LeafSpec& spec = layout_[i].spec;
-    const std::vector<int64_t> shape = BatchShape(spec, rows);
-    if (spec.stack == 1) {
-      batch.leaf.push_back(leaf_[i][t].narrow(0, first, rows).view(shape));
-      continue;
-    }
-    if (!index.defined()) {
-      const int64_t begin = t * rows_ + first;
-      index = torch::arange(begin, begin + rows, age_.options());
-    }
-    batch.leaf.push_back(leaf_[i]
-                             .flatten(0, 1)
-                             .index_select(0, ArraysOf(i, index).flatten())
-                             .view(shape));
+    const torch::Tensor shown =
+        spec.stack == 1 ? index : ArraysOf(i, index).flatten();
+    batch.leaf.push_back(leaf_[i].flatten(0, 1).index_select(0, shown).view(
+        BatchShape(spec, index.numel())));
   }
   return batch;
 }

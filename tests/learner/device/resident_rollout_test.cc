@@ -102,7 +102,12 @@ class StepByStepTest : public ResidentRolloutTest {
         Staging({host_.observation.StepBytes(rows)}, torch::kUInt8, Device());
     host_.observation.PackStep(t, first, rows,
                                static_cast<uint8_t*>(message.data_ptr()));
-    there_.UnpackStep(t, first, rows, ToDevice(message, Device()));
+    there_.UnpackStep(RowsAt(t, first, rows), ToDevice(message, Device()));
+  }
+  static torch::Tensor RowsAt(int64_t t, int64_t first, int64_t rows) {
+    const int64_t begin = t * kB + first;
+    return torch::arange(begin, begin + rows,
+                         torch::dtype(torch::kInt64).device(Device()));
   }
 
   const Spaces spaces_ = FrameSpaces(5, 4, 3);
@@ -116,7 +121,7 @@ TEST_F(StepByStepTest, ShowsWhatTheHostShows) {
       const rehearsal::NoHostWait nobody_waits;
       Send(t, first, 2);
     }
-    const Batch shown = there_.Show(t, 1, 3);
+    const Batch shown = there_.Show(RowsAt(t, 1, 3));
     const torch::Tensor index =
         torch::arange(t * kB + 1, t * kB + 4, torch::kInt32);
     EXPECT_TRUE(torch::equal(ToHost(shown.leaf[0]),
@@ -299,7 +304,9 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
   actor.Begin(policy->resident(), S, /*forget=*/true, &host);
   const torch::Tensor starts = Starts(host);
   rehearsal::ResetCounts();
+  std::map<std::string, int64_t> launches;
   for (int64_t t = 0; t < kT; ++t) {
+    launches = rehearsal::LaunchesByOperator();
     for (int64_t b = 0; b < kB; ++b) {
       if (starts[t][b].item<uint8_t>() != 0) actor.Forget(b);
     }
@@ -314,6 +321,15 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
   EXPECT_EQ(counts.HostWaits(), 2 * kT) << rehearsal::Describe(counts);
   EXPECT_EQ(counts.pageable_to_device.copies, 0);
   EXPECT_EQ(counts.overwritten_sources, 0);
+  EXPECT_EQ(counts.missing_events, 0);
+  // The last decisions were a graph each, and nothing else; but where a number of
+  // the host says how to act.
+  const bool recorded = !policy->resident()->memory().empty();
+  EXPECT_EQ(recorded, GetParam().name != "SacUniform");
+  for (const auto& [name, count] : rehearsal::LaunchesByOperator()) {
+    if (!recorded) continue;
+    EXPECT_EQ(count - launches[name], name == "a graph" ? 2 : 0) << name;
+  }
   {
     const rehearsal::NoHostWait nobody_waits;
     for (int64_t b = 0; b < kB; ++b) {
