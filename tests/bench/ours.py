@@ -45,6 +45,20 @@ def read_run(output, folder):
     }
 
 
+def speed_from(second):
+    """read_run's speed without the first seconds, and of those alone."""
+    def read(output, folder):
+        updates = [x for x in metric_lines(folder) if "charts/SPS" in x]
+        later = next((x for x in updates if x["wall_seconds"] >= second), None)
+        if later is None or later in (updates[0], updates[-1]):
+            return {}
+
+        def speed(a, b):
+            return (b["global_step"] - a["global_step"]) / (b["wall_seconds"] - a["wall_seconds"])
+        return {"steps_per_second": speed(later, updates[-1]), "steps_per_second_at_first": speed(updates[0], later)}
+    return read
+
+
 def trained_for(seconds):
     def over(folder):
         lines = metric_lines(folder)
@@ -52,14 +66,14 @@ def trained_for(seconds):
     return over
 
 
-def train(name, config, learners, limit_s, **settings):
+def train(name, config, learners, limit_s, read=read_run, **settings):
     """`settings`: a__b=1 stands for --set a.b=1."""
     path, missing = program("flotilla")
     command = [path, "train", config, "--nproc-per-node", str(learners), "--standalone", "--progress", "none",
                "--run-dir", "{run}", "--set", "seed={seed}"]
     for key, value in settings.items():
         command += ["--set", f"{key.replace('__', '.')}={value}"]
-    return Contender(name, command, read_run, cap_s=limit_s + 30, until=trained_for(limit_s), missing=missing)
+    return Contender(name, command, read, cap_s=limit_s + 30, until=trained_for(limit_s), missing=missing)
 
 
 def step(name, case, seconds):

@@ -17,6 +17,7 @@ from harness import SOURCE, read_jsonl, summary
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_watch import track  # noqa: E402
 from flotilla_watch.config_text import flatten  # noqa: E402
+from flotilla_watch.metrics_tail import MetricsTail  # noqa: E402
 
 SHORT = ["cartpole_fast", "--steps=40000", "--set=evaluation.every_updates=1000000"]
 LONG = ["cartpole_fast", "--set=metrics.every_updates=20", "--steps=1000000000", "--set=evaluation.every_updates=1000000"]
@@ -293,6 +294,29 @@ class Stage:
         (self.folder / f"metrics.jsonl.after_update_{update}").write_text("".join(lines[len(kept) :]))
         (self.folder / "new").write_text("".join(kept))
         (self.folder / "new").rename(self.metrics)
+
+
+def test_of_hundreds_of_updates_a_second_ten_are_shown_and_every_evaluation(sandbox):
+    job = sandbox.train(
+        "cartpole_fast", "--steps=3000000", "--set=evaluation.every_updates=300", "--set=evaluation.stop_return=1e9",
+    )  # fmt: skip
+    job.succeeds()
+    written = read_jsonl(job.run_dir / "metrics.jsonl")
+    shown, _ = MetricsTail(job.run_dir / "metrics.jsonl").poll()
+
+    def updates(rows, named):
+        return [int(row["update"]) for row in rows if named in row]
+
+    assert len(updates(written, "eval/mean_return")) >= 3
+    assert updates(shown, "eval/mean_return") == updates(written, "eval/mean_return")
+    some, all_of_them = updates(shown, "charts/SPS"), updates(written, "charts/SPS")
+    seconds = max(row["wall_seconds"] for row in written)
+    assert len(all_of_them) > 1000 and some[:300] == all_of_them[:300]
+    assert 300 <= len(some) <= 300 + 10 * seconds + 1 and some == sorted(set(some))
+    # What is slow enough is shown whole.
+    slow = job.run_dir / "slow.jsonl"
+    slow.write_text("".join(json.dumps(row | {"wall_seconds": row["update"] / 9}) + "\n" for row in written))
+    assert updates(MetricsTail(slow).poll()[0], "charts/SPS") == all_of_them
 
 
 def test_rows_are_sent_once_over_restarts(tmp_path):

@@ -1,6 +1,7 @@
 """All that a page is told, and to whom what was told already."""
 
 import json
+import os
 import pathlib
 import subprocess
 import threading
@@ -12,10 +13,39 @@ from flotilla_watch.watched_run import WatchedRun
 
 MOST_RUNS = 64
 MOST_WATCHES = 16
-POLL = 0.5
+POLL = 1.0
 LIST_PAUSE = 2.0
+LIST_ANYWAY = 20.0  # a run that was killed writes nothing
+MOST_FOLDERS = 4000  # that are looked at for changes
+DEEPEST = 6  # folders below the one that was named, as `flotilla runs` looks
 LIST_TIMEOUT = 120
 MOST_LIST_BYTES = 64 << 20
+
+
+def traces(folders):
+    """What changes when a run comes, goes or ends; None where that is too much to
+    look at."""
+    found = []
+    for folder in folders:
+        top = os.path.normpath(folder).count(os.sep)
+        for path, below, files in os.walk(folder, followlinks=True):
+            if len(found) >= MOST_FOLDERS:
+                return None
+            # A run's own folders are none of ours.
+            if "config.textproto" in files or os.path.normpath(path).count(os.sep) - top >= DEEPEST:
+                below.clear()
+            try:
+                found.append((path, os.stat(path).st_mtime_ns, _changed_at(os.path.join(path, "summary.json"))))
+            except OSError:
+                found.append((path, 0, 0))
+    return found
+
+
+def _changed_at(path):
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return 0
 
 
 class Feed:
@@ -41,6 +71,7 @@ class Feed:
             self._watch(run, ["--coordinator", address])
         self._table = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
         if folders:
+            self._looked = traces(folders)
             self._list_runs()
             self._poll_files()
             threading.Thread(target=self._follow_list, daemon=True).start()
@@ -57,10 +88,15 @@ class Feed:
     # ---- What there is
 
     def _follow_list(self):
+        looked, listed = self._looked, time.monotonic()
         while not self._closed:
-            began = time.monotonic()
+            time.sleep(LIST_PAUSE)
+            now, began = traces(self._folders), time.monotonic()
+            if now is not None and now == looked and began - listed < LIST_ANYWAY:
+                continue  # whoever trains here needs the processor
             self._list_runs()
-            time.sleep(max(LIST_PAUSE, 5 * (time.monotonic() - began)))
+            looked, listed = now, time.monotonic()
+            time.sleep(4 * (listed - began))
 
     def _list_runs(self):
         process = start([self._flotilla, "runs", "--json", *self._folders])

@@ -134,6 +134,7 @@ class SideCar:
     def finish(self):
         while self.step():
             pass
+        self.step()  # the last row, which may have been left out before
         try:
             status = json.loads((pathlib.Path(self.run.folder) / "summary.json").read_text()).get("status", "")
         except (OSError, ValueError, AttributeError):
@@ -160,6 +161,7 @@ def parse(arguments):
 def main(arguments):
     options = parse(arguments)
     if not options.check:
+        os.nice(10)  # before the packages: to load them takes seconds
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     if lacks := missing(options.tracker, sys.executable):
@@ -167,7 +169,6 @@ def main(arguments):
         return 2
     if options.check:
         return 0
-    os.nice(5)
     run = Run(options)
     folder = pathlib.Path(run.folder) / "trackers"
     position = Position(folder / f"{options.tracker}.json")
