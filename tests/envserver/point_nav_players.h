@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "envserver/envs/point_nav_camera.h"
 #include "envserver/envs/point_nav_space.h"
@@ -43,6 +44,53 @@ class ShortestWay {
     }
     return best_turns == 0 ? 1 : best_turns > 0 ? 2 : 3;
   }
+};
+
+// Remembers the walls and the furniture that it has seen, takes all else for free,
+// and goes the shortest way through that: what eyes and memory can do.
+class Mapper {
+ public:
+  explicit Mapper(const Point& goal) : goal_(goal) { Plan(); }
+
+  int Act(const FloorPlan& plan, const Point& at, int heading) {
+    if (Look(plan, at, heading)) Plan();
+    return ShortestWay().Act(*space_, way_, at, heading);
+  }
+
+ private:
+  void Plan() {
+    space_.emplace(known_);
+    way_ = space_->MakeGoal(goal_);
+  }
+
+  // Along a ray for each half degree of what the camera sees, as far as it does.
+  // Whether anything is new.
+  bool Look(const FloorPlan& plan, const Point& at, int heading) {
+    bool any_new = false;
+    for (int half_degrees = -90; half_degrees <= 90; ++half_degrees) {
+      const double off = half_degrees * kPlayerPi / 360;
+      const double angle = heading * 2 * kPlayerPi / kHeadings + off;
+      const double farthest = DepthCamera::kFarthest / std::cos(off);
+      for (double away = 0; away < farthest; away += 0.04) {
+        const int x = static_cast<int>((at.x + away * std::cos(angle)) /
+                                       FloorPlan::kCell);
+        const int y = static_cast<int>((at.y - away * std::sin(angle)) /
+                                       FloorPlan::kCell);
+        const PlanCell cell = plan.at(x, y);
+        if (plan.IsSolid(x, y) && known_.at(x, y) != cell) {
+          known_.set(x, y, cell);
+          any_new = true;
+        }
+        if (cell == PlanCell::kWall) break;
+      }
+    }
+    return any_new;
+  }
+
+  const Point goal_;
+  FloorPlan known_;
+  std::optional<FreeSpace> space_;
+  FreeSpace::Goal way_;
 };
 
 // Sees nothing but the compass, and knows by it how far a step came: goes

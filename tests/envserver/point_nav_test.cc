@@ -136,6 +136,26 @@ TEST(PointNavTest, WhoeverWalksTheShortestWaySucceeds) {
   EXPECT_GT(spl, 0.95);
 }
 
+// What can be asked of whoever learns it.
+TEST(PointNavTest, WhoeverSeesAndRemembersSucceedsByDetours) {
+  Player player(Kwargs{{"plans", "20"}, {"split", "eval"}});
+  double success = 0, spl = 0;
+  constexpr int kEpisodes = 40;
+  for (int i = 0; i < kEpisodes; ++i) {
+    player.Reset(i);
+    Mapper mapper(player.env().goal().point);
+    const auto metrics = player.Finish([&] {
+      return mapper.Act(player.env().scene().plan, player.env().position(),
+                        player.env().heading());
+    });
+    success += metrics.at("success") / kEpisodes;
+    spl += metrics.at("spl") / kEpisodes;
+  }
+  EXPECT_GT(success, 0.95);
+  EXPECT_GT(spl, 0.75);
+  EXPECT_LT(spl, 0.95) << "the houses hide nothing";
+}
+
 TEST(PointNavTest, SplIsTheShortestWayOverTheWayTaken) {
   Player player;
   player.Reset(1);
