@@ -12,8 +12,7 @@ namespace {
 
 int64_t Aligned(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-// Rollouts in flight times the groups of rows.
-constexpr size_t kMostGraphs = 16;
+constexpr int64_t kRollouts = 4;  // in flight, more than there are
 
 }  // namespace
 
@@ -22,7 +21,8 @@ ResidentActor::ResidentActor(const Spaces& spaces, int64_t rows,
     : device_(device),
       rows_(rows),
       action_(spaces.action),
-      graphs_(GraphCache<Recorded>::On(device, "decisions", kMostGraphs)),
+      graphs_(GraphCache<Recorded>::On(device, "decisions",
+                                       kRollouts * rows)),  // one each at least
       carried_(ObservationStore::OnDevice(spaces, /*steps=*/1, rows, device)),
       keep_(rows, 1) {}
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -58,7 +59,7 @@ class GraphCache {
   // What holds the result of `work`, until the next Run; or null: it is to be done
   // as it is. `prepare` fills a new one, `feed` brings one that is replayed what is
   // new. Where a recording fails, work that was begun is done again. Errors: throws
-  // c10::Error.
+  // what `prepare`, `feed` and a replay throw.
   Held* Run(GraphKey key, const Step& prepare, const Step& feed,
             const Step& work) {
     if (refused_) return nullptr;
@@ -76,20 +77,23 @@ class GraphCache {
     if (seen_.insert(key).second) return nullptr;
     seen_.erase(key);
     if (recorded_.size() == most_) recorded_.pop_back();
-    Recorded& one = recorded_.emplace_front();
+    std::list<Recorded> made(1);
+    Recorded& one = made.front();
     one.key = std::move(key);
     one.graph = MakeGraph(device_);
     prepare(&one.held);
     try {
       one.graph->Capture([&] { work(&one.held); });
-    } catch (const c10::Error& error) {
+    } catch (const std::exception& error) {  // a user's module throws its own
+      const std::string why = error.what();
       LOG(WARNING) << what_ << " are not recorded as graphs: "
-                   << error.what_without_backtrace();
+                   << why.substr(0, why.find('\n'));
       refused_ = true;
       Clear();
       return nullptr;
     }
-    return &one.held;
+    recorded_.splice(recorded_.begin(), made);
+    return &recorded_.front().held;
   }
 
   // Forgets them all: what they do is no longer what is wanted.

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/lane.h"
 
 namespace flotilla {
 
@@ -15,11 +16,20 @@ struct ConvolutionShape {
   int64_t height = 0, width = 0, in = 0;    // of an image
   int64_t kernel = 0, stride = 0, out = 0;  // `out`: see kConvolutionWidth
 
-  int64_t out_height() const { return (height - kernel) / stride + 1; }
-  int64_t out_width() const { return (width - kernel) / stride + 1; }
-  int64_t image() const { return height * width * in; }  // floats
-  int64_t out_image() const { return out_height() * out_width() * out; }
-  int64_t weights() const { return kernel * kernel * in * out; }
+  // Inlined always: see isa/vec.h.
+  FLOTILLA_INLINE int64_t out_height() const {
+    return (height - kernel) / stride + 1;
+  }
+  FLOTILLA_INLINE int64_t out_width() const {
+    return (width - kernel) / stride + 1;
+  }
+  FLOTILLA_INLINE int64_t image() const {
+    return height * width * in;
+  }  // floats
+  FLOTILLA_INLINE int64_t out_image() const {
+    return out_height() * out_width() * out;
+  }
+  FLOTILLA_INLINE int64_t weights() const { return kernel * kernel * in * out; }
 };
 
 // Channels out are a multiple of this; for a gradient of the images, channels in

@@ -74,6 +74,7 @@ class ActorCritic : public Network {
   std::vector<torch::Tensor> settled() const override {
     return encoder_.settled();
   }
+  bool recordable() const override { return true; }
 
  private:
   ActorCritic() = default;

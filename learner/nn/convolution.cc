@@ -1,5 +1,7 @@
 #include "learner/nn/convolution.h"
 
+#include <glog/logging.h>
+
 #include <algorithm>
 
 #include "learner/device/host.h"
@@ -62,6 +64,8 @@ class Convolution : public torch::autograd::Function<Convolution> {
   }
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "ConvolveRelu has no gradient of its gradient");
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
     const ConvolutionShape shape =
@@ -112,12 +116,17 @@ bool ConvolvesByKernel(const Tensor& x, const Tensor& weight) {
     return channels % kConvolutionWidth == 0;
   };
   return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 4 &&
-         weight.size(2) == weight.size(3) && fits(weight.size(0)) &&
+         weight.is_cpu() && weight.scalar_type() == torch::kFloat32 &&
+         weight.dim() == 4 && weight.size(1) == x.size(1) &&
+         weight.size(2) == weight.size(3) && weight.size(2) <= x.size(2) &&
+         weight.size(3) <= x.size(3) && fits(weight.size(0)) &&
          (!x.requires_grad() || fits(weight.size(1)));
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
                     int64_t stride) {
+  CHECK(ConvolvesByKernel(x, weight));
+  CHECK_EQ(bias.numel(), weight.size(0));
   if (at::GradMode::is_enabled()) {
     return Convolution::apply(x, weight, bias, stride);
   }

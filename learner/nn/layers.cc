@@ -231,13 +231,14 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
   for (size_t i = first; i < layers.size(); ++i) {
     const Layer& layer = layers[i];
     if (layer.stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
-    if (layer.stride > 0 && layer.padding == 0 && options.relu &&
+    const bool activate = i + 1 < layers.size() || options.activate_last;
+    if (layer.stride > 0 && layer.padding == 0 && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {
       x = ConvolveRelu(x, layer.weight, layer.bias, layer.stride);
       continue;
     }
     x = Apply(layer, x, i == 0 ? scale : 1);
-    if (i + 1 == layers.size() && !options.activate_last) break;
+    if (!activate) break;
     x = options.relu ? torch::relu_(x) : torch::tanh_(x);
   }
   return x.to(torch::kFloat32);

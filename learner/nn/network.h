@@ -70,6 +70,10 @@ class Network {
   virtual void Settle() {}
   // What that made, beside the parameters: it stays where it is.
   virtual std::vector<torch::Tensor> settled() const { return {}; }
+  // Whether what Forward asks of a device depends on parameters(), settled() and its
+  // arguments alone, and stays where it is, so that decisions may be recorded
+  // (device/graph.h).
+  virtual bool recordable() const { return false; }
 
   bool recurrent() const { return state_size() > 0; }
   torch::Device device() const { return Flat().device(); }

@@ -69,6 +69,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
   TorchPolicy(const Network* net, const Spaces& spaces, bool settled)
       : net_(net),
         copy_(net->bf16() && !settled ? net->Clone() : nullptr),
+        stays_(!settled && net->recordable()),
         spaces_(spaces),
         head_(spaces.action) {
     Refresh();
@@ -120,7 +121,9 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
       }
     }
   }
+  // One that is frozen lives for a rollout: what is recorded never comes again.
   std::vector<torch::Tensor> memory() const override {
+    if (!stays_) return {};
     std::vector<torch::Tensor> all = Acting().settled();
     all.push_back(Acting().parameters());
     return all;
@@ -165,6 +168,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
 
   const Network* const net_;
   const std::unique_ptr<Network> copy_;
+  const bool stays_;
   const Spaces spaces_;
   const ActionHead head_;
 };

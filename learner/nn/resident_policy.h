@@ -31,9 +31,9 @@ class ResidentPolicy {
     torch::Tensor value;     // [R] float32
     torch::Tensor state;     // [R, S] after this step; undefined if S is 0
   };
-  // What Decide reads beside its arguments, where that stays as long as the policy
-  // lives. Empty: it also reads numbers of the host that change, so that a decision
-  // must not be recorded (device/graph.h).
+  // What Decide reads beside its arguments, where that stays for all rollouts. Empty:
+  // it does not, or numbers of the host count too, so that a decision must not be
+  // recorded (device/graph.h).
   virtual std::vector<torch::Tensor> memory() const { return {}; }
   // All on the device. `state` [R, S] is what rows remember before this step, if S
   // is not 0. Without `noise` [R, N] float64 nothing but the value is wanted.

@@ -273,7 +273,8 @@ void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const float* y,
   for (int64_t o = 0; o < shape.out; o += kLanes) {
     Vec sum = Load(to_bias + o);
     for (int64_t i = o; i < pixels * shape.out; i += shape.out) {
-      const Vec gradient = Load(y + i) > 0.0f ? Load(from_y + i) : Vec{};
+      // Also of a NaN, which is not hidden.
+      const Vec gradient = Load(y + i) <= 0.0f ? Vec{} : Load(from_y + i);
       Store(from_y + i, gradient);
       sum += gradient;
     }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <stdexcept>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -286,6 +287,19 @@ TEST_F(PlantedTest, AWaitWithinAStepIsRefused) {
   EXPECT_EQ(asked, 3);  // recorded in vain, and done
   for (int i = 0; i < 3; ++i) graphs_->Run(batch_, {}, step);
   EXPECT_EQ(asked, 6);
+}
+
+// A user's module throws what it likes.
+TEST_F(PlantedTest, AnyExceptionWithinARecordingIsRefused) {
+  int asked = 0;
+  const auto step = [&](const PpoBatch& of) {
+    if (++asked == 2) throw std::runtime_error("not while recorded");
+    return of.advantage + 1;
+  };
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(ToHost(graphs_->Run(batch_, {}, step))[0][0].item<float>(), 2);
+  }
+  EXPECT_EQ(asked, 5);
 }
 
 TEST_F(PlantedTest, OtherNumbersOrMemoryAreOtherGraphs) {
