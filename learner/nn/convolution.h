@@ -21,7 +21,8 @@ torch::Tensor ConvolveRelu(const torch::Tensor& x, const torch::Tensor& weight,
                            const torch::Tensor& bias, int64_t stride);
 
 // Whether ConvolveRelu takes them: on a CPU, a square kernel that fits into the
-// images, `out` a multiple of kConvolutionWidth, and C too if x needs a gradient.
+// images, `out` a multiple of kConvolutionWidth, and C too if x needs a gradient; no
+// more weights than are fast so.
 bool ConvolvesByKernel(const torch::Tensor& x, const torch::Tensor& weight);
 
 }  // namespace flotilla

@@ -83,6 +83,12 @@ TEST_F(ConvolutionTest, LeavesToTorchWhatItsKernelsDoNotFit) {
   EXPECT_FALSE(ConvolvesByKernel(x, torch::zeros({16, 4, 3, 2})));
   EXPECT_FALSE(
       ConvolvesByKernel(x.to(torch::kBFloat16), torch::zeros({16, 4, 3, 3})));
+  EXPECT_FALSE(ConvolvesByKernel(x, torch::zeros({16, 3, 3, 3})));
+  EXPECT_FALSE(ConvolvesByKernel(x, torch::zeros({16, 4, 9, 9})));
+  EXPECT_TRUE(ConvolvesByKernel(torch::zeros({1, 64, 9, 9}),
+                                torch::zeros({64, 64, 3, 3})));
+  EXPECT_FALSE(ConvolvesByKernel(torch::zeros({1, 128, 20, 20}),
+                                 torch::zeros({128, 128, 4, 4})));
   // A gradient of the images wants channels in that fill vectors too.
   EXPECT_FALSE(ConvolvesByKernel(x.clone().requires_grad_(),
                                  torch::zeros({16, 4, 3, 3})));
