@@ -313,6 +313,10 @@ def test_of_hundreds_of_updates_a_second_ten_are_shown_and_every_evaluation(sand
     seconds = max(row["wall_seconds"] for row in written)
     assert len(all_of_them) > 1000 and some[:300] == all_of_them[:300]
     assert 300 <= len(some) <= 300 + 10 * seconds + 1 and some == sorted(set(some))
+    # The newest is told once nothing more comes, evaluations after it or not.
+    tail = MetricsTail(job.run_dir / "metrics.jsonl")
+    told = updates(tail.poll()[0], "charts/SPS") + updates(tail.poll()[0], "charts/SPS")
+    assert told[-1] == all_of_them[-1] and tail.poll() == ([], False)
     # What is slow enough is shown whole.
     slow = job.run_dir / "slow.jsonl"
     slow.write_text("".join(json.dumps(row | {"wall_seconds": row["update"] / 9}) + "\n" for row in written))

@@ -10,6 +10,7 @@ MOST_A_SECOND = 10  # updates; see Thinning
 MOST_AT_ONCE = 300
 MOST_BYTES = 4 << 20  # in one poll, so that others get their turn
 LONGEST_LINE = 1 << 20
+UPDATE = b'"charts/SPS"'  # what every update's line has, and no other
 SECONDS = re.compile(rb'"wall_seconds": ?(\d+(?:\.\d+)?)')
 
 
@@ -52,7 +53,7 @@ class Thinning:
 
     def keeps(self, line):
         # What is not of an update alone, as an evaluation, is never too much.
-        found = SECONDS.search(line) if b'"charts/SPS"' in line else None
+        found = SECONDS.search(line) if UPDATE in line else None
         if found is None:
             return True
         seconds = float(found[1])
@@ -74,7 +75,7 @@ class MetricsTail:
         self.inode = inode  # 0: nothing was read yet
         self.behind = False  # there is more to read at once
         self._thinning = Thinning()
-        self._dropped = None  # the newest line, if it was too much
+        self._dropped = None  # the newest update's line, if it was too much
 
     def poll(self):
         """(rows, anew): `anew` where the file is not the one that was read before,
@@ -103,6 +104,8 @@ class MetricsTail:
             rows, self._dropped = rows_of(self._dropped), None
         for line in data[:end].splitlines():
             kept = self._thinning.keeps(line)
-            self._dropped = None if kept else line
-            rows += rows_of(line) if kept else []
+            if kept:
+                rows += rows_of(line)
+            if not kept or UPDATE in line:
+                self._dropped = None if kept else line
         return rows, anew
