@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -12,14 +11,6 @@ namespace flotilla {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-std::vector<float> Draw(int64_t size, float scale, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> drawn(size);
-  for (float& x : drawn) x = normal(rng);
-  return drawn;
-}
 
 // The layers of Mnih et al. 2015 on small images, and: what no block fits, rows of
 // pixels and of weights that are more than one block, weights and images larger

@@ -2,7 +2,10 @@
 #define FLOTILLA_TESTS_LEARNER_KERNELS_EVERY_KERNEL_TEST_H_
 
 #include <algorithm>
+#include <cstdint>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "learner/kernels/isa/kernel_table.h"
@@ -14,6 +17,15 @@ class EveryKernelTest : public testing::TestWithParam<const KernelTable*> {
  protected:
   const KernelTable& kernels() const { return *GetParam(); }
 };
+
+// Normal numbers of this scale.
+inline std::vector<float> Draw(int64_t size, float scale, unsigned seed) {
+  std::mt19937 rng(seed);
+  std::normal_distribution<float> normal(0, scale);
+  std::vector<float> drawn(size);
+  for (float& x : drawn) x = normal(rng);
+  return drawn;
+}
 
 inline std::string NameOfKernels(
     const testing::TestParamInfo<const KernelTable*>& info) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <limits>
-#include <random>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -14,14 +13,6 @@ namespace {
 constexpr int64_t kRows = 3;
 // Below a vector, one, several, and several and a rest, for every width of them.
 constexpr int64_t kWidths[] = {1, 5, 16, 64, 77};
-
-std::vector<float> Draw(int64_t size, float scale, unsigned seed) {
-  std::mt19937 rng(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> drawn(size);
-  for (float& x : drawn) x = normal(rng);
-  return drawn;
-}
 
 double Sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
