@@ -13,8 +13,9 @@
 namespace flotilla {
 
 // Walk to a point in a house never seen before, with a depth camera and a
-// compass: DD-PPO's task (Wijmans et al. 2020) in miniature. Rewards, actions,
-// camera and measures are Habitat's; houses are drawn, not scanned.
+// compass: DD-PPO's task (Wijmans et al. 2020) in miniature. Actions,
+// camera and measures are Habitat's, and rewards but for that of a stop, which pays
+// the way taken; houses are drawn, not scanned.
 //
 //   observation  "depth"  uint8 [64, 64, 1]  0 to 10 m, see DepthCamera
 //                "goal"   float32 [3]  meters to the goal in a straight line,
@@ -22,7 +23,7 @@ namespace flotilla {
 //   action       int64 []  0: stop, 1: forward 0.25 m, 2: left 10 degrees,
 //                          3: right
 //   reward       meters that the way left became shorter, -0.01 a step, and at
-//                the end 2.5 "spl", as the paper has it
+//                the end 2.5 "spl"
 //   end          stop; 500 steps truncate
 //   metrics      "success"  1: stopped less than 0.2 m of way before the goal
 //                "spl"  success times shortest way / the longer of that and the
