@@ -211,7 +211,7 @@ def test_a_resumed_run_goes_on_in_the_same_place(tracked):
     job.await_update(300)
     job.poll(lambda: (job.run_dir / "checkpoints" / "latest").exists(), "a checkpoint")
     kept = job.run_dir / "trackers" / "mlflow.json"
-    job.poll(lambda: json.loads(kept.read_text())["update"] > 200, "rows after the checkpoint")
+    job.poll(lambda: kept.exists() and json.loads(kept.read_text())["update"] > 200, "rows after the checkpoint")
     job.process.kill()
     job.process.wait()
     tracked.await_no_process()
