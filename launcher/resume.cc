@@ -3,6 +3,7 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
+#include <filesystem>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -25,6 +26,8 @@
 
 namespace flotilla {
 namespace {
+
+namespace fs = std::filesystem;
 
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
@@ -225,6 +228,21 @@ std::optional<int64_t> UpdateOf(const std::string& checkpoint) {
   if (!progress.ok()) return std::nullopt;
   const int64_t update = CounterOf(*progress, "update");
   return update < 0 ? std::nullopt : std::optional(update);
+}
+
+absl::Status GoOnFrom(const std::string& checkpoint, const RunFolder& folder) {
+  std::error_code error;
+  fs::create_directory(folder.checkpoints(), error);
+  if (error) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot make ", folder.checkpoints(), ": ", error.message()));
+  }
+  // One that is another run's is named in full.
+  const fs::path target = fs::canonical(checkpoint, error);
+  const bool ours =
+      fs::equivalent(target.parent_path(), folder.checkpoints(), error);
+  return LinkAtomically(folder.latest_checkpoint(),
+                        ours ? target.filename() : target);
 }
 
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,

@@ -64,6 +64,10 @@ absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
 // The updates behind `checkpoint` (a folder); nullopt if it does not say.
 std::optional<int64_t> UpdateOf(const std::string& checkpoint);
 
+// Makes `checkpoint` (a folder, of whichever run) the one that the run in `folder`
+// goes back to until it has saved one: its `latest`. Errors: of the link.
+absl::Status GoOnFrom(const std::string& checkpoint, const RunFolder& folder);
+
 // Why the run in `folder`, resumed from `checkpoint` (a folder), has nothing
 // left to do as `config` has it, and what would go further; "" if it has.
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,

@@ -189,7 +189,9 @@ class Job {
     const Topology& topology = job_.topology;
     if (topology.port_named && SomethingListens(topology.coordinator)) {
       RETURN_IF_ERROR(Connect(topology.coordinator));
-      RETURN_IF_ERROR(calls_->GetStatus(kCallTimeout).status());
+      ASSIGN_OR_RETURN(const v1::Status status,
+                       calls_->GetStatus(kCallTimeout));
+      if (status.generation() == 0) RETURN_IF_ERROR(GoOnFromNamed());
       return WriteFileAtomically(job_.folder.coordinator_address(),
                                  address_ + "\n");
     }
@@ -200,8 +202,15 @@ class Job {
     options.flags = CoordinatorFlags(job_);
     options.credentials = job_.credentials;
     options.notice = [this](const std::string& line) { progress_.Say(line); };
+    RETURN_IF_ERROR(GoOnFromNamed());
     ASSIGN_OR_RETURN(coordinator_, CoordinatorProcess::Start(options));
     return Connect(coordinator_->address());
+  }
+
+  // What replacements go back to, and another --resume, before the first save.
+  absl::Status GoOnFromNamed() const {
+    if (!job_.resume || *job_.resume == "latest") return absl::OkStatus();
+    return GoOnFrom(*job_.resume, job_.folder);
   }
 
   absl::Status AwaitCoordinator() {
@@ -373,8 +382,7 @@ class Job {
   std::string ResumeFrom(const LearnerStart& start) const {
     if (start.restarts == 0) return job_.resume.value_or("");
     if (!start.alone || PeersLive()) return "";
-    if (job_.folder.HasCheckpoint()) return "latest";
-    return job_.resume.value_or("");
+    return job_.folder.HasCheckpoint() ? "latest" : "";
   }
 
   bool PeersLive() const {

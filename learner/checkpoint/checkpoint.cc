@@ -18,6 +18,7 @@
 #include "learner/checkpoint/replay_files.h"
 #include "learner/checkpoint/summed_files.h"
 #include "learner/device/host.h"
+#include "services/base/atomic_file.h"
 #include "services/base/config.h"
 #include "services/base/json.h"
 #include "services/base/sha256.h"
@@ -180,7 +181,7 @@ absl::Status CheckpointStore::Save(const CheckpointData& data) {
   }
   if (step >= last_step_) {
     last_step_ = step;
-    RETURN_IF_ERROR(PointLink("latest", name));
+    RETURN_IF_ERROR(LinkAtomically(folder_ + "/latest", name));
   }
   RemoveOld();
   return absl::OkStatus();
@@ -225,25 +226,13 @@ absl::Status CheckpointStore::Install(const std::string& aside,
   return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::PointLink(const std::string& link,
-                                        const std::string& target) {
-  const std::string aside = Aside(link);
-  const std::string place = absl::StrCat(folder_, "/", link);
-  ::unlink(aside.c_str());
-  if (::symlink(target.c_str(), aside.c_str()) != 0 ||
-      ::rename(aside.c_str(), place.c_str()) != 0) {
-    return FileError(absl::StrCat("cannot point ", place, " at ", target));
-  }
-  return SyncFolder(folder_);
-}
-
 absl::Status CheckpointStore::MarkBest(int64_t global_step) {
   const std::string name = NameOfStep(global_step);
   if (!fs::is_directory(absl::StrCat(folder_, "/", name))) {
     return absl::NotFoundError(
         absl::StrCat("no checkpoint of step ", global_step, " in ", folder_));
   }
-  return PointLink("best", name);
+  return LinkAtomically(folder_ + "/best", name);
 }
 
 void CheckpointStore::RemoveOld() {

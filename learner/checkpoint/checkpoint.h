@@ -78,7 +78,6 @@ class CheckpointStore {
                           const std::string& folder) const;
   // Puts the finished folder `aside` in the place of `name`.
   absl::Status Install(const std::string& aside, const std::string& name);
-  absl::Status PointLink(const std::string& link, const std::string& target);
   void RemoveOld();
   void RemoveLeftovers();
   std::string Aside(const std::string& name) const;

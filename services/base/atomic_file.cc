@@ -65,4 +65,21 @@ absl::Status WriteFileAtomically(const std::string& path,
   return absl::OkStatus();
 }
 
+absl::Status LinkAtomically(const std::string& path,
+                            const std::string& target) {
+  const std::filesystem::path place(path);
+  const std::string aside =
+      place.parent_path() /
+      absl::StrCat(".aside_", place.filename().string(), ".", getpid());
+  unlink(aside.c_str());
+  if (symlink(target.c_str(), aside.c_str()) != 0 ||
+      rename(aside.c_str(), path.c_str()) != 0) {
+    const absl::Status status = Error(path);
+    unlink(aside.c_str());
+    return status;
+  }
+  SyncFolder(path);
+  return absl::OkStatus();
+}
+
 }  // namespace flotilla

@@ -19,6 +19,10 @@ absl::Status WriteFileAtomically(const std::string& path,
                                  const std::string& content,
                                  mode_t mode = 0644);
 
+// Makes `path` a symbolic link to `target`, in the place of another one, in the
+// same way; beside it means .aside_NAME.PID. Errors: as above.
+absl::Status LinkAtomically(const std::string& path, const std::string& target);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_SERVICES_BASE_ATOMIC_FILE_H_

@@ -113,6 +113,37 @@ def test_when_the_last_that_knows_anything_is_lost_the_run_goes_back_to_its_last
     assert not (job.run_dir / "metrics.jsonl.before_starting_over").exists()
 
 
+@pytest.mark.parametrize("run_dir", ["run", "other"])
+def test_a_run_that_went_back_to_a_checkpoint_does_so_again_when_all_are_lost(sandbox, run_dir):
+    """Not to a later checkpoint of its former self, and in a folder of its own not to nothing."""
+    first = sandbox.train(
+        sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", f"total_env_steps={40 * UPDATE}",
+        "--set", "checkpoint.every_updates=10",
+    )  # fmt: skip
+    first.succeeds()
+    (first.run_dir / "coordinator.address").unlink()  # for what waits for the next one's
+    (checkpoint,) = (first.run_dir / "checkpoints").glob(f"step_{20 * UPDATE:012}")
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
+        "--set", "checkpoint.every_seconds=0", "--resume", checkpoint, run_dir=run_dir,
+    )  # fmt: skip
+    status = job.await_update(60)
+    for learner in status.learner:
+        os.kill(learner.pid, signal.SIGKILL)
+    again = job.await_status(lambda s: s.generation >= 2 and s.world_size == 2 and s.update > 20, "training again")
+    assert not again.started_over, again.started_over
+    # Once more than where its former self went further.
+    assert len(list(job.run_dir.glob("metrics.jsonl.after_update_20*"))) == (2 if run_dir == "run" else 1)
+    # So does the next one who goes on with it, as long as nothing was saved.
+    job.process.kill()
+    job.process.wait()
+    sandbox.await_no_process()
+    assert (job.run_dir / "checkpoints" / "latest").resolve() == checkpoint.resolve()
+    result = sandbox.train("--resume", "--set", f"total_env_steps={21 * UPDATE}", run_dir=run_dir).succeeds()
+    assert result["updates"] == 21
+    assert not (job.run_dir / "checkpoints" / "latest").readlink().is_absolute()
+
+
 def test_with_nothing_to_go_back_to_the_run_starts_over_visibly(sandbox):
     updates = 1500
     job = sandbox.train(

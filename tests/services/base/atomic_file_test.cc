@@ -55,5 +55,18 @@ TEST(WriteFileAtomicallyTest, FullDiskLeavesTheOldFile) {
   EXPECT_EQ(ReadFile(folder / "file"), "old");
 }
 
+TEST(LinkAtomicallyTest, PointsElsewhereAndLeavesNothingBeside) {
+  TempDir folder;
+  ASSERT_OK(LinkAtomically(folder / "link", "one"));
+  ASSERT_OK(LinkAtomically(folder / "link", "/two/of"));
+  EXPECT_EQ(std::filesystem::read_symlink(folder / "link"), "/two/of");
+  EXPECT_EQ(CountFiles(folder.path()), 1);
+  std::filesystem::create_directory(folder / "taken");
+  EXPECT_THAT(LinkAtomically(folder / "taken", "one"), testing::Not(IsOk()));
+  EXPECT_THAT(LinkAtomically(folder / "no/link", "one"),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("no/link")));
+  EXPECT_EQ(CountFiles(folder.path()), 2);
+}
+
 }  // namespace
 }  // namespace flotilla
