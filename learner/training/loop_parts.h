@@ -42,6 +42,9 @@ struct LoopParts {
   // Where no rank knows anything, as when all were lost: restores the newest
   // checkpoint, or leaves everything as it is if there is none. Null: there never is.
   std::function<absl::Status(Progress*)> go_back;
+  // Of a rank that knew nothing and has what its peers know by now: takes up its
+  // newest replay that is not of later steps. Null: there is none.
+  std::function<void(const Progress&)> take_up_replay;
   ReplaySaver* replay = nullptr;  // null: replay is not saved
   SelfPlay* self_play = nullptr;  // null: nobody else plays
   int agents = 1;                 // slots of one environment

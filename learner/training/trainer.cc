@@ -225,10 +225,12 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
     ASSIGN_OR_RETURN(const CheckpointData data,
                      LoadCheckpoint(newest, options.config));
     RETURN_IF_ERROR(FromCheckpoint(data, live, now));
-    restore_replay(newest, *now);
     LOG(WARNING) << "nobody is left who knows what was learned: going back to "
                  << "update " << now->update << " of " << newest;
     return absl::OkStatus();
+  };
+  parts.take_up_replay = [&](const Progress& now) {
+    if (run.HasCheckpoint()) restore_replay(run.latest_checkpoint(), now);
   };
   parts.replay = replay.has_value() ? &*replay : nullptr;
   parts.self_play = self_play.has_value() ? &*self_play : nullptr;

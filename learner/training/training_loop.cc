@@ -177,7 +177,8 @@ absl::Status TrainingLoop::Evaluate(bool is_due) {
 // On all ranks of a new generation.
 absl::Status TrainingLoop::TakeStateThatIsFurthest() {
   const int source = assignment_.source_rank();
-  if (!has_state_ && assignment_.rank() == source && parts_.go_back) {
+  const bool knew_nothing = !has_state_;
+  if (knew_nothing && assignment_.rank() == source && parts_.go_back) {
     RETURN_IF_ERROR(parts_.go_back(&progress_));
   }
   if (clock_.runs()) progress_.wall_seconds = clock_.Seconds();
@@ -187,6 +188,7 @@ absl::Status TrainingLoop::TakeStateThatIsFurthest() {
   RETURN_IF_ERROR(verdicts_.Share(collective_.get(), source, &progress_));
   clock_.Set(progress_.wall_seconds);
   has_state_ = true;
+  if (knew_nothing && parts_.take_up_replay) parts_.take_up_replay(progress_);
   return absl::OkStatus();
 }
 

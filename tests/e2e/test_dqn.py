@@ -217,6 +217,21 @@ def test_a_run_that_is_killed_goes_on_with_the_replay_of_its_checkpoint(sandbox)
     assert not list(checkpoints.glob("replay_*/.aside*")) and len(left) <= 4, left
 
 
+@pytest.mark.parametrize("lost", [[1], [0, 1]])
+def test_a_replaced_learner_takes_up_the_replay_of_the_last_checkpoint(sandbox, lost):
+    job = sandbox.train(
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
+        "--set", "checkpoint.every_updates=50", "--set", "checkpoint.replay=true",
+    )  # fmt: skip
+    status = job.await_update(120)
+    for rank in lost:
+        os.kill(status.learner[rank].pid, signal.SIGKILL)
+    job.await_status(lambda s: s.generation >= 2 and s.world_size == 2 and s.update > status.update, "training again")
+    for rank in (0, 1):
+        assert ("goes on with a replay of" in rank_log(sandbox, "run", rank)) == (rank in lost)
+    assert "begins with an empty replay" not in "".join(rank_log(sandbox, "run", rank) for rank in (0, 1))
+
+
 def test_a_killed_env_worker_does_not_stop_it(sandbox):
     job = sandbox.train(
         sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=16000",
