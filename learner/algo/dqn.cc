@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/replay_graphs.h"
 #include "learner/algo/replay_share.h"
 #include "learner/algo/schedule.h"
 #include "learner/algo/td_loss.h"
@@ -46,6 +47,11 @@ class Dqn : public Algorithm {
     if (const std::optional<MlpShape> shape = net_.KernelShape()) {
       kernels_.emplace(*shape);
     }
+    if (!net_.device().is_cpu()) {
+      graphs_ = ReplayGraphs::On(net_.device());
+      there_ = torch::zeros(
+          {2}, torch::dtype(torch::kFloat64).device(net_.device()));
+    }
     BeforeCollecting(0);
     StateWasReplaced();
   }
@@ -61,6 +67,7 @@ class Dqn : public Algorithm {
     config_ = config;
     step_.Reconfigure(config.optimizer());
     replay_.set_discount(config.dqn().discount());
+    if (graphs_ != nullptr) graphs_->Clear();
     return absl::OkStatus();
   }
 
@@ -92,7 +99,6 @@ class Dqn : public Algorithm {
     double grad_norm = 0;
     double sync_seconds = 0;
     int64_t sync_bytes = 0;
-    torch::Tensor there;  // on a device, until Finish: loss and q, [2] float64
   };
   // Without a batch this rank has nothing to give.
   absl::Status StepOnce(const ReplayBatch* batch, double learning_rate,
@@ -102,6 +108,14 @@ class Dqn : public Algorithm {
   // had.
   absl::Status StepLater(const ReplayBatch* batch, double learning_rate,
                          Collective* collective, Totals* totals);
+  // The gradient and the step on a device, as a graph where it can be. Returns what
+  // ComputeTdGradientThere does.
+  absl::StatusOr<torch::Tensor> Learn(const ReplayBatch& batch,
+                                      double learning_rate,
+                                      Collective* collective);
+  // Takes the step, and adds what is reported to there_.
+  absl::Status ApplyLater(const torch::Tensor& sums, int64_t samples,
+                          double learning_rate, Collective* collective);
   absl::Status Finish(Totals* totals);
 
   // After step `count`.
@@ -124,6 +138,8 @@ class Dqn : public Algorithm {
   GradientStep step_;
   QPolicy policy_;
   ReplayBuffer replay_;
+  std::unique_ptr<ReplayGraphs> graphs_;  // null: there are none
+  torch::Tensor there_;  // on a device, until Finish: loss and q, [2] float64
 };
 
 absl::Status WhatIsNotFinite(double td_loss, const absl::Status& status) {
@@ -164,40 +180,74 @@ absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
   return absl::OkStatus();
 }
 
-absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
-                            Collective* collective, Totals* totals) {
-  const int64_t mine = batch == nullptr ? 0 : config_.dqn().batch_size();
-  torch::Tensor sums;  // loss, q, errors
-  if (batch == nullptr) {
-    net_.Flat().gradients.zero_();
-    sums = torch::zeros({2}, net_.device());
-  } else {
-    step_.BeforeLastBackward(collective, config_.dqn().batch_size());
-    sums = ComputeTdGradientThere(net_, target_, *batch, config_.dqn());
-  }
-  RETURN_IF_ERROR(step_.ApplyLater(collective, static_cast<double>(mine),
+absl::Status Dqn::ApplyLater(const torch::Tensor& sums, int64_t samples,
+                             double learning_rate, Collective* collective) {
+  RETURN_IF_ERROR(step_.ApplyLater(collective, static_cast<double>(samples),
                                    sums.narrow(0, 0, 1), learning_rate));
   // Of all ranks' samples.
-  torch::Tensor outcome = step_.Outcome();
-  totals->there.add_(torch::cat(
+  const torch::Tensor outcome = step_.Outcome();
+  there_.add_(torch::cat(
       {outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1),
        sums.narrow(0, 1, 1)}));
-  totals->samples += mine;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<torch::Tensor> Dqn::Learn(const ReplayBatch& batch,
+                                         double learning_rate,
+                                         Collective* collective) {
+  using Recorded = GradientStep::Recorded;
+  const int64_t samples = config_.dqn().batch_size();
+  const Recorded recorded =
+      graphs_ == nullptr ? Recorded::kNothing : step_.MayRecord(*collective);
+  const bool all = recorded == Recorded::kAll;
+  absl::Status applied;
+  const auto learn = [&](const ReplayBatch& of, const torch::Tensor&) {
+    const torch::Tensor sums =
+        ComputeTdGradientThere(net_, target_, of, config_.dqn());
+    if (all) applied = ApplyLater(sums, samples, learning_rate, collective);
+    return sums;
+  };
+  torch::Tensor sums;
+  if (recorded == Recorded::kNothing) {
+    step_.BeforeLastBackward(collective, static_cast<double>(samples));
+    sums = learn(batch, {});
+  } else {
+    step_.SetLearningRate(learning_rate);
+    sums = graphs_->Run(batch, {}, learn);
+  }
+  if (all) {
+    step_.AppliedAgain(static_cast<double>(samples), sums.narrow(0, 0, 1));
+  } else {
+    applied = ApplyLater(sums, samples, learning_rate, collective);
+  }
+  RETURN_IF_ERROR(applied);
+  return sums;
+}
+
+absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
+                            Collective* collective, Totals* totals) {
   if (batch == nullptr) {
+    net_.Flat().gradients.zero_();
+    RETURN_IF_ERROR(ApplyLater(torch::zeros({2}, net_.device()), 0,
+                               learning_rate, collective));
     // Whether any rank had samples, which those that have know.
-    outcome = ToHost(outcome);
+    const torch::Tensor outcome = ToHost(step_.Outcome());
     if (Host<double>(outcome)[0] == 0) return absl::OkStatus();
-  } else if (config_.dqn().priority_alpha() > 0) {
-    const torch::Tensor here = ToHost(sums);
-    replay_.SetErrors(batch->id, Host<float>(here) + 2);
+  } else {
+    ASSIGN_OR_RETURN(const torch::Tensor sums,  // loss, q, errors
+                     Learn(*batch, learning_rate, collective));
+    totals->samples += config_.dqn().batch_size();
+    if (config_.dqn().priority_alpha() > 0) {
+      const torch::Tensor here = ToHost(sums);
+      replay_.SetErrors(batch->id, Host<float>(here) + 2);
+    }
   }
   UpdateTargetAt(step_.count() + ++totals->learned);
   return absl::OkStatus();
 }
 
 absl::Status Dqn::Finish(Totals* totals) {
-  const torch::Tensor all =
-      ToHost(torch::cat({step_.Outcome(), totals->there}));
+  const torch::Tensor all = ToHost(torch::cat({step_.Outcome(), there_}));
   const double* sums = Host<double>(all) + GradientStep::kOutcome;
   totals->loss = sums[0];
   totals->q = sums[1];
@@ -238,8 +288,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   const bool later = steps > 0 && !net_.device().is_cpu();
   if (later) {
     step_.Begin();
-    totals.there =
-        torch::zeros({2}, torch::dtype(torch::kFloat64).device(net_.device()));
+    there_.zero_();
   }
   net_.Unsettle();
   for (int i = 0; i < steps; ++i) {

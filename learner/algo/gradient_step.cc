@@ -141,6 +141,14 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
   return absl::OkStatus();
 }
 
+GradientStep::Recorded GradientStep::MayRecord(
+    const Collective& collective) const {
+  if (!collective.has_group()) {
+    return config_.type() == v1::MUON ? Recorded::kGradient : Recorded::kAll;
+  }
+  return buckets_ != nullptr ? Recorded::kNothing : Recorded::kGradient;
+}
+
 void GradientStep::SetLearningRate(double learning_rate) {
   torch::NoGradGuard no_grad;
   later_->SetLearningRate(learning_rate);

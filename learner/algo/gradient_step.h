@@ -68,8 +68,15 @@ class GradientStep {
   // Errors: those of the collective.
   absl::Status ApplyLater(Collective* collective, double samples,
                           const torch::Tensor& extra, double learning_rate);
-  // For graphs that ApplyLater was recorded in, of a collective without a group and
-  // not of Muon. Before each: the learning rate of the steps from here on.
+  // How much of a gradient step one graph may do.
+  enum class Recorded {
+    kNothing,   // buckets leave for the peers within the backward pass
+    kGradient,  // peers have to do with the rest; Muon's rate is the host's
+    kAll,
+  };
+  Recorded MayRecord(const Collective& collective) const;
+  // For graphs of all of it, ApplyLater with it. Before each: the learning rate of
+  // the steps from here on.
   void SetLearningRate(double learning_rate);
   // After each: the last step had this.
   void AppliedAgain(double samples, const torch::Tensor& extra);

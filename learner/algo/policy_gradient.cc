@@ -169,14 +169,12 @@ absl::Status PolicyGradient::Step(const PpoBatch& batch,
 
 bool PolicyGradient::MayRecord(const PpoBatch& batch,
                                Collective* collective) const {
-  // Buckets leave for the peers within the backward pass, and a recurrent network's
-  // parts come from the host.
-  const bool peers = collective->has_group();
+  // Parts of a minibatch come from the host.
   const bool whole =
       loss_.max_minibatch == 0 || batch.index.numel() <= loss_.max_minibatch;
   return graphs_ != nullptr && batch.stays && !batch.index.is_cpu() &&
          batch.index.numel() > 0 && whole &&
-         !(peers && config_.distributed().gradients() == v1::BUCKETS);
+         step_.MayRecord(*collective) != GradientStep::Recorded::kNothing;
 }
 
 absl::Status PolicyGradient::StepLater(const PpoBatch& batch,
@@ -197,10 +195,8 @@ absl::Status PolicyGradient::StepLater(const PpoBatch& batch,
                             learning_rate);
   }
   step_.SetLearningRate(learning_rate);
-  // What peers have to do with is not recorded, nor Muon's step, whose rate is a
-  // number of the host.
-  const bool all = !context.collective->has_group() &&
-                   config_.optimizer().type() != v1::MUON;
+  const bool all =
+      step_.MayRecord(*context.collective) == GradientStep::Recorded::kAll;
   absl::Status applied;
   const torch::Tensor losses =
       graphs_->Run(batch, {all ? 1.0 : 0.0}, [&](const PpoBatch& of) {

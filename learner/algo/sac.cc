@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/algo/gradient_step.h"
+#include "learner/algo/replay_graphs.h"
 #include "learner/algo/replay_share.h"
 #include "learner/algo/sac_loss.h"
 #include "learner/algo/schedule.h"
@@ -46,6 +47,13 @@ class Sac : public Algorithm {
                  .discount = config.sac().discount(),
                  .device = actor_.device(),
                  .memory = MemoryOf(config, actor_.device())}) {
+    sums_ = torch::zeros({5},
+                         torch::dtype(torch::kFloat64).device(actor_.device()));
+    if (on_device()) {
+      for (std::unique_ptr<ReplayGraphs>& graphs : graphs_) {
+        graphs = ReplayGraphs::On(actor_.device());
+      }
+    }
     BeforeCollecting(0);
   }
 
@@ -63,6 +71,9 @@ class Sac : public Algorithm {
       step->Reconfigure(config.optimizer());
     }
     replay_.set_discount(config.sac().discount());
+    for (const std::unique_ptr<ReplayGraphs>& graphs : graphs_) {
+      if (graphs != nullptr) graphs->Clear();
+    }
     return absl::OkStatus();
   }
 
@@ -81,12 +92,9 @@ class Sac : public Algorithm {
 
   // Of one update; sums over gradient steps.
   struct Totals {
-    int64_t samples = 0;  // of this rank
-    int learned = 0;      // steps with a sample on any rank
-    int reduced = 0;      // all-reduces
-    // By Loss its means over all ranks' samples; then this rank's q and
-    // log-probabilities. [5] float64 on the networks' device.
-    torch::Tensor sums;
+    int64_t samples = 0;   // of this rank
+    int learned = 0;       // steps with a sample on any rank
+    int reduced = 0;       // all-reduces
     double grad_norm = 0;  // the critics'
     double sync_seconds = 0;
     int64_t sync_bytes = 0;
@@ -121,6 +129,22 @@ class Sac : public Algorithm {
   absl::Status StepOnce(bool may_contribute, const LearningRates& rates,
                         Random* rng, const at::Generator& noise,
                         Collective* collective, Totals* totals);
+  using Recorded = GradientStep::Recorded;
+  // Of the gradient step on a draw, or without one (null), what each is a sum over:
+  // the critics' loss and q, the policy's loss and log-probabilities, the
+  // temperature's loss [5]; undefined if no rank had samples. `noise` is [2, N, A].
+  // Of kGradient the two gradients are graphs.
+  absl::StatusOr<torch::Tensor> Learn(const ReplayBatch* batch,
+                                      const torch::Tensor& noise,
+                                      const LearningRates& rates,
+                                      Recorded recorded, Collective* collective,
+                                      Totals* totals);
+  // All of it as one graph, of an algorithm that has them.
+  absl::StatusOr<torch::Tensor> LearnAsGraph(const ReplayBatch& batch,
+                                             const torch::Tensor& noise,
+                                             const LearningRates& rates,
+                                             Collective* collective,
+                                             Totals* totals);
   GradientStep& StepOf(Loss loss) {
     return loss == kCritic   ? critic_step_
            : loss == kPolicy ? actor_step_
@@ -145,6 +169,12 @@ class Sac : public Algorithm {
   GradientStep actor_step_, critic_step_, temperature_step_;
   SquashedPolicy policy_;
   ReplayBuffer replay_;
+  // By Loss its means over all ranks' samples; then this rank's q and
+  // log-probabilities. [5] float64 on the networks' device.
+  torch::Tensor sums_;
+  // Of the critics' gradient, the policy's, and of all of a step. Null: there are none.
+  enum { kCriticGraphs, kPolicyGraphs, kStepGraphs };
+  std::unique_ptr<ReplayGraphs> graphs_[3];
 };
 
 std::vector<NamedTensor> Sac::State() {
@@ -194,11 +224,10 @@ absl::StatusOr<bool> Sac::Apply(Loss loss, Collective* collective,
                                 double samples, const torch::Tensor& sum,
                                 double learning_rate, Totals* totals) {
   GradientStep& step = StepOf(loss);
-  ++totals->reduced;
   if (on_device()) {
     RETURN_IF_ERROR(step.ApplyLater(collective, samples, sum, learning_rate));
     torch::Tensor outcome = step.Outcome();
-    totals->sums.narrow(0, loss, 1)
+    sums_.narrow(0, loss, 1)
         .add_(outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1));
     if (samples > 0) return true;
     outcome = ToHost(outcome);
@@ -214,60 +243,118 @@ absl::StatusOr<bool> Sac::Apply(Loss loss, Collective* collective,
   totals->sync_bytes += applied->sync_bytes;
   if (applied->samples == 0) return false;
   if (loss == kCritic) totals->grad_norm += applied->grad_norm;
-  Host<double>(totals->sums)[loss] += applied->extra / applied->samples;
+  Host<double>(sums_)[loss] += applied->extra / applied->samples;
   return true;
 }
 
 // Which all-reduces there are depends on nothing that ranks do not share.
+absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
+                                         const torch::Tensor& noise,
+                                         const LearningRates& rates,
+                                         Recorded recorded,
+                                         Collective* collective,
+                                         Totals* totals) {
+  const v1::SacConfig& sac = config_.sac();
+  const double samples = batch == nullptr ? 0 : sac.batch_size();
+  const auto gradient_of = [&](const auto& compute, int graphs,
+                               GradientStep* step, const FlatParameters& flat) {
+    if (batch == nullptr) {
+      flat.gradients.zero_();
+      return torch::zeros({2}, actor_.device());
+    }
+    if (recorded == Recorded::kGradient) {
+      return graphs_[graphs]->Run(*batch, noise, compute);
+    }
+    step->BeforeLastBackward(collective, samples);
+    return compute(*batch, noise);
+  };
+  const torch::Tensor critic = gradient_of(
+      [this](const ReplayBatch& of, const torch::Tensor& drawn) {
+        return ComputeCriticGradient(Networks(), of, drawn[0]);
+      },
+      kCriticGraphs, &critic_step_, critics_.Flat());
+  ASSIGN_OR_RETURN(const bool anybody,
+                   Apply(kCritic, collective, samples, critic.narrow(0, 0, 1),
+                         rates.critics, totals));
+  if (!anybody) return torch::Tensor();
+
+  const torch::Tensor policy = gradient_of(
+      [this](const ReplayBatch& of, const torch::Tensor& drawn) {
+        return ComputePolicyGradient(Networks(), of, drawn[1]);
+      },
+      kPolicyGraphs, &actor_step_, actor_.Flat());
+  RETURN_IF_ERROR(Apply(kPolicy, collective, samples, policy.narrow(0, 0, 1),
+                        rates.policy, totals)
+                      .status());
+  torch::Tensor temperature = torch::zeros({1}, actor_.device());
+  if (sac.learn_temperature()) {
+    temperature = ComputeTemperatureGradient(log_alpha_, policy.narrow(0, 1, 1),
+                                             samples, TargetEntropy());
+    RETURN_IF_ERROR(Apply(kTemperature, collective, samples, temperature,
+                          rates.critics, totals)
+                        .status());
+  }
+  torch::NoGradGuard no_grad;
+  torch::Tensor target = targets_.Flat().parameters;
+  target.lerp_(critics_.Flat().parameters, sac.tau());
+  sums_.narrow(0, 3, 1).add_(critic.narrow(0, 1, 1));
+  sums_.narrow(0, 4, 1).add_(policy.narrow(0, 1, 1));
+  return torch::cat({critic, policy, temperature});
+}
+
+absl::StatusOr<torch::Tensor> Sac::LearnAsGraph(const ReplayBatch& batch,
+                                                const torch::Tensor& noise,
+                                                const LearningRates& rates,
+                                                Collective* collective,
+                                                Totals* totals) {
+  critic_step_.SetLearningRate(rates.critics);
+  actor_step_.SetLearningRate(rates.policy);
+  temperature_step_.SetLearningRate(rates.critics);
+  absl::Status status;
+  const torch::Tensor sums = graphs_[kStepGraphs]->Run(
+      batch, noise, [&](const ReplayBatch& of, const torch::Tensor& drawn) {
+        const absl::StatusOr<torch::Tensor> learned =
+            Learn(&of, drawn, rates, Recorded::kNothing, collective, totals);
+        status = learned.status();
+        return status.ok() ? *learned : torch::Tensor();
+      });
+  RETURN_IF_ERROR(status);
+  const double samples = config_.sac().batch_size();
+  critic_step_.AppliedAgain(samples, sums.narrow(0, 0, 1));
+  actor_step_.AppliedAgain(samples, sums.narrow(0, 2, 1));
+  if (config_.sac().learn_temperature()) {
+    temperature_step_.AppliedAgain(samples, sums.narrow(0, 4, 1));
+  }
+  return sums;
+}
+
 absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
                            Random* rng, const at::Generator& noise,
                            Collective* collective, Totals* totals) {
   const v1::SacConfig& sac = config_.sac();
   ReplayBatch batch;
   torch::Tensor drawn;  // [2, N, A]
-  int64_t mine = 0;
-  if (may_contribute && replay_.Sample(sac.batch_size(), 0, rng, &batch)) {
-    mine = sac.batch_size();
-    drawn = ToDevice(torch::randn({2, mine, gaussian_.values()}, noise),
-                     actor_.device());
+  const bool has_samples =
+      may_contribute && replay_.Sample(sac.batch_size(), 0, rng, &batch);
+  Recorded recorded = Recorded::kNothing;
+  if (has_samples) {
+    drawn =
+        ToDevice(torch::randn({2, sac.batch_size(), gaussian_.values()}, noise),
+                 actor_.device());
+    if (graphs_[kStepGraphs] != nullptr) {
+      recorded = critic_step_.MayRecord(*collective);
+    }
   }
-  const auto samples = static_cast<double>(mine);
-
-  torch::Tensor critic = torch::zeros({2}, actor_.device()), policy = critic;
-  if (mine > 0) {
-    critic_step_.BeforeLastBackward(collective, samples);
-    critic = ComputeCriticGradient(Networks(), batch, drawn[0]);
-  } else {
-    critics_.Flat().gradients.zero_();
-  }
-  ASSIGN_OR_RETURN(const bool anybody,
-                   Apply(kCritic, collective, samples, critic.narrow(0, 0, 1),
-                         rates.critics, totals));
-  if (!anybody) return absl::OkStatus();
-
-  if (mine > 0) {
-    actor_step_.BeforeLastBackward(collective, samples);
-    policy = ComputePolicyGradient(Networks(), batch, drawn[1]);
-  } else {
-    actor_.Flat().gradients.zero_();
-  }
-  RETURN_IF_ERROR(Apply(kPolicy, collective, samples, policy.narrow(0, 0, 1),
-                        rates.policy, totals)
-                      .status());
-  if (sac.learn_temperature()) {
-    const torch::Tensor loss = ComputeTemperatureGradient(
-        log_alpha_, policy.narrow(0, 1, 1), samples, TargetEntropy());
-    RETURN_IF_ERROR(
-        Apply(kTemperature, collective, samples, loss, rates.critics, totals)
-            .status());
-  }
-  torch::NoGradGuard no_grad;
-  torch::Tensor target = targets_.Flat().parameters;
-  target.lerp_(critics_.Flat().parameters, sac.tau());
-  totals->sums.narrow(0, 3, 1).add_(critic.narrow(0, 1, 1));
-  totals->sums.narrow(0, 4, 1).add_(policy.narrow(0, 1, 1));
+  ASSIGN_OR_RETURN(const torch::Tensor sums,
+                   recorded == Recorded::kAll
+                       ? LearnAsGraph(batch, drawn, rates, collective, totals)
+                       : Learn(has_samples ? &batch : nullptr, drawn, rates,
+                               recorded, collective, totals));
+  ++totals->reduced;
+  if (!sums.defined()) return absl::OkStatus();
+  totals->reduced += sac.learn_temperature() ? 2 : 1;
   ++totals->learned;
-  totals->samples += mine;
+  if (has_samples) totals->samples += sac.batch_size();
   return absl::OkStatus();
 }
 
@@ -275,12 +362,12 @@ absl::StatusOr<torch::Tensor> Sac::Finish(Totals* totals) {
   torch::NoGradGuard no_grad;
   const Loss losses[] = {kCritic, kPolicy, kTemperature};
   std::vector<torch::Tensor> pieces = {
-      totals->sums, log_alpha_.parameters.exp().to(torch::kFloat64)};
+      sums_, log_alpha_.parameters.exp().to(torch::kFloat64)};
   if (on_device()) {
     for (const Loss loss : losses) pieces.push_back(StepOf(loss).Outcome());
   }
   const torch::Tensor all = ToHost(torch::cat(pieces));
-  const double* outcome = Host<double>(all) + totals->sums.numel() + 1;
+  const double* outcome = Host<double>(all) + sums_.numel() + 1;
   for (const Loss loss : losses) {
     if (!on_device()) break;
     const absl::StatusOr<GradientStep::Result> done =
@@ -308,8 +395,7 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   const bool may_contribute =
       MayContribute(replay_, config_.sac(), context.collective->world_size());
   Totals totals;
-  totals.sums =
-      torch::zeros({5}, torch::dtype(torch::kFloat64).device(actor_.device()));
+  sums_.zero_();
   if (on_device()) {
     for (const Loss loss : {kCritic, kPolicy, kTemperature}) {
       StepOf(loss).Begin();

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -43,6 +44,7 @@ struct Case {
   // changes.
   int64_t replayed = 4;
   bool group = false;
+  bool draws = false;  // from a replay
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -125,7 +127,12 @@ class MinibatchGraphsTest : public testing::TestWithParam<Case> {
     }
     EXPECT_EQ(recorded_.metrics(), one_by_one_.metrics()) << when;
   }
-  Rollout Next() { return RandomRollout(GetParam().spaces, kT, kB); }
+  static Rollout Next() {
+    Rollout rollout = RandomRollout(GetParam().spaces, kT, kB);
+    // Of those a replay would want the final observations.
+    if (GetParam().draws) rollout.truncated.zero_();
+    return rollout;
+  }
 
   const rehearsal::Strict strict_;
   Learner one_by_one_{GetParam(), /*graphs=*/false};
@@ -171,6 +178,12 @@ TEST_P(MinibatchGraphsTest, AShorterRolloutIsLearnedFrom) {
 
 constexpr char kModel[] = "model { hidden: [16] } ";
 constexpr char kPpo[] = "ppo { epochs: 2 minibatches: 2 } ";
+constexpr char kDqn[] =
+    "dqn { batch_size: 8 updates_per_rollout: 3 learning_starts: 0 "
+    "replay_capacity: 200 target_update_every: 2 ";
+constexpr char kSac[] =
+    "sac { batch_size: 8 updates_per_rollout: 3 learning_starts: 0 "
+    "replay_capacity: 200 ";
 
 INSTANTIATE_TEST_SUITE_P(
     Algorithms, MinibatchGraphsTest,
@@ -214,7 +227,33 @@ INSTANTIATE_TEST_SUITE_P(
              absl::StrCat(
                  kModel,
                  "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS } "),
-             VectorSpaces(4, 2), 0}),
+             VectorSpaces(4, 2), 0},
+        Case{"Dqn", absl::StrCat(kModel, kDqn, "}"), VectorSpaces(4, 2), 3,
+             false, true},
+        Case{"PrioritizedDqn",
+             absl::StrCat(kModel, kDqn,
+                          "priority_alpha: 0.6 n_step: 3 } "
+                          "optimizer { schedule: LINEAR }"),
+             VectorSpaces(4, 2), 3, false, true},
+        Case{"DqnOfFrames",
+             absl::StrCat("model { hidden: [16] conv_channels: [4, 4, 4] } ",
+                          kDqn, "} runtime { precision: BF16 }"),
+             FrameSpaces(36, 36, 3), 3, false, true},
+        Case{"DqnWithPeers", absl::StrCat(kModel, kDqn, "}"),
+             VectorSpaces(4, 2), 3, true, true},
+        Case{"DqnInBuckets",
+             absl::StrCat(kModel, kDqn, "} distributed { gradients: BUCKETS }"),
+             VectorSpaces(4, 2), 0, true, true},
+        Case{"Sac", absl::StrCat(kModel, kSac, "}"),
+             BoundedSpaces(4, {-2, 0}, {2, 1}), 3, false, true},
+        Case{"SacOfOneTemperature",
+             absl::StrCat(kModel, kSac,
+                          "learn_temperature: false } "
+                          "optimizer { schedule: LINEAR }"),
+             BoundedSpaces(4, {-2, 0}, {2, 1}), 3, false, true},
+        // The critics' gradient is one, and the policy's.
+        Case{"SacWithPeers", absl::StrCat(kModel, kSac, "}"),
+             BoundedSpaces(4, {-2, 0}, {2, 1}), 6, true, true}),
     [](const auto& info) { return info.param.name; });
 
 // A gradient step's launches: its indices and the graph.
@@ -235,6 +274,35 @@ TEST(MinibatchGraphsLaunchTest, AStepIsOneReplay) {
   // Of two steps; and nothing else.
   EXPECT_EQ(more, (std::map<std::string, int64_t>{{"a graph", 2},
                                                   {"aten::copy_", 2}}));
+}
+
+// What is drawn is copied into the graph's batch, after it was gathered.
+TEST(MinibatchGraphsLaunchTest, AStepOnADrawIsOneReplay) {
+  rehearsal::Register();
+  for (const bool sac : {false, true}) {
+    const auto launches = [&](int steps) {
+      const Spaces spaces =
+          sac ? BoundedSpaces(4, {-2, 0}, {2, 1}) : VectorSpaces(4, 2);
+      Case with = {"", absl::StrCat(kModel, sac ? kSac : kDqn, "}"), spaces};
+      absl::StrReplaceAll({{"rollout: 3", absl::StrCat("rollout: ", steps)}},
+                          &with.config);
+      Learner learner(with, /*graphs=*/true);
+      torch::manual_seed(4);
+      for (int i = 0; i < 3; ++i) {
+        Rollout rollout = RandomRollout(spaces, kT, kB);
+        rollout.truncated.zero_();
+        learner.Update(rollout);
+      }
+      return rehearsal::LaunchesByOperator();
+    };
+    // Of two steps, so that targets are copied once.
+    std::map<std::string, int64_t> more = launches(6);
+    for (const auto& [op, count] : launches(4)) more[op] -= count;
+    int64_t all = 0;
+    for (const auto& [op, count] : more) all += count;
+    EXPECT_EQ(more["a graph"], 2) << sac;
+    EXPECT_LE(all, 2 * 9) << testing::PrintToString(more);
+  }
 }
 
 // A batch for graphs alone, whose rollout is the test's.
