@@ -10,6 +10,8 @@ BIN = os.path.abspath(os.environ.get("FLOTILLA_BIN", os.path.join(REPOSITORY, "b
 # Benchmark programs lie beside the build's bin/.
 BENCH_BIN = os.path.abspath(os.environ.get("FLOTILLA_BENCH_BIN", os.path.join(BIN, "..", "tests", "bench")))
 
+MOST_OF_A_LINE = 1 << 16
+
 
 def program(name, folder=BIN):
     path = os.path.join(folder, name)
@@ -26,6 +28,17 @@ def metric_lines(folder):
     except FileNotFoundError:
         return []
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def newest_line(folder):
+    """The last of metric_lines, or None: no more is read, as others are measured meanwhile."""
+    try:
+        with open(os.path.join(folder, "metrics.jsonl"), "rb") as f:
+            f.seek(max(0, f.seek(0, os.SEEK_END) - MOST_OF_A_LINE))
+            lines = f.read().split(b"\n")[:-1]  # what is behind the last one is not whole yet
+    except FileNotFoundError:
+        return None
+    return json.loads(lines[-1]) if lines else None
 
 
 def read_run(output, folder):
@@ -45,24 +58,10 @@ def read_run(output, folder):
     }
 
 
-def speed_from(second):
-    """read_run's speed without the first seconds, and of those alone."""
-    def read(output, folder):
-        updates = [x for x in metric_lines(folder) if "charts/SPS" in x]
-        later = next((x for x in updates if x["wall_seconds"] >= second), None)
-        if later is None or later in (updates[0], updates[-1]):
-            return {}
-
-        def speed(a, b):
-            return (b["global_step"] - a["global_step"]) / (b["wall_seconds"] - a["wall_seconds"])
-        return {"steps_per_second": speed(later, updates[-1]), "steps_per_second_at_first": speed(updates[0], later)}
-    return read
-
-
 def trained_for(seconds):
     def over(folder):
-        lines = metric_lines(folder)
-        return bool(lines) and lines[-1]["wall_seconds"] >= seconds
+        line = newest_line(folder)
+        return line is not None and line["wall_seconds"] >= seconds
     return over
 
 

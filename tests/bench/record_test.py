@@ -13,6 +13,7 @@ import contender  # noqa: E402
 import groups  # noqa: E402
 import main  # noqa: E402
 import ours  # noqa: E402
+import watched  # noqa: E402
 
 TURN = """
 import contender
@@ -70,6 +71,32 @@ def test_without_a_record_a_disturbed_turn_counts_and_is_shown(runs):
     contender.Turns(cores=1, quiet_s=0, recorded=False)([who], 1)
     assert who.metrics == {"steps_per_second": [7]}
     assert who.other_cpu == [1.5]
+
+
+def test_the_newest_line_is_the_last_that_is_whole(tmp_path):
+    assert ours.newest_line(tmp_path) is None
+    file = tmp_path / "metrics.jsonl"
+    file.write_text('{"update": 1')
+    assert ours.newest_line(tmp_path) is None
+    for last in (1, 5000):
+        file.write_text("".join(f'{{"update": {u}, "wall_seconds": {u / 100}}}\n' for u in range(1, last + 1)))
+        assert ours.newest_line(tmp_path) == ours.metric_lines(tmp_path)[-1]
+        with open(file, "a") as more:
+            more.write('{"update": 9, "wall')
+        assert ours.newest_line(tmp_path)["update"] == last
+    assert ours.trained_for(50)(tmp_path) and not ours.trained_for(51)(tmp_path)
+
+
+def test_what_a_turn_costs_is_beside_the_turns_around_it():
+    output = "coordinator: here\nturn held 10.0\nturn going 20.0\nturn held 30.0\nturn going 40.0\nturn held 50.0\nturn over 60.0\n"
+    steps, updates = 0, []
+    for tenth in range(700):  # 900 a second while it is watched, and 1,000 and 1,100 before and after
+        second = tenth / 10
+        steps += {1: 100, 2: 90, 3: 110, 4: 99, 5: 110}.get(int(second) // 10, 50)
+        updates.append((second, steps))
+    assert watched.shares(output, updates) == pytest.approx([90 / 105, 99 / 110])
+    assert watched.shares(output, updates[:400]) == []
+    assert watched.shares("turn held 10.0\n", updates) == []
 
 
 @pytest.fixture

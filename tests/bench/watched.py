@@ -1,7 +1,9 @@
 """usage: watched.py RUN COMMAND...
 
-Runs COMMAND, which trains into the folder RUN, with three pages of `flotilla dashboard` following it: each reads
-the page once and then its events, as a browser does, but draws nothing.
+Runs COMMAND, which trains into the folder RUN and tracks it, with three pages of `flotilla dashboard` following it: each
+reads the page once and then its events, as a browser does, but draws nothing. From second START on, by turns of TURN
+seconds, all of that is held (SIGSTOP) and goes on, which is said in lines of `turn held SECOND`, `turn going SECOND` on
+the run's clock. What was missed while held is made up for in the turn after it, so that what it costs counts twice.
 """
 import os
 import re
@@ -9,9 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 
+import ours
+
 PAGES = 3
+START, TURN, TURNS = 10, 10, 9
 
 
 def follow(url):
@@ -30,6 +36,70 @@ def url_of(dashboard):
     sys.exit("watched.py: the dashboard says no address")
 
 
+def children():
+    """{process: (its parent, its command line)}"""
+    found = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as stat, open(f"/proc/{entry}/cmdline") as words:
+                    found[int(entry)] = int(stat.read().rsplit(")", 1)[1].split()[1]), words.read().replace("\0", " ")
+            except OSError:  # gone
+                pass
+    return found
+
+
+def watchers(dashboard):
+    """The dashboard with what it has started, and the side-car."""
+    all_of_them = children()
+
+    def is_below(process, ancestor):
+        while process in all_of_them and process != ancestor:
+            process = all_of_them[process][0]
+        return process == ancestor
+
+    return [process for process, (_, command) in all_of_them.items()
+            if is_below(process, dashboard.pid) or is_below(process, os.getpid()) and "flotilla_watch track " in command]
+
+
+def signal_all(processes, number):
+    for process in processes:
+        try:
+            os.kill(process, number)
+        except ProcessLookupError:  # `flotilla runs` has ended
+            pass
+
+
+def take_turns(run, dashboard):
+    def second():
+        line = ours.newest_line(run)
+        return line["wall_seconds"] if line else 0.0
+
+    while second() < START:
+        time.sleep(0.25)
+    for turn in range(TURNS):
+        held = watchers(dashboard) if turn % 2 == 0 else []
+        signal_all(held, signal.SIGSTOP)
+        print(f"turn {'held' if held else 'going'} {second()}", flush=True)
+        time.sleep(TURN)
+        signal_all(held, signal.SIGCONT)
+    print(f"turn over {second()}", flush=True)
+
+
+def shares(output, updates):
+    """Of each turn that was going the speed beside the mean of the held ones around it. `updates`: (second, steps)."""
+    marks = re.findall(r"^turn (\w+) ([\d.]+)$", output, re.M)
+    speeds = []
+    for (what, begin), (_, end) in zip(marks, marks[1:]):
+        inside = [x for x in updates if float(begin) <= x[0] < float(end)]
+        if len(inside) < 2:
+            return []
+        (a, first), (b, last) = inside[0], inside[-1]
+        speeds.append((what, (last - first) / (b - a)))
+    return [2 * speed / (before + after) for (_, before), (what, speed), (_, after) in zip(speeds, speeds[1:], speeds[2:])
+            if what == "going"]
+
+
 def main():
     run, command = sys.argv[1], sys.argv[2:]
     training = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -45,9 +115,11 @@ def main():
     url = url_of(dashboard)
     for _ in range(PAGES):
         threading.Thread(target=follow, args=(url,), daemon=True).start()
+    threading.Thread(target=take_turns, args=(run, dashboard), daemon=True).start()
     for line in training.stdout:
         print(line, end="", flush=True)
     code = training.wait()
+    signal_all(watchers(dashboard), signal.SIGCONT)
     dashboard.terminate()
     dashboard.wait()
     os._exit(abs(code))  # whatever the pages still read

@@ -13,7 +13,7 @@ from flotilla_watch.watched_run import WatchedRun
 
 MOST_RUNS = 64
 MOST_WATCHES = 16
-POLL = 1.0
+POLL = 2.0
 LIST_PAUSE = 2.0
 LIST_ANYWAY = 20.0  # a run that was killed writes nothing
 MOST_FOLDERS = 4000  # that are looked at for changes

@@ -20,7 +20,8 @@ from flotilla_watch.config_text import flatten
 from flotilla_watch.metrics_tail import MetricsTail
 from flotilla_watch.trackers import TRACKERS, missing
 
-POLL = 1.0
+POLL = 5.0  # to send what there is; for its end it looks each
+LOOK = 0.5
 SIGN_OF_LIFE = 5.0
 MOST_ROWS = 500  # in one send
 SET_ASIDE = re.compile(r"metrics\.jsonl\.(?:after_update_(\d+)|before_starting_over)(?:\.\d+)?")
@@ -178,9 +179,12 @@ def main(arguments):
         say(f"{options.tracker} knows the run as {position.id}")
         position.sign()
         car = SideCar(run, tracker, position)
+        due = 0.0
         while not (folder / "over").exists():
-            if not car.step():
-                time.sleep(POLL)
+            if time.monotonic() >= due and not car.step():
+                due = time.monotonic() + POLL
+            if time.monotonic() < due:
+                time.sleep(LOOK)
         car.finish()
     except Exception as error:  # noqa: BLE001: whatever a tracker raises is its own affair
         say(f"{type(error).__name__}: {' '.join(str(error).split())[:600] or 'no reason given'}")

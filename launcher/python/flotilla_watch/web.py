@@ -23,7 +23,7 @@ REQUEST_TIMEOUT = 10  # seconds: for the request to come, and for a write to be 
 HANDSHAKE_TIMEOUT = 5
 MOST_FORM_BYTES = 4096
 PING = 10  # seconds between signs of life of a stream with nothing to tell
-PACE = 0.8  # seconds between two events of a stream, at least
+PACE = 1.6  # seconds between two events of a stream, at least
 
 PAGE = pathlib.Path(__file__).resolve().parent / "page"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
