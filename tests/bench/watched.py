@@ -1,9 +1,10 @@
 """usage: watched.py RUN COMMAND...
 
 Runs COMMAND, which trains into the folder RUN and tracks it, with three pages of `flotilla dashboard` following it: each
-reads the page once and then its events, as a browser does, but draws nothing. From second START on, by turns of TURN
-seconds, all of that is held (SIGSTOP) and goes on, which is said in lines of `turn held SECOND`, `turn going SECOND` on
-the run's clock. What was missed while held is made up for in the turn after it, so that what it costs counts twice.
+reads the page once and then its events, as a browser does, but draws nothing. From second START on, once the tracker has
+been told something, by turns of TURN seconds, all of that is held (SIGSTOP) and goes on, which is said in lines of
+`turn held SECOND`, `turn going SECOND` on the run's clock, and at the end `turn over SECOND` if it lived all the while.
+What was missed while held is made up for in the turn after it, so that what it costs counts twice.
 """
 import os
 import re
@@ -70,14 +71,20 @@ def signal_all(processes, number):
             pass
 
 
-def take_turns(run, dashboard):
+def take_turns(run, dashboard, pages):
     def second():
         line = ours.newest_line(run)
         return line["wall_seconds"] if line else 0.0
 
-    while second() < START:
+    def all_live():
+        tracked = [command for _, command in children().values() if "flotilla_watch track " in command]
+        return dashboard.poll() is None and all(page.is_alive() for page in pages) and tracked
+
+    while second() < START or not os.path.exists(os.path.join(run, "trackers", "trackio.json")):
         time.sleep(0.25)
     for turn in range(TURNS):
+        if not all_live():
+            return
         held = watchers(dashboard) if turn % 2 == 0 else []
         signal_all(held, signal.SIGSTOP)
         print(f"turn {'held' if held else 'going'} {second()}", flush=True)
@@ -89,9 +96,11 @@ def take_turns(run, dashboard):
 def shares(output, updates):
     """Of each turn that was going the speed beside the mean of the held ones around it. `updates`: (second, steps)."""
     marks = re.findall(r"^turn (\w+) ([\d.]+)$", output, re.M)
+    if not marks or marks[-1][0] != "over":
+        return []
     speeds = []
     for (what, begin), (_, end) in zip(marks, marks[1:]):
-        inside = [x for x in updates if float(begin) <= x[0] < float(end)]
+        inside = [x for x in updates if float(begin) < x[0] <= float(end)]
         if len(inside) < 2:
             return []
         (a, first), (b, last) = inside[0], inside[-1]
@@ -113,9 +122,9 @@ def main():
     dashboard = subprocess.Popen([command[0], "dashboard", run, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True)
     url = url_of(dashboard)
-    for _ in range(PAGES):
-        threading.Thread(target=follow, args=(url,), daemon=True).start()
-    threading.Thread(target=take_turns, args=(run, dashboard), daemon=True).start()
+    pages = [threading.Thread(target=follow, args=(url,), daemon=True) for _ in range(PAGES)]
+    for thread in pages + [threading.Thread(target=take_turns, args=(run, dashboard, pages), daemon=True)]:
+        thread.start()
     for line in training.stdout:
         print(line, end="", flush=True)
     code = training.wait()
