@@ -22,6 +22,7 @@
 #include "services/base/kept_files.h"
 #include "services/base/run_length.h"
 #include "services/base/run_summary.h"
+#include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -95,6 +96,30 @@ int64_t CounterOf(const std::map<std::string, std::string>& progress,
     return -1;
   }
   return value;
+}
+
+// What checkpoints are made of is never written again where it lies.
+absl::Status CopyCheckpoint(const fs::path& from, const fs::path& to) {
+  const fs::path aside =
+      to.parent_path() / absl::StrCat(".aside_", to.filename().string());
+  std::error_code error, linked;
+  fs::remove_all(aside, error);
+  fs::create_directory(aside, error);
+  for (fs::directory_iterator at(from, error), end; !error && at != end;
+       at.increment(error)) {
+    const fs::path place = aside / at->path().filename();
+    fs::create_hard_link(at->path(), place, linked);
+    if (linked) fs::copy_file(at->path(), place, error);
+    if (error) break;
+  }
+  if (!error) fs::remove_all(to, error);  // what was named before
+  if (!error) fs::rename(aside, to, error);
+  if (!error) return absl::OkStatus();
+  const std::string why = error.message();
+  fs::remove_all(aside, error);
+  return absl::UnavailableError(absl::StrCat("cannot copy the checkpoint ",
+                                             from.string(), " to ", to.string(),
+                                             ": ", why));
 }
 
 }  // namespace
@@ -230,19 +255,41 @@ std::optional<int64_t> UpdateOf(const std::string& checkpoint) {
   return update < 0 ? std::nullopt : std::optional(update);
 }
 
-absl::Status GoOnFrom(const std::string& checkpoint, const RunFolder& folder) {
+absl::StatusOr<LatestBefore> GoOnFrom(const std::string& checkpoint,
+                                      const RunFolder& folder) {
   std::error_code error;
-  fs::create_directory(folder.checkpoints(), error);
+  const fs::path from = fs::canonical(checkpoint, error);
   if (error) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot make ", folder.checkpoints(), ": ", error.message()));
+    return absl::NotFoundError(
+        absl::StrCat("--resume: there is no checkpoint in ", checkpoint));
   }
-  // One that is another run's is named in full.
-  const fs::path target = fs::canonical(checkpoint, error);
-  const bool ours =
-      fs::equivalent(target.parent_path(), folder.checkpoints(), error);
-  return LinkAtomically(folder.latest_checkpoint(),
-                        ours ? target.filename() : target);
+  LatestBefore before;
+  before.link = fs::read_symlink(folder.latest_checkpoint(), error).string();
+  const fs::path checkpoints = folder.checkpoints();
+  std::string name = from.filename().string();
+  fs::create_directory(checkpoints, error);
+  if (!fs::equivalent(from.parent_path(), checkpoints, error)) {
+    // What the run has of that step is its own.
+    if (!absl::StartsWith(name, "step_") ||
+        fs::exists(checkpoints / name, error)) {
+      name = "resumed_from";
+    }
+    before.copied = (checkpoints / name).string();
+    RETURN_IF_ERROR(CopyCheckpoint(from, before.copied));
+  }
+  RETURN_IF_ERROR(LinkAtomically(folder.latest_checkpoint(), name));
+  return before;
+}
+
+void TakeBack(const LatestBefore& before, const RunFolder& folder) {
+  std::error_code error;
+  if (before.link.empty()) {
+    fs::remove(folder.latest_checkpoint(), error);
+  } else {
+    LinkAtomically(folder.latest_checkpoint(), before.link).IgnoreError();
+  }
+  if (!before.copied.empty()) fs::remove_all(before.copied, error);
+  fs::remove(folder.checkpoints(), error);  // if there is nothing in it
 }
 
 std::string NothingLeft(const RunFolder& folder, const std::string& checkpoint,

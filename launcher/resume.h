@@ -65,8 +65,17 @@ absl::Status KeepFiles(const RunFolder& source, v1::RunConfig* before,
 std::optional<int64_t> UpdateOf(const std::string& checkpoint);
 
 // Makes `checkpoint` (a folder, of whichever run) the one that the run in `folder`
-// goes back to until it has saved one: its `latest`. Errors: of the link.
-absl::Status GoOnFrom(const std::string& checkpoint, const RunFolder& folder);
+// goes back to until it has saved one: its `latest`. Another run's is copied, by hard
+// links where it can be: that run may remove it. Errors: kNotFound, naming it;
+// kUnavailable, of the disk.
+struct LatestBefore {
+  std::string link;    // what `latest` was; "": there was none
+  std::string copied;  // the folder that was made; "": none
+};
+absl::StatusOr<LatestBefore> GoOnFrom(const std::string& checkpoint,
+                                      const RunFolder& folder);
+// Of a run that could not begin there.
+void TakeBack(const LatestBefore& before, const RunFolder& folder);
 
 // Why the run in `folder`, resumed from `checkpoint` (a folder), has nothing
 // left to do as `config` has it, and what would go further; "" if it has.

@@ -83,6 +83,7 @@ class Job {
         return ExitCodeOf(signals_.first_signal());
       }
       const std::string failure(prepared.message());
+      TakeBackNamed();
       std::fprintf(stderr, "flotilla train: %s\n", failure.c_str());
       if (job_.lock != nullptr && job_.lock->Keep().ok()) {
         WriteFailure(failure, BeforeTheFirst());
@@ -189,9 +190,8 @@ class Job {
     const Topology& topology = job_.topology;
     if (topology.port_named && SomethingListens(topology.coordinator)) {
       RETURN_IF_ERROR(Connect(topology.coordinator));
-      ASSIGN_OR_RETURN(const v1::Status status,
-                       calls_->GetStatus(kCallTimeout));
-      if (status.generation() == 0) RETURN_IF_ERROR(GoOnFromNamed());
+      RETURN_IF_ERROR(calls_->GetStatus(kCallTimeout).status());
+      if (!PeersLive()) RETURN_IF_ERROR(GoOnFromNamed());
       return WriteFileAtomically(job_.folder.coordinator_address(),
                                  address_ + "\n");
     }
@@ -208,9 +208,15 @@ class Job {
   }
 
   // What replacements go back to, and another --resume, before the first save.
-  absl::Status GoOnFromNamed() const {
+  absl::Status GoOnFromNamed() {
     if (!job_.resume || *job_.resume == "latest") return absl::OkStatus();
-    return GoOnFrom(*job_.resume, job_.folder);
+    ASSIGN_OR_RETURN(before_, GoOnFrom(*job_.resume, job_.folder));
+    return absl::OkStatus();
+  }
+
+  // Nobody could begin there.
+  void TakeBackNamed() {
+    if (before_) TakeBack(*before_, job_.folder);
   }
 
   absl::Status AwaitCoordinator() {
@@ -408,6 +414,7 @@ class Job {
       if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
     }
     if (!result.failure.empty()) {
+      if (!latest_ || latest_->generation() == 0) TakeBackNamed();
       const absl::Status kept =
           job_.lock == nullptr ? absl::OkStatus() : job_.lock->Keep();
       std::fprintf(stderr, "flotilla train: the run failed\n%s\n",
@@ -553,6 +560,7 @@ class Job {
       trackers_;  // null: another node's launcher has them
   StatusPoller* poller_ = nullptr;
   std::optional<v1::Status> latest_;             // at this tick
+  std::optional<LatestBefore> before_;           // GoOnFromNamed
   std::map<std::string, std::string> troubles_;  // by learner, as told
   std::optional<v1::RunSummary> summary_;        // once it has ended well
   bool told_started_over_ = false;

@@ -22,7 +22,8 @@ namespace flotilla {
 //     progress.json          counters: one flat object of numbers and strings
 //     config.textproto       the resolved configuration
 //     SHA256SUMS             of the above, for `sha256sum -c`
-//   checkpoints/latest, best -> step_...
+//   checkpoints/latest, best -> step_... (until the first: the one that the run goes
+//                                        on from, which may be resumed_from)
 //
 // In Python: safetensors.torch.load_file(".../latest/weights.safetensors").
 struct CheckpointData {

@@ -1,6 +1,7 @@
 """kill -9 of learners and of the launcher."""
 
 import os
+import pathlib
 import shutil
 import signal
 
@@ -138,10 +139,11 @@ def test_a_run_that_went_back_to_a_checkpoint_does_so_again_when_all_are_lost(sa
     job.process.kill()
     job.process.wait()
     sandbox.await_no_process()
-    assert (job.run_dir / "checkpoints" / "latest").resolve() == checkpoint.resolve()
+    assert (job.run_dir / "checkpoints" / "latest").readlink() == pathlib.Path(checkpoint.name)
+    if run_dir == "other":  # whatever becomes of the other run
+        shutil.rmtree(first.run_dir)
     result = sandbox.train("--resume", "--set", f"total_env_steps={21 * UPDATE}", run_dir=run_dir).succeeds()
     assert result["updates"] == 21
-    assert not (job.run_dir / "checkpoints" / "latest").readlink().is_absolute()
 
 
 def test_with_nothing_to_go_back_to_the_run_starts_over_visibly(sandbox):

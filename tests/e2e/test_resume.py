@@ -1,6 +1,7 @@
 """Going on with a run: nothing is lost, repeated or changed."""
 
 import json
+import shutil
 import signal
 
 import pytest
@@ -189,3 +190,24 @@ def test_a_damaged_checkpoint_is_refused_by_name(sandbox):
     again = sandbox.train("--resume", "--set", "total_env_steps=100000")
     assert again.wait() in (1, 2)
     assert "weights.safetensors" in again.output() and "SHA-256" in again.output()
+
+
+def test_a_damaged_checkpoint_that_was_named_is_not_gone_on_from(sandbox):
+    job = sandbox.train(sandbox.config("cartpole_fast"), "--set", "total_env_steps=8192", "--set", "checkpoint.every_updates=1")
+    job.succeeds()
+    checkpoints = job.run_dir / "checkpoints"
+    latest = (checkpoints / "latest").readlink()
+    named = min(checkpoints.glob("step_*"))
+    (named / "weights.safetensors").write_bytes(b"damaged" + (named / "weights.safetensors").read_bytes()[7:])
+    again = sandbox.train("--resume", named, "--set", "total_env_steps=100000")
+    assert again.wait() in (1, 2) and "SHA-256" in again.output()
+    assert (checkpoints / "latest").readlink() == latest
+    config = sandbox.config("cartpole_fast")
+    other = sandbox.train(config, "--resume", named, "--set", "total_env_steps=100000", run_dir="other")
+    assert other.wait() in (1, 2) and "SHA-256" in other.output()
+    assert "go on with" not in other.output() and not (other.run_dir / "checkpoints").exists()
+    sandbox.train(config, "--set", "total_env_steps=8192", run_dir="other").succeeds()
+    # A run without a checkpoint is none to go on from.
+    shutil.rmtree(checkpoints)
+    again = sandbox.train(config, "--resume", job.run_dir, "--set", "total_env_steps=100000", run_dir="third")
+    assert again.wait() in (1, 2) and f"there is no checkpoint in {checkpoints}" in again.output(), again.output()
