@@ -213,7 +213,8 @@ absl::StatusOr<torch::Tensor> Dqn::Learn(const ReplayBatch& batch,
     sums = learn(batch, {});
   } else {
     step_.SetLearningRate(learning_rate);
-    sums = graphs_->Run(batch, {}, learn);
+    // With peers and alone are not the same: they come and go.
+    sums = graphs_->Run(batch, {}, all ? 1 : 0, learn);
   }
   if (all) {
     step_.AppliedAgain(static_cast<double>(samples), sums.narrow(0, 0, 1));

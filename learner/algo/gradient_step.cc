@@ -143,10 +143,13 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
 
 GradientStep::Recorded GradientStep::MayRecord(
     const Collective& collective) const {
-  if (!collective.has_group()) {
-    return config_.type() == v1::MUON ? Recorded::kGradient : Recorded::kAll;
+  // Alone nothing leaves, but what they hold on to adds gradients up on the stream
+  // that they were made on, which is not the one that is recorded.
+  if (buckets_ != nullptr) return Recorded::kNothing;
+  if (collective.has_group() || config_.type() == v1::MUON) {
+    return Recorded::kGradient;
   }
-  return buckets_ != nullptr ? Recorded::kNothing : Recorded::kGradient;
+  return Recorded::kAll;
 }
 
 void GradientStep::SetLearningRate(double learning_rate) {

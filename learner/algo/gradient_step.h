@@ -70,7 +70,7 @@ class GradientStep {
                           const torch::Tensor& extra, double learning_rate);
   // How much of a gradient step one graph may do.
   enum class Recorded {
-    kNothing,   // buckets leave for the peers within the backward pass
+    kNothing,  // gradients are in buckets, which leave within the backward pass
     kGradient,  // peers have to do with the rest; Muon's rate is the host's
     kAll,
   };

@@ -5,8 +5,8 @@
 namespace flotilla {
 namespace {
 
-// An algorithm draws as many each time.
-constexpr size_t kMost = 2;
+// An algorithm draws as many each time, and asks for three things at most.
+constexpr size_t kMost = 4;
 
 // All that a draw consists of on the device, by address.
 std::vector<torch::Tensor*> TensorsOf(ReplayBatch* batch) {
@@ -31,9 +31,11 @@ std::unique_ptr<ReplayGraphs> ReplayGraphs::On(torch::Device device) {
 }
 
 torch::Tensor ReplayGraphs::Run(const ReplayBatch& batch,
-                                const torch::Tensor& noise, const Step& step) {
+                                const torch::Tensor& noise, int asked,
+                                const Step& step) {
   GraphKey key;
-  key.number = {static_cast<double>(batch.n_step_return.numel())};
+  key.number = {static_cast<double>(batch.n_step_return.numel()),
+                static_cast<double>(asked)};
   const Held* const done = graphs_->Run(
       std::move(key),
       [&](Held* held) {

@@ -13,23 +13,23 @@ namespace flotilla {
 
 // What gradient steps on draws from a replay ask of a device, as graphs
 // (device/graph_cache.h) with a batch of their own, that draws are copied into: one
-// for each size of a draw. Of minibatches of a rollout, which stays where it is, see
+// for each size of a draw and what else is asked. Of minibatches of a rollout, which stays where it is, see
 // minibatch_graphs.h.
 //
 // Not thread-safe.
 class ReplayGraphs {
  public:
-  // Null: `device` has no graphs. Of one cache all that is asked is the same.
+  // Null: `device` has no graphs.
   static std::unique_ptr<ReplayGraphs> On(torch::Device device);
 
   // What `step` returns of a batch, all of its `id` aside, and of `noise`, which may
-  // be undefined; valid until the next Run. `step` either is called or was, and is
-  // done again on the device alone; where a recording fails it is called twice.
-  // Errors: throws c10::Error.
+  // be undefined; valid until the next Run. `step` either is called or was, with the
+  // same `asked`, and is done again on the device alone; where a recording fails it
+  // is called twice. Errors: throws c10::Error.
   using Step = std::function<torch::Tensor(const ReplayBatch& batch,
                                            const torch::Tensor& noise)>;
   torch::Tensor Run(const ReplayBatch& batch, const torch::Tensor& noise,
-                    const Step& step);
+                    int asked, const Step& step);
 
   // Forgets them all: what they do is no longer what is wanted.
   void Clear() { graphs_->Clear(); }

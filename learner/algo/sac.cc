@@ -49,11 +49,7 @@ class Sac : public Algorithm {
                  .memory = MemoryOf(config, actor_.device())}) {
     sums_ = torch::zeros({5},
                          torch::dtype(torch::kFloat64).device(actor_.device()));
-    if (on_device()) {
-      for (std::unique_ptr<ReplayGraphs>& graphs : graphs_) {
-        graphs = ReplayGraphs::On(actor_.device());
-      }
-    }
+    if (on_device()) graphs_ = ReplayGraphs::On(actor_.device());
     BeforeCollecting(0);
   }
 
@@ -71,9 +67,7 @@ class Sac : public Algorithm {
       step->Reconfigure(config.optimizer());
     }
     replay_.set_discount(config.sac().discount());
-    for (const std::unique_ptr<ReplayGraphs>& graphs : graphs_) {
-      if (graphs != nullptr) graphs->Clear();
-    }
+    if (graphs_ != nullptr) graphs_->Clear();
     return absl::OkStatus();
   }
 
@@ -172,9 +166,8 @@ class Sac : public Algorithm {
   // By Loss its means over all ranks' samples; then this rank's q and
   // log-probabilities. [5] float64 on the networks' device.
   torch::Tensor sums_;
-  // Of the critics' gradient, the policy's, and of all of a step. Null: there are none.
-  enum { kCriticGraphs, kPolicyGraphs, kStepGraphs };
-  std::unique_ptr<ReplayGraphs> graphs_[3];
+  std::unique_ptr<ReplayGraphs> graphs_;            // null: there are none
+  enum { kCriticGraph, kPolicyGraph, kStepGraph };  // what is asked of them
 };
 
 std::vector<NamedTensor> Sac::State() {
@@ -256,14 +249,14 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
                                          Totals* totals) {
   const v1::SacConfig& sac = config_.sac();
   const double samples = batch == nullptr ? 0 : sac.batch_size();
-  const auto gradient_of = [&](const auto& compute, int graphs,
+  const auto gradient_of = [&](const auto& compute, int graph,
                                GradientStep* step, const FlatParameters& flat) {
     if (batch == nullptr) {
       flat.gradients.zero_();
       return torch::zeros({2}, actor_.device());
     }
     if (recorded == Recorded::kGradient) {
-      return graphs_[graphs]->Run(*batch, noise, compute);
+      return graphs_->Run(*batch, noise, graph, compute);
     }
     step->BeforeLastBackward(collective, samples);
     return compute(*batch, noise);
@@ -272,7 +265,7 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
       [this](const ReplayBatch& of, const torch::Tensor& drawn) {
         return ComputeCriticGradient(Networks(), of, drawn[0]);
       },
-      kCriticGraphs, &critic_step_, critics_.Flat());
+      kCriticGraph, &critic_step_, critics_.Flat());
   ASSIGN_OR_RETURN(const bool anybody,
                    Apply(kCritic, collective, samples, critic.narrow(0, 0, 1),
                          rates.critics, totals));
@@ -282,7 +275,7 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
       [this](const ReplayBatch& of, const torch::Tensor& drawn) {
         return ComputePolicyGradient(Networks(), of, drawn[1]);
       },
-      kPolicyGraphs, &actor_step_, actor_.Flat());
+      kPolicyGraph, &actor_step_, actor_.Flat());
   RETURN_IF_ERROR(Apply(kPolicy, collective, samples, policy.narrow(0, 0, 1),
                         rates.policy, totals)
                       .status());
@@ -311,8 +304,9 @@ absl::StatusOr<torch::Tensor> Sac::LearnAsGraph(const ReplayBatch& batch,
   actor_step_.SetLearningRate(rates.policy);
   temperature_step_.SetLearningRate(rates.critics);
   absl::Status status;
-  const torch::Tensor sums = graphs_[kStepGraphs]->Run(
-      batch, noise, [&](const ReplayBatch& of, const torch::Tensor& drawn) {
+  const torch::Tensor sums = graphs_->Run(
+      batch, noise, kStepGraph,
+      [&](const ReplayBatch& of, const torch::Tensor& drawn) {
         const absl::StatusOr<torch::Tensor> learned =
             Learn(&of, drawn, rates, Recorded::kNothing, collective, totals);
         status = learned.status();
@@ -341,9 +335,7 @@ absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
     drawn =
         ToDevice(torch::randn({2, sac.batch_size(), gaussian_.values()}, noise),
                  actor_.device());
-    if (graphs_[kStepGraphs] != nullptr) {
-      recorded = critic_step_.MayRecord(*collective);
-    }
+    if (graphs_ != nullptr) recorded = critic_step_.MayRecord(*collective);
   }
   ASSIGN_OR_RETURN(const torch::Tensor sums,
                    recorded == Recorded::kAll

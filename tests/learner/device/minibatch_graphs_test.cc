@@ -64,7 +64,12 @@ class Learner {
     const std::optional<rehearsal::NoGraphs> none =
         graphs ? std::nullopt : std::make_optional<rehearsal::NoGraphs>();
     algorithm_ = MakeAlgorithm(config_, c.spaces, Device()).value();
-    if (c.group) {
+    SetGroup(c.group);
+  }
+
+  // As of the next generation.
+  void SetGroup(bool group) {
+    if (group) {
       collective_ = std::make_unique<GroupOfOne>();
     } else {
       collective_ = std::make_unique<SoloCollective>();
@@ -90,10 +95,12 @@ class Learner {
     config_.mutable_optimizer()->set_max_grad_norm(0.1);
     ASSERT_TRUE(algorithm_->Reconfigure(config_).ok());
   }
+  // And moments, targets and the rest of the state.
   std::map<std::string, torch::Tensor> Weights() {
     std::map<std::string, torch::Tensor> all;
-    for (const NamedTensor& weight : algorithm_->Weights()) {
-      all[weight.name] = ToHost(weight.tensor).clone();
+    for (const auto& tensors : {algorithm_->Weights(), algorithm_->State()}) {
+      for (const NamedTensor& t : tensors)
+        all[t.name] = ToHost(t.tensor).clone();
     }
     return all;
   }
@@ -176,6 +183,18 @@ TEST_P(MinibatchGraphsTest, AShorterRolloutIsLearnedFrom) {
   EXPECT_EQ(Graphs(), GetParam().replayed);
 }
 
+// What a graph of one who is alone does is not all that is done with peers.
+TEST_P(MinibatchGraphsTest, PeersComeAndGo) {
+  torch::manual_seed(5);
+  for (int i = 0; i < 8; ++i) {
+    const bool group = i / 2 % 2 == 1;
+    one_by_one_.SetGroup(group);
+    recorded_.SetGroup(group);
+    Update(Next());
+    ExpectEqual(absl::StrCat("update ", i, group ? " with peers" : " alone"));
+  }
+}
+
 constexpr char kModel[] = "model { hidden: [16] } ";
 constexpr char kPpo[] = "ppo { epochs: 2 minibatches: 2 } ";
 constexpr char kDqn[] =
@@ -239,6 +258,9 @@ INSTANTIATE_TEST_SUITE_P(
              absl::StrCat("model { hidden: [16] conv_channels: [4, 4, 4] } ",
                           kDqn, "} runtime { precision: BF16 }"),
              FrameSpaces(36, 36, 3), 3, false, true},
+        Case{"DqnByMuon",
+             absl::StrCat(kModel, kDqn, "} optimizer { type: MUON }"),
+             VectorSpaces(4, 2), 3, false, true},
         Case{"DqnWithPeers", absl::StrCat(kModel, kDqn, "}"),
              VectorSpaces(4, 2), 3, true, true},
         Case{"DqnInBuckets",
@@ -251,6 +273,9 @@ INSTANTIATE_TEST_SUITE_P(
                           "learn_temperature: false } "
                           "optimizer { schedule: LINEAR }"),
              BoundedSpaces(4, {-2, 0}, {2, 1}), 3, false, true},
+        Case{"SacInBuckets",
+             absl::StrCat(kModel, kSac, "} distributed { gradients: BUCKETS }"),
+             BoundedSpaces(4, {-2, 0}, {2, 1}), 0, true, true},
         // The critics' gradient is one, and the policy's.
         Case{"SacWithPeers", absl::StrCat(kModel, kSac, "}"),
              BoundedSpaces(4, {-2, 0}, {2, 1}), 6, true, true}),
