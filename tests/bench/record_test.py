@@ -13,6 +13,7 @@ import contender  # noqa: E402
 import groups  # noqa: E402
 import main  # noqa: E402
 import ours  # noqa: E402
+import report  # noqa: E402
 import watched  # noqa: E402
 
 TURN = """
@@ -97,6 +98,11 @@ def test_what_a_turn_costs_is_beside_the_turns_around_it():
     assert watched.shares(output, updates) == pytest.approx([90 / 105, 99 / 110])
     assert watched.shares(output, updates[:400]) == []
     assert watched.shares(output.replace("turn over 60.0\n", ""), updates) == []
+
+
+def test_commands_name_no_folder_of_this_machine():
+    who = contender.Contender("us", [sys.executable, ours.BIN + "/flotilla", "train", "{run}"], None)
+    assert report.commands([who]) == "- us: `python3 $FLOTILLA_BIN/flotilla train RUN`"
 
 
 @pytest.fixture

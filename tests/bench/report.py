@@ -5,6 +5,7 @@ import platform
 import re
 import shlex
 import subprocess
+import sys
 import time
 
 import contender
@@ -113,7 +114,7 @@ def commands(contenders):
     lines = []
     for who in contenders:
         env = " ".join(f"{k}={v}" for k, v in who.env.items() if k in ("OMP_NUM_THREADS", "LIMIT_S"))
-        words = [w.replace("{seed}", "SEED").replace("{run}", "RUN") for w in who.command]
+        words = ["python3" if w == sys.executable else w.replace("{seed}", "SEED").replace("{run}", "RUN") for w in who.command]
         command = shlex.join(words).replace(" --standalone --progress none", "")
         lines.append(f"- {who.name}: `{(env + ' ' + shorten(command)).strip()}`")
     return "\n".join(lines)
