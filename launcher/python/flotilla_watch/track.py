@@ -20,8 +20,8 @@ from flotilla_watch.config_text import flatten
 from flotilla_watch.metrics_tail import MetricsTail
 from flotilla_watch.trackers import TRACKERS, missing
 
-POLL = 5.0  # to send what there is; for its end it looks each
-LOOK = 0.5
+POLL = 5.0  # between two sends
+LOOK = 0.5  # between two looks for the run's end
 SIGN_OF_LIFE = 5.0
 MOST_ROWS = 500  # in one send
 SET_ASIDE = re.compile(r"metrics\.jsonl\.(?:after_update_(\d+)|before_starting_over)(?:\.\d+)?")
