@@ -34,7 +34,8 @@ def test_ppo_scores(sandbox, env_id):
 
 
 # At the settings of what they ship with, but for the words: configuration, environment -> the least score, steps.
-LSTM = ["--set=model.recurrent=LSTM", "--set=model.recurrent_size=32", "--set=model.share_trunk=true"]
+# With 32 cells it is chance, by the seed and by how old the rollouts are, whether the steps suffice.
+LSTM = ["--set=model.recurrent=LSTM", "--set=model.recurrent_size=64", "--set=model.share_trunk=true"]
 OTHERS = {
     ("cartpole_dqn", "Bandit"): (0.904, 8, []),
     ("cartpole_dqn", "Mask"): (0.95, 10, []),
@@ -58,7 +59,7 @@ OTHERS = {
     ("cartpole_impala", "Mask"): (0.95, 200, []),
     ("cartpole_impala", "Memory"): (0.979, 1200, LSTM),
     ("cartpole_impala", "Password"): (0.97, 200, []),
-    ("cartpole_impala", "Spaces"): (0.972, 150, ["--set=rollout.length=4"]),
+    ("cartpole_impala", "Spaces"): (0.972, 250, ["--set=rollout.length=4"]),
     ("cartpole_impala", "Squared"): (0.971, 3000, ["--set=impala.deterministic_lag=true"]),
     ("cartpole_impala", "Stochastic"): (0.998, 200, []),
     # An episode is worth little: the bonus for entropy is to be less.
