@@ -19,6 +19,7 @@ class Finished:
     returncode: int
     capped: bool  # ended by us: out of time, or `until` said so
     other_cpu: float  # cores that everything else used meanwhile; well over 0: disturbed
+    use: "Use" = None
 
 
 def busy_seconds():
@@ -62,6 +63,70 @@ def end_orphans():
                 pass
 
 
+def descendants(process):
+    """Of this process too: those that a run left behind fall to it."""
+    try:
+        tasks = os.listdir(f"/proc/{process}/task")
+        below = []
+        for task in tasks:
+            with open(f"/proc/{process}/task/{task}/children") as f:
+                below += map(int, f.read().split())
+    except OSError:  # gone
+        return
+    for child in below:
+        yield child
+        yield from descendants(child)
+
+
+def cpu_seconds(process):
+    """With those of its children that it has waited for."""
+    try:
+        with open(f"/proc/{process}/stat") as f:
+            return sum(map(int, f.read().rsplit(")", 1)[1].split()[11:15])) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        return 0.0
+
+
+def resident_bytes(process):
+    """Of memory that several share, its share (PSS)."""
+    try:
+        with open(f"/proc/{process}/smaps_rollup") as f:
+            return 1024 * next(int(line.split()[1]) for line in f if line.startswith("Pss:"))
+    except (OSError, StopIteration):
+        return 0
+
+
+class Use:
+    """What a run uses of processors and memory. Looks once a second, at memory, which takes longer, after 2, 4, 8..."""
+
+    EVERY = 1.0
+
+    def __init__(self):
+        self.samples = []  # (time.time(), CPU seconds so far)
+        self.bytes = 0  # the most that were resident
+        self._began = time.monotonic()
+        self._due, self._memory_due = 0.0, 2.0
+
+    def look(self):
+        seconds = time.monotonic() - self._began
+        if seconds < self._due:
+            return
+        self._due = seconds + self.EVERY
+        processes = list(descendants(os.getpid()))
+        self.samples.append((time.time(), sum(map(cpu_seconds, processes))))
+        if seconds >= self._memory_due:
+            self._memory_due = 2 * seconds
+            self.bytes = max(self.bytes, sum(map(resident_bytes, processes)))
+
+    def cpu_between(self, began, ended):
+        """CPU seconds a second from `began` to `ended`, of time.time(); None where too little was seen."""
+        seen = [sample for sample in self.samples if began <= sample[0] <= ended]
+        if len(seen) < 3:
+            return None
+        (first, before), (last, after) = seen[0], seen[-1]
+        return (after - before) / (last - first)
+
+
 def own_seconds():
     use = resource.getrusage(resource.RUSAGE_CHILDREN)
     return use.ru_utime + use.ru_stime
@@ -91,6 +156,7 @@ def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
     allowed = sorted(os.sched_getaffinity(0))[:cores]
     with tempfile.TemporaryDirectory(prefix="bench.", ignore_cleanup_errors=True) as folder:
         log = os.path.join(folder, "output.log")
+        use = Use()
         with others() as other, open(log, "wb") as out:
             child = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdout=out,
                                      stderr=subprocess.STDOUT, start_new_session=True,
@@ -101,6 +167,7 @@ def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
                     child.wait(poll_s)
                     break
                 except subprocess.TimeoutExpired:
+                    use.look()
                     capped = time.monotonic() - began > cap_s or until(child.pid)
             if capped:
                 child.terminate()
@@ -111,4 +178,4 @@ def run(command, env, cap_s, cores, until=lambda pid: False, poll_s=0.25):
                     child.wait()
             end_orphans()
         with open(log, errors="replace") as f:
-            return Finished(f.read(), child.returncode, capped, other.cores)
+            return Finished(f.read(), child.returncode, capped, other.cores, use)

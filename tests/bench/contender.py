@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable
 
 import bounded
+import probe
 
 
 @dataclasses.dataclass
@@ -21,6 +22,8 @@ class Contender:
     cap_s: float = 60
     until: Callable[[str], bool] = lambda folder: False  # ends the run early
     missing: str = ""  # what is not installed
+    threads: tuple = ()  # counts of Torch's threads, of which the fastest is found first
+    flop_per_step: float = 0  # of its arithmetic, where it is known
     metrics: dict = dataclasses.field(default_factory=dict)  # metric -> a value a round
     other_cpu: list = dataclasses.field(default_factory=list)
     failure: str = ""
@@ -40,6 +43,13 @@ def peer_line(output, folder):
     return json.loads(found[-1]) if found else {}
 
 
+def used(use, began, ended, steps):
+    """Of processors and memory, for `steps` steps from `began` to `ended`."""
+    cores = use.cpu_between(began, ended)
+    found = {"cpu_seconds_per_million_steps": cores * (ended - began) / steps * 1e6} if cores and steps > 0 else {}
+    return found | ({"resident_mb": use.bytes / 1e6} if use.bytes else {})
+
+
 def say(text):
     print(text, file=sys.stderr, flush=True)
 
@@ -51,40 +61,68 @@ class Disturbed(Exception):
 class Turns:
     """Runs what takes part, and sees to what others do to the machine meanwhile.
 
-    What is to be recorded wants the machine for itself: a turn in which others used more than QUIET
-    cores is taken again, its result thrown away whatever it was; after TRIES, Disturbed is raised.
+    What is to be recorded wants the machine for itself, and the same one: a turn in which others used more than
+    QUIET cores, or around which the machine itself became faster or slower (probe.MOST), is taken again, its result
+    thrown away whatever it was; after TRIES, Disturbed is raised.
     """
 
     QUIET = 0.1
     TRIES = 3
 
-    def __init__(self, cores, quiet_s, recorded):
-        self.cores, self.quiet_s, self.recorded = cores, quiet_s, recorded
+    def __init__(self, cores, quiet_s, recorded, machine_probe=""):
+        self.cores, self.quiet_s, self.recorded, self.machine_probe = cores, quiet_s, recorded, machine_probe
         self.failures, self.again = [], []
+        self.probed = []  # what the machine could do around each turn
 
     def __call__(self, contenders, rounds):
-        """A B A B: one run of each, then again; so that what the machine does meets all alike."""
+        """A B B A: one run of each, then again from the last to the first; so that what the machine does, and what it
+        does slowly, meets all alike."""
         for who in contenders:
             if who.missing:
                 say(f"  {who.name}: {who.missing}")
+        taking_part = [who for who in contenders if not who.missing]
+        for who in taking_part:
+            self.tune(who)
         for seed in range(1, rounds + 1):
-            for who in contenders:
-                if not who.missing:
-                    self.take(who, seed)
+            for who in taking_part if seed % 2 else reversed(taking_part):
+                self.take(who, seed)
         self.failures += [f"{who.name}: {who.failure}" for who in contenders if who.failure]
+
+    def tune(self, who):
+        """Leaves it the count of threads with which it is fastest, by one run each."""
+        if len(who.threads) < 2:
+            return
+        speeds = {}
+        for threads in who.threads:
+            who.env["OMP_NUM_THREADS"] = str(threads)
+            bounded.wait_until_quiet(self.quiet_s)
+            speeds[threads] = self.once(who, 0)[0][1].get("steps_per_second") or 0
+        best = max(speeds, key=speeds.get)
+        who.env["OMP_NUM_THREADS"] = str(best)
+        say(f"  {who.name}: fastest with {best} of {', '.join(f'{n} ({x:,.0f})' for n, x in speeds.items())} threads")
 
     def undisturbed(self, what, attempt):
         """The result of `attempt`, a function that gives it and the cores that others used meanwhile."""
         for _ in range(self.TRIES):
             bounded.wait_until_quiet(self.quiet_s)
+            before = probe.measure(self.machine_probe, self.cores)
             result, used = attempt()
-            if not self.recorded or used <= self.QUIET:
+            after = probe.measure(self.machine_probe, self.cores)
+            moved = probe.moved(before, after)
+            if not self.recorded or (used <= self.QUIET and not moved):
+                self.probed += [before, after]
                 return result
-            say(f"  {what}: others used {used:.2f} cores; once more")
+            why = f"others used {used:.2f} cores" if used > self.QUIET else f"the machine is not the same: {moved}"
+            say(f"  {what}: {why}; once more")
             self.again.append(what)
-        raise Disturbed(f"{what}: others used {used:.2f} cores, {self.TRIES} times in a row; a record allows "
-                        f"{self.QUIET}. Nothing of this comparison was recorded: run it on a machine that does "
-                        "nothing else, or without --save")
+        raise Disturbed(f"{what}: {why}, {self.TRIES} times in a row; a record allows {self.QUIET} cores, and "
+                        f"{100 * probe.MOST:.0f} % of change. Nothing of this comparison was recorded: run it on a "
+                        "machine that does nothing else, or without --save")
+
+    def limit(self, name):
+        """The median of what the machine could do of `name` around the turns so far; None where it was not asked."""
+        values = [numbers[name] for numbers in self.probed if name in numbers]
+        return statistics.median(values) if values else None
 
     def take(self, who, seed):
         done, result = self.undisturbed(f"{who.name}, round {seed}", lambda: self.once(who, seed))
@@ -103,7 +141,10 @@ class Turns:
             command = [re.sub(r"\{run\}|\{seed\}", lambda m: fill[m[0]], word) for word in who.command]
             done = bounded.run(command, {**who.env, "SEED": str(seed)}, who.cap_s, self.cores,
                                until=lambda pid: who.until(fill["{run}"]))
-            return (done, who.read(done.output, fill["{run}"])), done.other_cpu
+            result = who.read(done.output, fill["{run}"])
+        if span := result.pop("span", None):
+            result |= used(done.use, *span)
+        return (done, result), done.other_cpu
 
     def program(self, command, timeout, env=None):
         """One run of a program that measures by itself, on all cores."""

@@ -11,7 +11,7 @@ import groups
 import ours
 import report
 
-RECORDED_ROUNDS = 5
+RECORDED_ROUNDS = 7
 
 
 def parse():
@@ -20,7 +20,7 @@ def parse():
     parser.add_argument("--quick", action="store_true", help="about 3 minutes: one short round, fewer peers")
     parser.add_argument("--save", action="store_true", help="write tests/bench/results/<date>-<cpu>[-<groups>].md as well, "
                         "if nobody else used the cores")
-    parser.add_argument("--rounds", type=int, help="turns that each contender takes (5; with --quick 1)")
+    parser.add_argument("--rounds", type=int, help="turns that each contender takes (7; with --quick 1)")
     parser.add_argument("--quiet-seconds", type=float, default=60, help="wait this long for a quiet machine (60)")
     parser.add_argument("--memory-seconds", type=float, help="how long each memory run is watched (600)")
     parser.add_argument("--cores", type=int, default=2, help="cores that every run gets (2)")
@@ -52,11 +52,15 @@ def main():
     missing = ours.program("flotilla")[1]
     if missing:
         sys.exit(missing)
+    machine_probe, lacks = ours.program("flotilla_machine_probe", ours.BENCH_BIN)
+    if lacks and options.save:
+        sys.exit(f"a record says what the machine could do: {lacks}")
     chosen = options.groups or list(groups.ALL)
     parts = [report.heading(options)]
     print(parts[0], flush=True)
 
-    turns = contender.Turns(options.cores, 0 if options.quick else options.quiet_seconds, recorded=options.save)
+    turns = contender.Turns(options.cores, 0 if options.quick else options.quiet_seconds, recorded=options.save,
+                            machine_probe="" if lacks else machine_probe)
     began = time.monotonic()
     for name in chosen:
         contender.say(f"{name}:")

@@ -55,7 +55,14 @@ def read_run(output, folder):
         "update_seconds": (last["wall_seconds"] - first["wall_seconds"]) / (last["update"] - first["update"]),
         "seconds_to_475": solved and solved["wall_seconds"],
         "seconds_to_eval_475": evaluated and evaluated["wall_seconds"],
+        "span": span(folder, first, last),
     }
+
+
+def span(folder, first, last):
+    """(began, ended, steps) by time.time(), of two updates: the file was last written at the last one."""
+    ended = os.stat(os.path.join(folder, "metrics.jsonl")).st_mtime
+    return ended - (last["wall_seconds"] - first["wall_seconds"]), ended, last["global_step"] - first["global_step"]
 
 
 def trained_for(seconds):
@@ -65,14 +72,15 @@ def trained_for(seconds):
     return over
 
 
-def train(name, config, learners, limit_s, read=read_run, **settings):
+def train(name, config, learners, limit_s, read=read_run, flop_per_step=0, **settings):
     """`settings`: a__b=1 stands for --set a.b=1."""
     path, missing = program("flotilla")
     command = [path, "train", config, "--nproc-per-node", str(learners), "--standalone", "--progress", "none",
                "--run-dir", "{run}", "--set", "seed={seed}"]
     for key, value in settings.items():
         command += ["--set", f"{key.replace('__', '.')}={value}"]
-    return Contender(name, command, read, cap_s=limit_s + 30, until=trained_for(limit_s), missing=missing)
+    return Contender(name, command, read, cap_s=limit_s + 30, until=trained_for(limit_s), missing=missing,
+                     flop_per_step=flop_per_step)
 
 
 def step(name, case, seconds):

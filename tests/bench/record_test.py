@@ -1,4 +1,4 @@
-"""A record is made only of turns in which nobody else used the cores."""
+"""A record is made only of turns in which nobody else used the cores, of a machine that stayed the same."""
 import pathlib
 import subprocess
 import sys
@@ -13,6 +13,7 @@ import contender  # noqa: E402
 import groups  # noqa: E402
 import main  # noqa: E402
 import ours  # noqa: E402
+import probe  # noqa: E402
 import report  # noqa: E402
 import watched  # noqa: E402
 
@@ -66,6 +67,94 @@ def test_a_disturbed_turn_is_taken_again_and_leaves_no_number(runs):
     assert turns.again == ["sleeper, round 2"]
 
 
+@pytest.fixture
+def probed(monkeypatch):
+    """What each next probe gives."""
+    script = []
+    monkeypatch.setattr(probe, "measure", lambda program, cores: script.pop(0))
+    return script
+
+
+def machine(fma=100.0, copy=10.0, ping_pong=500.0):
+    return {"fma_gflops": fma, "copy_gb_s": copy, "ping_pong_ns": ping_pong}
+
+
+def test_a_machine_that_became_slower_takes_the_turn_again(runs, probed):
+    runs += [("7", 0.0), ("1000", 0.0), ("9", 0.0)]
+    probed += [machine(), machine(fma=96, copy=10.4, ping_pong=900), machine(), machine(fma=94), machine(), machine()]
+    who, turns = sleeper(), contender.Turns(cores=1, quiet_s=0, recorded=True)
+    turns([who], 2)
+    assert who.metrics == {"steps_per_second": [7, 9]}
+    assert turns.again == ["sleeper, round 2"]
+    assert turns.limit("fma_gflops") == 100 and turns.limit("copy_gb_s") == 10
+    assert "100 GFLOP/s of float32 multiply-adds (96.00 to 100)" in report.machine_after(turns)
+    assert turns.limit("fma_gflops") is None  # the next comparison has its own
+
+
+def test_one_that_never_stays_the_same_is_not_recorded(runs, probed):
+    runs += [("7", 0.0)] * 3
+    probed += [machine(), machine(copy=9)] * 3
+    with pytest.raises(contender.Disturbed, match="copy_gb_s went from 10 to 9, 3 times in a row"):
+        contender.Turns(cores=1, quiet_s=0, recorded=True)([sleeper()], 1)
+
+
+def test_the_probe_measures_this_machine():
+    program, missing = ours.program("flotilla_machine_probe", ours.BENCH_BIN)
+    assert not missing
+    found = probe.measure(program, 1)
+    assert found["fma_gflops"] > 0.1 and found["copy_gb_s"] > 0.01 and found["ping_pong_ns"] == 0
+
+
+def test_turns_go_there_and_back(runs):
+    runs += [(str(n), 0.0) for n in range(1, 7)]
+    a, b = sleeper(), sleeper()
+    contender.Turns(cores=1, quiet_s=0, recorded=False)([a, b], 3)
+    assert a.metrics == {"steps_per_second": [1, 4, 5]} and b.metrics == {"steps_per_second": [2, 3, 6]}
+
+
+def test_a_peer_is_given_its_fastest_count_of_threads(runs):
+    runs += [("7", 0.0), ("9", 0.0), ("8", 0.0), ("1", 0.0)]
+    who = sleeper()
+    who.threads = (1, 2, 4)
+    contender.Turns(cores=4, quiet_s=0, recorded=False)([who], 1)
+    assert who.env["OMP_NUM_THREADS"] == "2" and who.metrics == {"steps_per_second": [1]}
+
+
+def test_a_ratio_is_as_sure_as_its_rounds():
+    assert report.interval([2, 2, 2], [1, 1, 1]) == (2, 2)
+    low, high = report.interval([10, 12, 9, 11, 10, 30, 10], [5, 6, 5, 5, 5, 5, 5])
+    assert low == pytest.approx(1.8, abs=0.2) and 2 <= high <= 6
+    assert report.interval([2, 2], [1, 1]) is None and report.interval([2, None, 2], [1, 1, 1]) is None
+
+
+BURN = """
+import subprocess, sys, time
+if sys.argv[1:] == ["below"]:
+    kept = b"x" * (64 << 20)
+    while time.process_time() < 0.5: pass
+    print("burnt", flush=True)
+    sys.stdin.read()
+else:
+    sys.exit(subprocess.call([sys.executable, "-c", sys.argv[1], "below"]))
+"""
+
+
+def test_what_a_run_uses_is_that_of_all_its_processes(monkeypatch):
+    monkeypatch.setattr(bounded.Use, "EVERY", 0.0)
+    use = bounded.Use()
+    use._memory_due = 0.0
+    burner = subprocess.Popen([sys.executable, "-c", BURN, BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert burner.stdout.readline() == b"burnt\n"
+        use.look()
+    finally:
+        burner.communicate()
+    assert use.samples[-1][1] >= 0.5 and use.bytes > 64 << 20
+    use.samples = [(second, 0.5 * second) for second in range(10)]
+    assert use.cpu_between(1.5, 8) == 0.5 and use.cpu_between(1.5, 3.5) is None
+    assert contender.used(use, 1.5, 8.5, 7e6) == {"cpu_seconds_per_million_steps": 0.5, "resident_mb": use.bytes / 1e6}
+
+
 def test_without_a_record_a_disturbed_turn_counts_and_is_shown(runs):
     runs += [("7", 1.5)]
     who = sleeper()
@@ -116,7 +205,8 @@ def record(monkeypatch, tmp_path):
 
     monkeypatch.setattr(groups, "ALL", {"sleep": group})
     monkeypatch.setattr(ours, "REPOSITORY", str(tmp_path))
-    monkeypatch.setattr(ours, "program", lambda name: (name, ""))
+    monkeypatch.setattr(ours, "program", lambda name, folder="": (name, ""))
+    monkeypatch.setattr(probe, "measure", lambda program, cores: machine())
 
     def run(*flags):
         monkeypatch.setattr(sys, "argv", ["run.sh", "--save", "--quiet-seconds=0", *flags])
@@ -128,12 +218,12 @@ def record(monkeypatch, tmp_path):
     return run
 
 
-def test_a_record_is_of_five_rounds_and_says_what_the_machine_did(runs, record):
-    runs += [(str(n), 0.0) for n in range(1, 6)]
+def test_a_record_is_of_seven_rounds_and_says_what_the_machine_did(runs, record):
+    runs += [(str(n), 0.0) for n in range(1, 8)]
     failures, text = record()
     assert failures is None
-    assert "median 3" in text
-    assert "- 5 rounds; a turn in which others used more than 0.1 cores was taken again" in text
+    assert "median 4" in text
+    assert "- 7 rounds; a turn in which others used more than 0.1 cores, or around which the machine's" in text
     assert text.count("load average") == 2
 
 
@@ -145,7 +235,7 @@ def test_a_disturbed_comparison_writes_nothing(runs, record):
 
 
 def test_fewer_rounds_are_not_recorded(runs, record, capsys):
-    for flags in (["--rounds=4"], ["--quick"]):
+    for flags in (["--rounds=6"], ["--quick"]):
         code, text = record(*flags)
         assert (code, text) == (2, None)
-        assert "at least 5 rounds" in capsys.readouterr().err
+        assert "at least 7 rounds" in capsys.readouterr().err

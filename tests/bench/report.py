@@ -2,8 +2,10 @@
 import datetime
 import os
 import platform
+import random
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -11,6 +13,7 @@ import time
 import contender
 import ours
 import peers
+import probe
 
 
 def cpu_model():
@@ -47,8 +50,9 @@ def load():
 
 def machine_after(turns):
     again = f"; turns taken again: {', '.join(turns.again)}" if turns.again else ""
-    turns.again = []
-    return f"After it: {load()}{again}"
+    text = f"{machine(turns)}\n\nAfter it: {load()}{again}".strip()
+    turns.again, turns.probed = [], []
+    return text
 
 
 def heading(options):
@@ -62,7 +66,8 @@ def heading(options):
         f"- CleanRL: {cleanrl_version()}",
         *(f"- {line}" for line in peers.versions()),
         f"- {options.rounds} round{'s' * (options.rounds > 1)}; "
-        + (f"a turn in which others used more than {contender.Turns.QUIET} cores was taken again"
+        + (f"a turn in which others used more than {contender.Turns.QUIET} cores, or around which the machine's "
+           f"multiply-adds or copies moved by more than {100 * probe.MOST:.0f} %, was taken again"
            if options.save else "whatever others did to the machine meanwhile: see the last column"),
         "- before: " + load(),
     ]
@@ -81,9 +86,58 @@ def ratio(a, b):
     return f"{a / b:.2f}" if a and b and a != float("inf") and b != float("inf") else "-"
 
 
+def interval(ours, theirs, times=2000):
+    """Of the ratio of two medians: (low, high) of 95 % of what comes of rounds drawn anew, both's of a round together
+    (Efron's bootstrap); None of fewer than three rounds, or where one has no number."""
+    rounds = list(zip(ours, theirs))
+    if len(rounds) < 3 or len(ours) != len(theirs) or any(None in pair for pair in rounds):
+        return None
+    draw, found = random.Random(1), []
+    for _ in range(times):
+        a, b = zip(*draw.choices(rounds, k=len(rounds)))
+        found.append(statistics.median(a) / statistics.median(b))
+    found.sort()
+    return found[int(0.025 * times)], found[int(0.975 * times) - 1]
+
+
+def compared(reference, who, metric):
+    """How many times the reference's median is who's, and how sure that is."""
+    if reference is None or reference is who:
+        return ""
+    text = ratio(reference.median(metric), who.median(metric))
+    found = interval(reference.metrics.get(metric, []), who.metrics.get(metric, []))
+    return f"{text} ({found[0]:.2f} to {found[1]:.2f})" if found and text != "-" else text
+
+
+def resources(contenders, turns):
+    """What it takes: of processors, of memory, and of what the processors can do."""
+    rows = ["| what it takes | CPU seconds a million steps | MB resident | Torch threads | of the probed multiply-adds |",
+            "| --- | --: | --: | --: | --: |"]
+    fma = turns.limit("fma_gflops")
+    for who in contenders:
+        seconds, megabytes, speed = (who.median(name) for name in (
+            "cpu_seconds_per_million_steps", "resident_mb", "steps_per_second"))
+        if speed is None:
+            continue
+        share = f"{100 * speed * who.flop_per_step / (fma * 1e9):.1f} %" if who.flop_per_step and fma else "-"
+        rows.append(f"| {who.name} | {number(seconds)} | {number(megabytes)} | {who.env.get('OMP_NUM_THREADS', '-')} | {share} |")
+    return "\n".join(rows)
+
+
+def machine(turns):
+    """What the machine could do around the turns."""
+    parts = []
+    for name, unit in (("fma_gflops", "GFLOP/s of float32 multiply-adds"), ("copy_gb_s", "GB/s copied"),
+                       ("ping_pong_ns", "ns from core to core and back")):
+        values = [numbers[name] for numbers in turns.probed if name in numbers]
+        if values:
+            parts.append(f"{number(statistics.median(values))} {unit} ({number(min(values))} to {number(max(values))})")
+    return "The machine around each turn: " + ", ".join(parts) + "." if parts else ""
+
+
 def table(contenders, metric, title, reference=None):
     """`reference`: the run of ours that each median is compared with."""
-    versus = f"{reference.name} / this" if reference else ""
+    versus = f"{reference.name} / this (95 %)" if reference else ""
     rows = [f"| {title} | runs | median | min | max | {versus} | other CPU |",
             "| --- | --: | --: | --: | --: | --: | --: |"]
     for who in contenders:
@@ -96,7 +150,7 @@ def table(contenders, metric, title, reference=None):
         else:
             rows.append(f"| {who.name} | {len(runs)} | {number(who.median(metric))} | {number(min(values))} | "
                         f"{number(max(values)) if len(values) == len(runs) else 'not reached'} | "
-                        f"{ratio(reference and reference.median(metric), who.median(metric))} | "
+                        f"{compared(reference, who, metric)} | "
                         f"{max(who.other_cpu):.2f} |")
     return "\n".join(rows)
 

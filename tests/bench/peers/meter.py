@@ -51,4 +51,5 @@ class Meter:
         (n0, t0), (n1, t1) = self.first, self.last
         if t1 <= t0:  # one reading only: count from the start
             n0, t0 = 0, self.start
-        emit(steps_per_second=(n1 - n0) / (t1 - t0), seconds_to_475=self.solved_at, steps=n1)
+        clock = time.time() - time.perf_counter()
+        emit(steps_per_second=(n1 - n0) / (t1 - t0), seconds_to_475=self.solved_at, span=[t0 + clock, t1 + clock, n1 - n0])

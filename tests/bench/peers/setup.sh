@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: setup.sh [cleanrl|sb3|puffer|envpool]...     (all by default)
+# usage: setup.sh [cleanrl|sb3|puffer|envpool|rejax]...     (all by default)
 # Makes one virtual environment a peer under $PEERS_DIR from registry packages, about 5 GB each with
 # Torch. CleanRL is no registry package: here is what it needs to run, and CLEANRL_DIR names a
 # checkout of your own.
@@ -11,7 +11,7 @@ cd "$PEERS_DIR"
 
 venv() { [ -x "$1/bin/python" ] || python3 -m venv "$1"; }
 
-for peer in ${*:-cleanrl sb3 puffer envpool}; do
+for peer in ${*:-cleanrl sb3 puffer envpool rejax}; do
   case $peer in
   cleanrl)
     venv v_cleanrl
@@ -33,7 +33,10 @@ for peer in ${*:-cleanrl sb3 puffer envpool}; do
   envpool)  # and the ALE's own vector interface
     venv v_envpool
     v_envpool/bin/pip install -q envpool==1.2.5 gymnasium==1.4.0 ale-py==0.12.1 opencv-python-headless==5.0.0.93;;
-  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, envpool" >&2; exit 2;;
+  rejax)  # its last version does not speak gymnax 1
+    venv v_rejax
+    v_rejax/bin/pip install -q rejax==0.1.3 gymnax==0.0.9 jax==0.10.2;;
+  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, envpool, rejax" >&2; exit 2;;
   esac
   echo "ready: $peer"
 done

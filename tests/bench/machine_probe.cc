@@ -1,0 +1,191 @@
+// What the machine can do right now, in a third of a second: whoever measures asks
+// before and after, and knows whether it was the same machine. One line of JSON:
+//
+//   fma_gflops    float32 multiply-adds from registers, two operations each, all cores
+//   copy_gb_s     bytes that all cores copy between buffers beyond their caches
+//   ping_pong_ns  from one core to another and back, by one cache line
+//
+// usage: flotilla_machine_probe [CORES]   (the first of those that it may run on; all)
+// Each number is the median of some windows.
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace flotilla {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kWindows = 9;
+constexpr auto kWindow = std::chrono::milliseconds(10);
+constexpr size_t kCopied = size_t{24} << 20;  // bytes of a core's buffer
+constexpr int kLanes = 16,
+              kChains = 12;  // enough to hide the latency of a multiply-add
+
+std::vector<int> Cores() {
+  cpu_set_t allowed;
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return {0};
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+  }
+  return cores;
+}
+
+void StayOn(int core) {
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(core, &one);
+  sched_setaffinity(0, sizeof one, &one);
+}
+
+double Median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + values.size() / 2,
+                   values.end());
+  return values[values.size() / 2];
+}
+
+// A thread on each core does `some`, which says how much it was, until the window is
+// over. Returns the median of the windows' sums, a second.
+double Rate(const std::vector<int>& cores,
+            const std::function<double(size_t core)>& some) {
+  std::vector<std::vector<double>> rates(kWindows,
+                                         std::vector<double>(cores.size()));
+  std::barrier together(static_cast<std::ptrdiff_t>(cores.size()));
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < cores.size(); ++i) {
+    threads.emplace_back([&, i] {
+      StayOn(cores[i]);
+      some(i);  // touches its memory
+      for (std::vector<double>& window : rates) {
+        together.arrive_and_wait();
+        const Clock::time_point begin = Clock::now();
+        double done = 0;
+        Clock::time_point now = begin;
+        while (now - begin < kWindow) {
+          done += some(i);
+          now = Clock::now();
+        }
+        window[i] = done / std::chrono::duration<double>(now - begin).count();
+      }
+    });
+  }
+  threads.clear();
+  std::vector<double> sums;
+  for (const std::vector<double>& window : rates) {
+    double sum = 0;
+    for (const double rate : window) sum += rate;
+    sums.push_back(sum);
+  }
+  return Median(sums);
+}
+
+// The compiler makes of it what the machine has; a clone for each is chosen at start.
+#if defined(__x86_64__)
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#endif
+double
+MultiplyAdd(float* sums) {
+  constexpr int kTimes = 2000;
+  typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+  Lanes chain[kChains];
+  for (int c = 0; c < kChains; ++c) {
+    for (int lane = 0; lane < kLanes; ++lane)
+      chain[c][lane] = static_cast<float>(c + lane);
+  }
+  const Lanes factor = chain[0] * 0 + 0.999f, more = chain[0] * 0 + 0.001f;
+  for (int i = 0; i < kTimes; ++i) {
+    for (int c = 0; c < kChains; ++c) chain[c] = chain[c] * factor + more;
+  }
+  for (int c = 1; c < kChains; ++c) chain[0] += chain[c];
+  std::memcpy(sums, &chain[0], sizeof chain[0]);
+  return 2.0 * kTimes * kChains * kLanes;
+}
+
+double FmaGflops(const std::vector<int>& cores) {
+  std::vector<std::vector<float>> sums(cores.size(),
+                                       std::vector<float>(kLanes));
+  return Rate(cores,
+              [&](size_t core) { return MultiplyAdd(sums[core].data()); }) /
+         1e9;
+}
+
+double CopyGigabytes(const std::vector<int>& cores) {
+  constexpr size_t kPiece = size_t{1} << 20;
+  struct Buffers {
+    std::vector<char> from = std::vector<char>(kCopied, 1),
+                      to = std::vector<char>(kCopied);
+    size_t at = 0;
+  };
+  std::vector<Buffers> buffers(cores.size());
+  return Rate(cores,
+              [&](size_t core) {
+                Buffers& mine = buffers[core];
+                std::memcpy(&mine.to[mine.at], &mine.from[mine.at], kPiece);
+                mine.at = (mine.at + kPiece) % kCopied;
+                return static_cast<double>(kPiece);
+              }) /
+         1e9;
+}
+
+// 0 where there is one core.
+double PingPongNanoseconds(const std::vector<int>& cores) {
+  if (cores.size() < 2) return 0;
+  constexpr uint32_t kTimes = 2000, kOver = 0;
+  alignas(64) std::atomic<uint32_t> ball{1};
+  std::jthread other([&] {
+    StayOn(cores[1]);
+    while (true) {  // gives back each even number as the odd one after it
+      const uint32_t now = ball.load(std::memory_order_acquire);
+      if (now == kOver) return;
+      if (now % 2 == 0) ball.store(now + 1, std::memory_order_release);
+    }
+  });
+  StayOn(cores[0]);
+  std::vector<double> nanoseconds;
+  for (int window = 0; window < kWindows; ++window) {
+    const Clock::time_point begin = Clock::now();
+    Clock::time_point now = begin;
+    double times = 0;
+    while (now - begin < kWindow) {
+      for (uint32_t next = 2; next < 2 * kTimes; next += 2) {
+        ball.store(next, std::memory_order_release);
+        while (ball.load(std::memory_order_acquire) != next + 1) {
+        }
+      }
+      times += kTimes - 1;
+      now = Clock::now();
+    }
+    nanoseconds.push_back(
+        std::chrono::duration<double, std::nano>(now - begin).count() / times);
+  }
+  ball.store(kOver, std::memory_order_release);
+  return Median(nanoseconds);
+}
+
+}  // namespace
+}  // namespace flotilla
+
+int main(int argc, char** argv) {
+  std::vector<int> cores = flotilla::Cores();
+  const int wanted = argc > 1 ? std::atoi(argv[1]) : 0;
+  if (wanted > 0 && wanted < static_cast<int>(cores.size()))
+    cores.resize(wanted);
+  const double fma = flotilla::FmaGflops(cores);
+  const double copy = flotilla::CopyGigabytes(cores);
+  const double ping_pong = flotilla::PingPongNanoseconds(cores);
+  std::printf(
+      "{\"fma_gflops\": %.4g, \"copy_gb_s\": %.4g, \"ping_pong_ns\": %.4g}\n",
+      fma, copy, ping_pong);
+}
