@@ -296,7 +296,7 @@ class Stage:
         (self.folder / "new").rename(self.metrics)
 
 
-def test_of_hundreds_of_updates_a_second_ten_are_shown_and_every_evaluation(sandbox):
+def test_of_hundreds_of_updates_a_second_two_are_shown_and_every_evaluation(sandbox):
     job = sandbox.train(
         "cartpole_fast", "--steps=3000000", "--set=evaluation.every_updates=300", "--set=evaluation.stop_return=1e9",
     )  # fmt: skip
@@ -312,14 +312,14 @@ def test_of_hundreds_of_updates_a_second_ten_are_shown_and_every_evaluation(sand
     some, all_of_them = updates(shown, "charts/SPS"), updates(written, "charts/SPS")
     seconds = max(row["wall_seconds"] for row in written)
     assert len(all_of_them) > 1000 and some[:300] == all_of_them[:300]
-    assert 300 <= len(some) <= 300 + 10 * seconds + 1 and some == sorted(set(some))
+    assert 300 <= len(some) <= 300 + 2 * seconds + 1 and some == sorted(set(some))
     # The newest is told once nothing more comes, evaluations after it or not.
     tail = MetricsTail(job.run_dir / "metrics.jsonl")
     told = updates(tail.poll()[0], "charts/SPS") + updates(tail.poll()[0], "charts/SPS")
     assert told[-1] == all_of_them[-1] and tail.poll() == ([], False)
     # What is slow enough is shown whole.
     slow = job.run_dir / "slow.jsonl"
-    slow.write_text("".join(json.dumps(row | {"wall_seconds": row["update"] / 9}) + "\n" for row in written))
+    slow.write_text("".join(json.dumps(row | {"wall_seconds": row["update"] / 1.9}) + "\n" for row in written))
     assert updates(MetricsTail(slow).poll()[0], "charts/SPS") == all_of_them
 
 

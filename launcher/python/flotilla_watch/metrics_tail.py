@@ -6,7 +6,7 @@ import os
 import pathlib
 import re
 
-MOST_A_SECOND = 10  # updates; see Thinning
+MOST_A_SECOND = 2  # updates; see Thinning
 MOST_AT_ONCE = 300
 MOST_BYTES = 4 << 20  # in one poll, so that others get their turn
 LONGEST_LINE = 1 << 20
