@@ -216,7 +216,7 @@ def watched_of(config, **settings):
                             100 * statistics.median(shares) if shares else None, 99)],
             "Side-car, dashboard and what reads its pages run on the learners' own two cores. Nothing draws the pages. Of "
             f"each pair: {', '.join(f'{x:.3f}' for x in pairs)}. Median of the turns of each run, of "
-            f"{watch.TURN} seconds and by turns held, what was missed being made up for: "
+            f"{watch.TURN} seconds: held, making up for what was missed, going: "
             f"{', '.join(f'{x:.4f}' for x in shares)}.")
     return group
 

@@ -178,15 +178,17 @@ def test_the_newest_line_is_the_last_that_is_whole(tmp_path):
 
 
 def test_what_a_turn_costs_is_beside_the_turns_around_it():
-    output = "coordinator: here\nturn held 10.0\nturn going 20.0\nturn held 30.0\nturn going 40.0\nturn held 50.0\nturn over 60.0\n"
+    output = "coordinator: here\n" + "".join(
+        f"turn {what} {10.0 * (n + 1)}\n" for n, what in enumerate([*2 * watched.WHAT, "held", "over"]))
     steps, updates = 0, []
-    for tenth in range(700):  # 900 a second while it is watched, and 1,000 and 1,100 before and after
-        second = tenth / 10
-        steps += {1: 100, 2: 90, 3: 110, 4: 99, 5: 110}.get((tenth - 1) // 100, 50)
-        updates.append((second, steps))
-    assert watched.shares(output, updates) == pytest.approx([90 / 105, 99 / 110])
+    # 900 and 990 a second while it goes, 1,000, 1,060 and 1,150 while it is held, much less while it makes up for that.
+    speeds = {1: 1000, 2: 500, 3: 900, 4: 1060, 5: 400, 6: 990, 7: 1150}
+    for tenth in range(900):
+        steps += speeds.get((tenth - 1) // 100, 300) / 10
+        updates.append((tenth / 10, steps))
+    assert watched.shares(output, updates) == pytest.approx([900 / 1040, 990 / 1120])
     assert watched.shares(output, updates[:400]) == []
-    assert watched.shares(output.replace("turn over 60.0\n", ""), updates) == []
+    assert watched.shares(output.replace("turn over 80.0\n", ""), updates) == []
 
 
 def test_commands_name_no_folder_of_this_machine():

@@ -2,9 +2,9 @@
 
 Runs COMMAND, which trains into the folder RUN and tracks it, with three pages of `flotilla dashboard` following it: each
 reads the page once and then its events, as a browser does, but draws nothing. From second START on, once the tracker has
-been told something, by turns of TURN seconds, all of that is held (SIGSTOP) and goes on, which is said in lines of
-`turn held SECOND`, `turn going SECOND` on the run's clock, and at the end `turn over SECOND` if it lived all the while.
-What was missed while held is made up for in the turn after it, so that what it costs counts twice.
+been told something, by turns of TURN seconds, all of that is held (SIGSTOP), makes up for what it missed, and goes on
+as always, which is said in lines of `turn held SECOND`, `turn catching-up SECOND` and `turn going SECOND` on the run's
+clock, and at the end `turn over SECOND` if it lived all the while.
 """
 import os
 import re
@@ -18,7 +18,8 @@ import urllib.request
 import ours
 
 PAGES = 3
-START, TURN, TURNS = 10, 10, 9
+WHAT = ["held", "catching-up", "going"]
+START, TURN, TURNS = 10, 10, 10  # the last one held, as the first
 
 
 def follow(url):
@@ -85,17 +86,19 @@ def take_turns(run, dashboard, pages):
     for turn in range(TURNS):
         if not all_live():
             return
-        held = watchers(dashboard) if turn % 2 == 0 else []
+        what = WHAT[turn % len(WHAT)]
+        held = watchers(dashboard) if what == "held" else []
         signal_all(held, signal.SIGSTOP)
-        print(f"turn {'held' if held else 'going'} {second()}", flush=True)
+        print(f"turn {what} {second()}", flush=True)
         time.sleep(TURN)
         signal_all(held, signal.SIGCONT)
     print(f"turn over {second()}", flush=True)
 
 
 def shares(output, updates):
-    """Of each turn that was going the speed beside the mean of the held ones around it. `updates`: (second, steps)."""
-    marks = re.findall(r"^turn (\w+) ([\d.]+)$", output, re.M)
+    """Of each turn that was going the speed beside that of the held ones around it, which it has two turns and one turn
+    away. `updates`: (second, steps)."""
+    marks = re.findall(r"^turn ([\w-]+) ([\d.]+)$", output, re.M)
     if not marks or marks[-1][0] != "over":
         return []
     speeds = []
@@ -105,8 +108,8 @@ def shares(output, updates):
             return []
         (a, first), (b, last) = inside[0], inside[-1]
         speeds.append((what, (last - first) / (b - a)))
-    return [2 * speed / (before + after) for (_, before), (what, speed), (_, after) in zip(speeds, speeds[1:], speeds[2:])
-            if what == "going"]
+    return [speed / ((before + 2 * after) / 3) for (_, before), _, (what, speed), (_, after)
+            in zip(speeds, speeds[1:], speeds[2:], speeds[3:]) if what == "going"]
 
 
 def main():
