@@ -1,5 +1,6 @@
 """The comparisons: what runs, with which settings, and what must come out."""
 import os
+import re
 import statistics
 import sys
 
@@ -206,25 +207,29 @@ def watched_of(config, **settings):
         turns([alone, recorded, seen], options.rounds)
         sps = "steps_per_second"
         pairs = [b / a for a, b in zip(alone.metrics[sps], recorded.metrics[sps])]
-        shares = seen.metrics.get("of_held", [])
+        shares, took = seen.metrics.get("of_held", []), seen.metrics.get("took", [])
         wanted = "at least 99"
         return section(
             f"What it costs to be seen: {config}, two learners", [alone, recorded, seen],
             [report.table([alone, recorded], sps, "steps a second", recorded)],
             [report.verdict(f"recorded, per cent of not recorded, by pairs, {wanted}", 100 * statistics.median(pairs), 99),
              report.verdict(f"tracked and on three pages, per cent of the turns in which that is held, {wanted}",
-                            100 * statistics.median(shares) if shares else None, 99)],
+                            100 * statistics.median(shares) if shares else None, 99),
+             report.verdict("side-car and dashboard took, per cent of all cores, at most 1",
+                            100 * statistics.median(took) / options.cores if took else None, 1, at_least=False)],
             "Side-car, dashboard and what reads its pages run on the learners' own two cores. Nothing draws the pages. Of "
             f"each pair: {', '.join(f'{x:.3f}' for x in pairs)}. Median of the turns of each run, of "
             f"{watch.TURN} seconds: held, making up for what was missed, going: "
-            f"{', '.join(f'{x:.4f}' for x in shares)}.")
+            f"{', '.join(f'{x:.4f}' for x in shares)}. Of one core, side-car and dashboard took while they were going "
+            f"{', '.join(f'{100 * x:.2f}' for x in took)} %.")
     return group
 
 
 def read_shares(output, folder):
     updates = [(x["wall_seconds"], x["global_step"]) for x in ours.metric_lines(folder) if "charts/SPS" in x]
     found = watch.shares(output, updates)
-    return {"of_held": statistics.median(found)} if found else {}
+    took = [float(x) for x in re.findall(r"^took ([\d.]+)$", output, re.M)]
+    return {"of_held": statistics.median(found), "took": statistics.median(took)} if found and took else {}
 
 
 def memory_of(case):

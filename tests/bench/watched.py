@@ -4,7 +4,8 @@ Runs COMMAND, which trains into the folder RUN and tracks it, with three pages o
 reads the page once and then its events, as a browser does, but draws nothing. From second START on, once the tracker has
 been told something, by turns of TURN seconds, all of that is held (SIGSTOP), makes up for what it missed, and goes on
 as always, which is said in lines of `turn held SECOND`, `turn catching-up SECOND` and `turn going SECOND` on the run's
-clock, and at the end `turn over SECOND` if it lived all the while.
+clock, and at the end `turn over SECOND` if it lived all the while. After a turn that was going, `took SHARE` is what side-car
+and dashboard had of the time of one core.
 """
 import os
 import re
@@ -64,6 +65,18 @@ def watchers(dashboard):
             if is_below(process, dashboard.pid) or is_below(process, os.getpid()) and "flotilla_watch track " in command]
 
 
+def cpu_seconds(processes):
+    """What they have had of a core, their own children that ended included."""
+    ticks = 0
+    for process in processes:
+        try:
+            with open(f"/proc/{process}/stat") as stat:
+                ticks += sum(map(int, stat.read().rsplit(")", 1)[1].split()[11:15]))
+        except OSError:  # gone: its parent has it
+            pass
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def signal_all(processes, number):
     for process in processes:
         try:
@@ -90,7 +103,11 @@ def take_turns(run, dashboard, pages):
         held = watchers(dashboard) if what == "held" else []
         signal_all(held, signal.SIGSTOP)
         print(f"turn {what} {second()}", flush=True)
+        before, began = cpu_seconds(watchers(dashboard)), time.monotonic()
         time.sleep(TURN)
+        if what == "going":
+            share = (cpu_seconds(watchers(dashboard)) - before) / (time.monotonic() - began)
+            print(f"took {share:.5f}", flush=True)
         signal_all(held, signal.SIGCONT)
     print(f"turn over {second()}", flush=True)
 
