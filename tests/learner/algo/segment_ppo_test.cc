@@ -1,6 +1,7 @@
 #include "learner/algo/segment_ppo.h"
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -10,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "learner/algo/segment_priorities.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/kernels/draws.h"
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/learner/algo/slow_recurrent.h"
 #include "tests/learner/collective/ranks.h"
@@ -33,29 +35,54 @@ TEST(SegmentPrioritiesTest, ProbabilitiesFollowPufferLib) {
       }
       total += w[b] = std::pow(size, alpha);
     }
-    const std::vector<double> p = SegmentProbabilities(advantage, alpha);
+    const torch::Tensor p = SegmentProbabilities(advantage, alpha);
     for (int64_t b = 0; b < kB; ++b) {
-      EXPECT_NEAR(p[b], (w[b] + 1e-6) / (total + 1e-6), 1e-12);
+      EXPECT_NEAR(p[b].item<double>(), (w[b] + 1e-6) / (total + 1e-6), 1e-12);
     }
   }
 }
 
+// Of mean 1, [n].
+torch::Tensor Exponential(Draws* draws, int64_t n) {
+  const torch::Tensor numbers = torch::empty({n}, torch::kFloat64);
+  for (int64_t i = 0; i < n; ++i) numbers[i] = -std::log1p(-draws->Uniform());
+  return numbers;
+}
+
+std::vector<int64_t> Drawn(const torch::Tensor& p, int64_t count,
+                           Draws* draws) {
+  const torch::Tensor drawn =
+      DrawSegments(p, count, Exponential(draws, p.numel()));
+  return {drawn.data_ptr<int64_t>(), drawn.data_ptr<int64_t>() + count};
+}
+
 TEST(SegmentPrioritiesTest, NothingToLearnAnywhereIsUniform) {
-  const std::vector<double> p =
-      SegmentProbabilities(torch::zeros({kT, kB}), 0.8);
-  for (const double x : p) EXPECT_EQ(x, p[0]);
-  Random rng(1);
-  EXPECT_EQ(DrawSegments(p, kB, &rng).size(), static_cast<size_t>(kB));
+  const torch::Tensor p = SegmentProbabilities(torch::zeros({kT, kB}), 0.8);
+  EXPECT_TRUE((p == p[0]).all().item<bool>());
+  Draws draws(1);
+  const std::vector<int64_t> all = Drawn(p, kB, &draws);
+  EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(),
+            static_cast<size_t>(kB));
+}
+
+TEST(SegmentPrioritiesTest, WhatIsNotFiniteIsPreferredByNobody) {
+  torch::Tensor advantage = torch::ones({kT, kB});
+  advantage[3][2] = std::numeric_limits<float>::quiet_NaN();
+  advantage[3][4] = std::numeric_limits<float>::infinity();
+  const torch::Tensor p = SegmentProbabilities(advantage, 0.8);
+  EXPECT_TRUE(p.isfinite().all().item<bool>());
+  EXPECT_LT(p[2].item<double>(), 1e-6);
+  EXPECT_LT(p[4].item<double>(), 1e-6);
 }
 
 TEST(SegmentPrioritiesTest, DrawsWithoutReplacementInProportion) {
   const std::vector<double> p = {0.5, 0.3, 0.15, 0.05};
-  Random rng(1);
+  const torch::Tensor probabilities = torch::tensor(p, torch::kFloat64);
+  Draws draws(1);
   constexpr int kDraws = 20000;
   int first[4] = {}, either[4] = {};
   for (int i = 0; i < kDraws; ++i) {
-    const std::vector<int64_t> two = DrawSegments(p, 2, &rng);
-    ASSERT_EQ(two.size(), 2u);
+    const std::vector<int64_t> two = Drawn(probabilities, 2, &draws);
     ASSERT_NE(two[0], two[1]);
     ++first[two[0]];
     for (const int64_t b : two) ++either[b];
@@ -68,16 +95,20 @@ TEST(SegmentPrioritiesTest, DrawsWithoutReplacementInProportion) {
     }
     EXPECT_NEAR(either[b] / double{kDraws}, p[b] + second, 0.015);
   }
-  const std::vector<int64_t> all = DrawSegments(p, 4, &rng);
+  const std::vector<int64_t> all = Drawn(probabilities, 4, &draws);
   EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 4u);
 }
 
 TEST(SegmentPrioritiesTest, WeightsTakeMoreBackTowardsTheEnd) {
   // (segments * p) ** -(beta0 + (1 - beta0) * alpha * done)
-  EXPECT_NEAR(SegmentWeight(0.5, 8, 0.8, 0.2, 0.0), std::pow(4, -0.2), 1e-12);
-  EXPECT_NEAR(SegmentWeight(0.5, 8, 0.8, 0.2, 0.5), std::pow(4, -0.52), 1e-12);
-  EXPECT_NEAR(SegmentWeight(0.01, 8, 0.8, 0.2, 1.0), std::pow(0.08, -0.84),
-              1e-12);
+  const auto weight = [](double p, double done) {
+    return SegmentWeights(torch::tensor({p}, torch::kFloat64), 8, 0.8, 0.2,
+                          done)
+        .item<double>();
+  };
+  EXPECT_NEAR(weight(0.5, 0.0), std::pow(4, -0.2), 1e-12);
+  EXPECT_NEAR(weight(0.5, 0.5), std::pow(4, -0.52), 1e-12);
+  EXPECT_NEAR(weight(0.01, 1.0), std::pow(0.08, -0.84), 1e-12);
 }
 
 v1::RunConfig Config(v1::Minibatch minibatch) {

@@ -237,8 +237,7 @@ INSTANTIATE_TEST_SUITE_P(
              VectorSpaces(4, 2), 2},
         Case{"WithPeers", absl::StrCat(kModel, kPpo), VectorSpaces(4, 2), 4,
              true},
-        // No graphs: parts of buckets leave within the backward pass, and what
-        // segments learn from is made anew each time.
+        // No graphs: parts of buckets leave within the backward pass.
         Case{"Buckets",
              absl::StrCat(kModel, kPpo, "distributed { gradients: BUCKETS } "),
              VectorSpaces(4, 2), 0, true},
@@ -246,7 +245,12 @@ INSTANTIATE_TEST_SUITE_P(
              absl::StrCat(
                  kModel,
                  "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS } "),
-             VectorSpaces(4, 2), 0},
+             VectorSpaces(4, 2)},
+        Case{"SegmentsOfLstm",
+             absl::StrCat(
+                 "model { hidden: [16] recurrent: LSTM recurrent_size: 8 } ",
+                 "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS } "),
+             VectorSpaces(4, 2)},
         Case{"Dqn", absl::StrCat(kModel, kDqn, "}"), VectorSpaces(4, 2), 3,
              false, true},
         Case{"PrioritizedDqn",

@@ -196,15 +196,15 @@ INSTANTIATE_TEST_SUITE_P(
              kNothing,
              {.up = 11 + 2, .down = 1, .waits = 1},
              {.up = 2, .down = 3, .waits = 1}},
-        // Each step priorities come back, and segments and weights go up.
+        // The numbers by which its segments are drawn go up at once.
         Case{
             "SegmentPpo",
             absl::StrCat(
                 kModel, "ppo { epochs: 2 minibatches: 2 minibatch: SEGMENTS }"),
             VectorSpaces(4, 2),
             4,
-            {.up = 3, .down = 1, .waits = 1},
-            {.up = 10, .down = 1, .waits = 1},
+            kNothing,
+            {.up = 10 + 1, .down = 1, .waits = 1},
             kDecision},
         Case{"Impala",
              absl::StrCat(kModel, "impala { minibatches: 2 }"),
