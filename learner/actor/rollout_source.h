@@ -64,6 +64,7 @@ struct RolloutSourceOptions {
   v1::RunConfig config;
   Spaces spaces;
   bool pinned = false;
+  torch::Device acts_on = torch::kCPU;  // where policies decide
   // Where rollouts are learned from; if that is no CPU they are filled there too, as
   // far as the policy decides there (Rollout::there).
   torch::Device learned_on = torch::kCPU;

@@ -35,7 +35,10 @@ void RolloutsAhead::Begin(int rank, std::stop_token fence) {
     MutexLock lock(&mu_);
     published_.clear();
     free_.clear();
-    for (size_t slot = 0; slot < slots_.size(); ++slot) free_.push_back(slot);
+    const StreamMark now = StreamMark::Now(options_.acts_on);
+    for (size_t slot = 0; slot < slots_.size(); ++slot) {
+      free_.push_back({slot, now});
+    }
     cancelled_ = false;
   }
   lent_.reset();
@@ -68,6 +71,7 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
   now.policy = options_.freeze();
   now.scaling = options_.normalizer->ForEvaluation();
   now.opponents = options_.opponents();
+  now.frozen = StreamMark::Now(options_.acts_on);
   {
     MutexLock lock(&mu_);
     published_.push_back(std::move(now));
@@ -83,6 +87,7 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
     if (!next.has_value() || stop_.stop_requested()) {
       return absl::CancelledError("told to stop");
     }
+    next->filled.Await();
     RETURN_IF_ERROR(next->status);
     const Rollout& rollout = slots_[next->slot];
     experience.env_steps += rollout.valid_steps;
@@ -108,11 +113,15 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
 }
 
 void RolloutsAhead::CollectUntilCancelled(int rank, std::stop_token stop) {
+  // Both outlive what the stream was asked of them.
   std::optional<Published> current;
+  std::vector<Published> retired;
+  const OwnStream stream(options_.acts_on);
   int64_t first = -1;  // the version of the first policy
   for (int64_t i = 0;; ++i) {
-    if (!AwaitPolicy(first + i, first, &current)) return;
+    if (!AwaitPolicy(first + i, first, &current, &retired)) return;
     if (first < 0) first = current->version;
+    current->frozen.Await();
     Collected next;
     next.slot = TakeFreeSlot();
     Rollout* rollout = &slots_[next.slot];
@@ -123,13 +132,16 @@ void RolloutsAhead::CollectUntilCancelled(int rank, std::stop_token stop) {
                                       &next.stats, current->opponents.get());
     rollout->policy_version = current->version;
     next.noted = normalizer_.Take();
+    next.filled = StreamMark::Now(options_.acts_on);
+    next.retired = std::exchange(retired, {});
     const bool failed = !next.status.ok();
     if (!filled_->Push(std::move(next)) || failed) return;
   }
 }
 
 bool RolloutsAhead::AwaitPolicy(int64_t index, int64_t first,
-                                std::optional<Published>* current) {
+                                std::optional<Published>* current,
+                                std::vector<Published>* retired) {
   MutexLock lock(&mu_);
   // One ahead: that of the update before, or the first.
   const int64_t wanted = one_ahead_ ? std::max(first, index - 1) : 0;
@@ -137,6 +149,7 @@ bool RolloutsAhead::AwaitPolicy(int64_t index, int64_t first,
     if (cancelled_) return false;
     while (!published_.empty() && (!one_ahead_ || !current->has_value() ||
                                    published_.front().version <= wanted)) {
+      if (current->has_value()) retired->push_back(*std::move(*current));
       *current = std::move(published_.front());
       published_.pop_front();
     }
@@ -148,14 +161,15 @@ bool RolloutsAhead::AwaitPolicy(int64_t index, int64_t first,
 // There always is one: see the constructor.
 size_t RolloutsAhead::TakeFreeSlot() {
   MutexLock lock(&mu_);
-  const size_t slot = free_.back();
+  const FreeSlot free = free_.back();
   free_.pop_back();
-  return slot;
+  free.learned.Await();
+  return free.slot;
 }
 
 void RolloutsAhead::Release(size_t slot) {
   MutexLock lock(&mu_);
-  free_.push_back(slot);
+  free_.push_back({slot, StreamMark::Now(options_.acts_on)});
 }
 
 }  // namespace flotilla

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "learner/actor/rollout_source.h"
+#include "learner/device/stream.h"
 #include "services/base/bounded_queue.h"
 #include "services/base/mutex.h"
 
@@ -31,6 +32,9 @@ namespace flotilla {
 //                  episodes too
 //
 // Observations and rewards are scaled as they were when the policy was frozen.
+//
+// On a device the thread decides on a stream of its own, beside the gradient steps:
+// decisions do not queue behind those.
 class RolloutsAhead : public RolloutSource {
  public:
   explicit RolloutsAhead(RolloutSourceOptions options);
@@ -48,21 +52,31 @@ class RolloutsAhead : public RolloutSource {
     std::unique_ptr<Policy> policy;
     Normalizer scaling;
     std::shared_ptr<const Opponents> opponents;
+    StreamMark frozen;  // where it has its weights
   };
   struct Collected {
     absl::Status status;
     size_t slot = 0;
     CollectStats stats;
     std::vector<double> noted;
+    StreamMark filled;
+    // Policies that the thread is done with. Their memory is the trainer's stream's,
+    // which has to come after `filled` before that is given back.
+    std::vector<Published> retired;
+  };
+  struct FreeSlot {
+    size_t slot;
+    StreamMark learned;  // from what was in it
   };
 
   // Ends every wait, here and in the thread.
   void Cancel();
   void CollectUntilCancelled(int rank, std::stop_token stop);
-  // Brings `current` up to what rollout `index` is to be collected with.
-  // Returns false once cancelled.
+  // Brings `current` up to what rollout `index` is to be collected with; what it was
+  // before goes to `retired`. Returns false once cancelled.
   bool AwaitPolicy(int64_t index, int64_t first,
-                   std::optional<Published>* current);
+                   std::optional<Published>* current,
+                   std::vector<Published>* retired);
   size_t TakeFreeSlot();
   void Release(size_t slot);
 
@@ -84,7 +98,7 @@ class RolloutsAhead : public RolloutSource {
   Mutex mu_;
   std::condition_variable changed_;
   std::deque<Published> published_ ABSL_GUARDED_BY(mu_);  // oldest first
-  std::vector<size_t> free_ ABSL_GUARDED_BY(mu_);
+  std::vector<FreeSlot> free_ ABSL_GUARDED_BY(mu_);
   bool cancelled_ ABSL_GUARDED_BY(mu_) = true;
 };
 

@@ -41,9 +41,12 @@ void KeepMemory() {
   mallopt(M_TRIM_THRESHOLD, -1);
 }
 
-void SetMatrixPrecision(v1::Precision precision) {
-  at::globalContext().setAllowTF32CuBLAS(precision == v1::TF32);
-  at::globalContext().setAllowTF32CuDNN(precision == v1::TF32);
+void SetArithmetic(const v1::RuntimeConfig& config) {
+  at::Context& torch = at::globalContext();
+  torch.setAllowTF32CuBLAS(config.precision() == v1::TF32);
+  torch.setAllowTF32CuDNN(config.precision() == v1::TF32);
+  torch.setDeterministicCuDNN(config.deterministic());
+  torch.setBenchmarkCuDNN(!config.deterministic());
 }
 
 int TorchThreads(const v1::RunConfig& config, const Spaces& spaces,

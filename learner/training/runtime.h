@@ -28,9 +28,10 @@ int TorchThreads(const v1::RunConfig& config, const Spaces& spaces,
 // of the cores.
 int EnvThreads(const v1::EnvConfig& config, int local_world_size);
 
-// How Torch multiplies float32 matrices on a GPU: in TF32, if `precision` is that.
-// bfloat16 is the networks' own affair (Network::set_bf16).
-void SetMatrixPrecision(v1::Precision precision);
+// How Torch computes on a GPU. Float32 matrices: in TF32, if that is the precision;
+// bfloat16 is the networks' own affair (Network::set_bf16). Convolutions: by the
+// algorithm that is measured to be fastest for each shape, unless `deterministic`.
+void SetArithmetic(const v1::RuntimeConfig& config);
 
 // How long a learner and its env workers poll the rings between them before they
 // sleep: only where each process of this host's learners has a core.

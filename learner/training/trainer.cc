@@ -145,7 +145,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
     WriteEnvironment(options.run_folder, pool->spec());
   }
   at::set_num_threads(TorchThreads(config, spaces, options.local_world_size));
-  SetMatrixPrecision(config.runtime().precision());
+  SetArithmetic(config.runtime());
   for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
     LOG(WARNING) << warning;
   }
@@ -192,6 +192,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
       {.config = config,
        .spaces = spaces,
        .pinned = !device.is_cpu(),
+       .acts_on = device,
        .learned_on = MemoryOf(config, device),
        .state_size = algorithm->live_policy()->state_size(),
        .pool = pool.get(),

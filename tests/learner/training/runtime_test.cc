@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "google/protobuf/text_format.h"
+#include "learner/torch.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -33,6 +34,29 @@ TEST(TorchThreadsTest, SmallNetworksAreNotShared) {
             cores);
   EXPECT_EQ(Threads("model { torchscript: \"net.pt\" }", numbers), cores);
   EXPECT_EQ(Threads(small + "runtime { torch_threads: 3 }", numbers), 3);
+}
+
+// Measuring convolutions may choose another algorithm the next time.
+TEST(ArithmeticTest, OnlyWhatNeedNotRepeatIsMeasured) {
+  const at::Context& torch = at::globalContext();
+  v1::RuntimeConfig config;
+  for (const bool deterministic : {true, false, true}) {
+    config.set_deterministic(deterministic);
+    SetArithmetic(config);
+    EXPECT_EQ(torch.benchmarkCuDNN(), !deterministic);
+    EXPECT_EQ(torch.deterministicCuDNN(), deterministic);
+  }
+}
+
+TEST(ArithmeticTest, MatricesAreTf32WhereThatIsAskedFor) {
+  const at::Context& torch = at::globalContext();
+  v1::RuntimeConfig config;
+  for (const v1::Precision precision : {v1::TF32, v1::FP32, v1::BF16}) {
+    config.set_precision(precision);
+    SetArithmetic(config);
+    EXPECT_EQ(torch.allowTF32CuBLAS(), precision == v1::TF32);
+    EXPECT_EQ(torch.allowTF32CuDNN(), precision == v1::TF32);
+  }
 }
 
 }  // namespace
