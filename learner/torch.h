@@ -1,13 +1,17 @@
 #ifndef FLOTILLA_LEARNER_TORCH_H_
 #define FLOTILLA_LEARNER_TORCH_H_
 
-// The only file that includes <torch/torch.h>, and the learner's precompiled
-// header.
+// What the learner sees of LibTorch, and its precompiled header: tensors, autograd's
+// backward pass and their settings. <torch/torch.h> has modules, data loaders and
+// optimizers too, and whatever includes that compiles twice as long, precompiled or
+// not: who writes a torch::nn::Module includes learner/torch_nn.h instead.
 //
 // Torch defines LOG, CHECK, DCHECK and VLOG over glog's without a warning, and
 // the last one included wins. Here glog always wins.
 
-#include <torch/torch.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #undef LOG
 #undef LOG_IF

@@ -7,6 +7,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "learner/algo/algorithm_table.h"
 #include "learner/plugin/build_stamp.h"
+#include "learner/torch_nn.h"  // for modules of yours
 #include "services/algorithms/custom.h"
 
 // An algorithm of your own from a shared library: custom.library. In one file of

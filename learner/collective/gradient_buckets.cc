@@ -1,5 +1,7 @@
 #include "learner/collective/gradient_buckets.h"
 
+#include <torch/csrc/autograd/function_hook.h>
+
 #include <functional>
 #include <utility>
 

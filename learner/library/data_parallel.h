@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "learner/collective/collective.h"
-#include "learner/torch.h"
+#include "learner/torch_nn.h"
 
 namespace flotilla {
 

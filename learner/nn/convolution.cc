@@ -1,6 +1,7 @@
 #include "learner/nn/convolution.h"
 
 #include <glog/logging.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 

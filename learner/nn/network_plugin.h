@@ -7,7 +7,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "learner/nn/network.h"
 #include "learner/plugin/build_stamp.h"
-#include "learner/torch.h"
+#include "learner/torch_nn.h"  // for modules of yours
 #include "services/env/spaces.h"
 
 // A network of your own from a shared library: model.plugin. In one file of it,

@@ -1,5 +1,7 @@
 #include "learner/nn/recurrent.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <vector>
 
 #include "learner/device/host.h"

@@ -8,6 +8,7 @@
 #include "learner/collective/shm_collective.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/library/world.h"
+#include "learner/torch_nn.h"
 #include "tests/learner/collective/ranks.h"
 
 namespace flotilla {

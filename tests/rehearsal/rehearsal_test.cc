@@ -14,7 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/nn/flat_parameters.h"
-#include "learner/torch.h"
+#include "learner/torch_nn.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
 #include "tests/rehearsal/no_host_wait.h"

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/nn/network.h"
+#include "learner/torch_nn.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/spaces.h"
 

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/cuda/operators.h"
+#include "learner/torch_nn.h"
 
 namespace flotilla {
 namespace {

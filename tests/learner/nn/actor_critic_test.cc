@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/kernels/mlp_shape.h"
+#include "learner/torch_nn.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "learner/torch_nn.h"
 
 namespace flotilla {
 namespace {

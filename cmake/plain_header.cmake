@@ -1,0 +1,18 @@
+# The precompiled header of all that sees no Torch: half of what compiling a small file
+# takes is reading what that has.
+
+add_library(flotilla_plain_header OBJECT "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
+target_precompile_headers(flotilla_plain_header PRIVATE "${CMAKE_SOURCE_DIR}/cmake/plain_header.h")
+target_link_libraries(flotilla_plain_header
+  PRIVATE flotilla_flags flotilla_warnings gRPC::grpc++ protobuf::libprotobuf glog::glog
+    absl::status absl::statusor absl::strings absl::str_format absl::time)
+
+# flotilla_plain_pch(target dep...): compiles `target`, which links `dep`s, with it, if
+# they see our messages and no Torch.
+function(flotilla_plain_pch target)
+  flotilla_links(torch torch::torch ${ARGN})
+  flotilla_links(messages flotilla::proto ${ARGN})
+  if(messages AND NOT torch)
+    target_precompile_headers(${target} REUSE_FROM flotilla_plain_header)
+  endif()
+endfunction()
