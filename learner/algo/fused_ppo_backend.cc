@@ -24,6 +24,7 @@ class FusedPpoBackend : public PartwisePpoBackend {
                   const PolicyLoss& loss)
       : PartwisePpoBackend(net, loss),
         mask_(spaces.mask),
+        seen_(spaces.encoded().at(0)),
         first_logit_(FirstLogits(spaces.action, net->device())) {}
 
  private:
@@ -37,6 +38,9 @@ class FusedPpoBackend : public PartwisePpoBackend {
 
   torch::Tensor Add(const Part& part,
                     const torch::Tensor& mean_and_scale) const override {
+    if (const auto shape = net().DeviceShape()) {
+      return AddMlp(*shape, part.batch, mean_and_scale);
+    }
     const auto [out, observation] = RunSteps(
         net(), *part.batch.rollout, part.batch.index, part.batch.columns);
     const PpoLossOutput loss =
@@ -52,6 +56,32 @@ class FusedPpoBackend : public PartwisePpoBackend {
     add(out.log_std, loss.log_std_slope);
     add(out.value, loss.value_slope);
     torch::autograd::backward(roots, slopes);
+    return loss.sums;
+  }
+
+  // The same of an MLP, whose gradient is an operator too: autograd has no part in it,
+  // and gradients in buckets leave when all are there.
+  torch::Tensor AddMlp(const MlpShape& shape, const PpoBatch& batch,
+                       const torch::Tensor& mean_and_scale) const {
+    torch::NoGradGuard no_grad;
+    const Batch observation =
+        batch.rollout->observation.Gather(batch.index, net().device());
+    torch::Tensor seen = observation.leaf[seen_];
+    if (seen.dim() > 2) seen = seen.flatten(1);
+    const torch::Tensor& parameters = net().parameters();
+    const MlpOutputs mlp =
+        MlpForwardOperator(shape, parameters, seen, /*keep=*/true);
+    NetworkOutput out;
+    out.policy = mlp.policy;
+    out.value = mlp.value;
+    if (shape.continuous) out.log_std = parameters.narrow(0, 0, shape.actions);
+    const PpoLossOutput loss = Loss(batch, out, observation, mean_and_scale);
+    MlpBackwardOperator(
+        shape, parameters, seen, mlp.kept,
+        {.policy = loss.policy_slope,
+         .value = loss.value_slope,
+         .log_std = shape.continuous ? loss.log_std_slope : torch::Tensor()},
+        net().gradients());
     return loss.sums;
   }
 
@@ -91,6 +121,7 @@ class FusedPpoBackend : public PartwisePpoBackend {
   }
 
   const int mask_;  // of Spaces.observation; below 0: none
+  const int seen_;  // of the same, by an MLP
   const torch::Tensor first_logit_;
 };
 

@@ -5,6 +5,19 @@
 
 #include "learner/kernels/lane.h"
 
+// Before what a block's threads share, and before loops over what a thread keeps in
+// registers. On the host memory is memory.
+#ifdef __CUDA_ARCH__
+#define FLOTILLA_SHARED __shared__
+#define FLOTILLA_UNROLL _Pragma("unroll")
+#define FLOTILLA_PRAGMA(x) _Pragma(#x)
+#define FLOTILLA_UNROLL_BY(n) FLOTILLA_PRAGMA(unroll n)
+#else
+#define FLOTILLA_SHARED
+#define FLOTILLA_UNROLL
+#define FLOTILLA_UNROLL_BY(n)
+#endif
+
 namespace flotilla {
 namespace {
 
@@ -26,6 +39,17 @@ class Block {
   FLOTILLA_INLINE int64_t index() const { return index_; }
   FLOTILLA_INLINE int64_t count() const { return count_; }
 
+  // f(thread), and then all wait for all.
+  template <typename F>
+  FLOTILLA_INLINE void Threads(F f) const {
+#ifdef __CUDA_ARCH__
+    f(static_cast<int>(threadIdx.x));
+    __syncthreads();
+#else
+    for (int thread = 0; thread < kThreads; ++thread) f(thread);
+#endif
+  }
+
   // f(i) for this block's share of 0 .. n - 1.
   template <typename F>
   FLOTILLA_INLINE void Each(int64_t n, F f) const {
@@ -44,11 +68,7 @@ class Block {
   // and those to each other by halves. All threads see the `total`.
   template <int N, typename F>
   FLOTILLA_INLINE void Sum(int64_t n, double (&total)[N], F f) const {
-#ifdef __CUDA_ARCH__
-    __shared__ double lanes[N][kThreads];
-#else
-    double lanes[N][kThreads];
-#endif
+    FLOTILLA_SHARED double lanes[N][kThreads];
     Threads([&](int thread) {
       double mine[N] = {};
       Share(thread, n, [&](int64_t i) { f(i, mine); });
@@ -65,17 +85,6 @@ class Block {
   }
 
  private:
-  // f(thread), and then all wait for all.
-  template <typename F>
-  FLOTILLA_INLINE void Threads(F f) const {
-#ifdef __CUDA_ARCH__
-    f(static_cast<int>(threadIdx.x));
-    __syncthreads();
-#else
-    for (int thread = 0; thread < kThreads; ++thread) f(thread);
-#endif
-  }
-
   template <typename F>
   FLOTILLA_INLINE void Share(int thread, int64_t n, F f) const {
     for (int64_t i = index_ * kThreads + thread; i < n;
@@ -85,6 +94,23 @@ class Block {
   }
 
   const int64_t index_, count_;
+};
+
+// What each thread of a block keeps from one Block::Threads to the next.
+template <typename T>
+class PerThread {
+ public:
+#ifdef __CUDA_ARCH__
+  FLOTILLA_INLINE T& operator[](int) { return mine_; }
+
+ private:
+  T mine_;
+#else
+  FLOTILLA_INLINE T& operator[](int thread) { return all_[thread]; }
+
+ private:
+  T all_[Block::kThreads];
+#endif
 };
 
 // How many blocks share n rows or numbers, at least one.

@@ -263,8 +263,98 @@ Tensor ScalePixelsOn(const Tensor& pixels, double scale) {
   return scaled.permute({0, 3, 1, 2});
 }
 
+// Numbers of an MLP of these widths that sees `observation`. Errors: throws, for what
+// is wider or deeper than a kernel takes.
+MlpLayers MlpOf(const Tensor& observation, at::IntArrayRef hidden,
+                int64_t outputs, bool relu, bool share_trunk, int64_t log_std) {
+  TORCH_CHECK(observation.dim() == 2, "flotilla: observation is ",
+              observation.sizes(), ", want [R, D]");
+  const int64_t D = observation.size(1);
+  const auto within = [](int64_t n, int64_t most) {
+    return n >= 1 && n <= most;
+  };
+  bool fits = within(static_cast<int64_t>(hidden.size()),
+                     MlpLayers::kMostHidden) &&
+              within(D, MlpLayers::kMostObservations) &&
+              within(outputs, MlpLayers::kWidest) &&
+              (log_std == 0 || log_std == outputs);
+  for (const int64_t n : hidden) fits = fits && within(n, MlpLayers::kWidest);
+  TORCH_CHECK(fits, "flotilla: no MLP from ", D, " over ", hidden, " to ",
+              outputs, " with ", log_std, " deviations");
+  MlpLayers net;
+  net.observations = static_cast<int>(D);
+  for (const int64_t n : hidden) {
+    net.hidden[net.hidden_count++] = static_cast<int>(n);
+  }
+  net.outputs = static_cast<int>(outputs);
+  net.relu = relu;
+  net.share_trunk = share_trunk;
+  net.log_std = static_cast<int>(log_std);
+  return net;
+}
+
+template <typename Where>
+std::tuple<Tensor, Tensor, Tensor> MlpForwardOn(
+    const Tensor& parameters, const Tensor& observation, at::IntArrayRef hidden,
+    int64_t outputs, bool relu, bool share_trunk, int64_t log_std, bool keep) {
+  const Addresses at(parameters);
+  MlpForwardArgs a;
+  a.net = MlpOf(observation, hidden, outputs, relu, share_trunk, log_std);
+  const MlpLayer end = a.net.End();
+  a.rows = observation.size(0);
+  a.parameters = at.Of<float>("parameters", parameters, end.weight);
+  a.observation =
+      at.Of<float>("observation", observation, a.rows * a.net.observations);
+  const Tensor policy = New(parameters, {a.rows, outputs}, at::kFloat);
+  const Tensor value = New(parameters, {a.rows}, at::kFloat);
+  const Tensor kept =
+      New(parameters, {keep ? a.rows : 0, end.unit}, at::kFloat);
+  a.policy = policy.data_ptr<float>();
+  a.value = value.data_ptr<float>();
+  a.units = end.unit;
+  if (keep) a.kept = kept.data_ptr<float>();
+  Where::Run(a);
+  return {policy, value, kept};
+}
+
+template <typename Where>
+void MlpBackwardOn(const Tensor& parameters, const Tensor& observation,
+                   const Tensor& kept, const Tensor& policy_slope,
+                   const Tensor& value_slope, const MaybeTensor& log_std_slope,
+                   at::IntArrayRef hidden, int64_t outputs, bool relu,
+                   bool share_trunk, int64_t log_std, const Tensor& gradient) {
+  const Addresses at(parameters);
+  MlpGradientArgs a;
+  a.net = MlpOf(observation, hidden, outputs, relu, share_trunk, log_std);
+  TORCH_CHECK(log_std_slope.has_value() || log_std == 0,
+              "flotilla::mlp_backward: ", log_std,
+              " deviations want a log_std_slope");
+  const MlpLayer end = a.net.End();
+  a.rows = observation.size(0);
+  a.units = end.unit;
+  a.parameter_count = end.weight;
+  a.parameters = at.Of<float>("parameters", parameters, end.weight);
+  a.observation =
+      at.Of<float>("observation", observation, a.rows * a.net.observations);
+  a.kept = at.Of<float>("kept", kept, a.rows * a.units);
+  a.policy_slope =
+      at.Of<float>("policy_slope", policy_slope, a.rows * outputs);
+  a.value_slope = at.Of<float>("value_slope", value_slope, a.rows);
+  a.log_std_slope =
+      at.Of<float>("log_std_slope", log_std_slope, a.rows * log_std);
+  a.gradient = at.Of<float>("gradient", gradient, end.weight);
+  a.slices = MlpSlices(a);
+  const Tensor slope = New(parameters, {a.rows, a.units}, at::kFloat);
+  const Tensor parts = New(parameters, {a.slices, end.weight}, at::kFloat);
+  a.slope = slope.data_ptr<float>();
+  a.parts = parts.data_ptr<float>();
+  Where::Run(a);
+}
+
 template <typename Where>
 void Implement(torch::Library* library) {
+  library->impl("mlp_forward", TORCH_FN(MlpForwardOn<Where>));
+  library->impl("mlp_backward", TORCH_FN(MlpBackwardOn<Where>));
   library->impl("ppo_loss", TORCH_FN(PpoLossOn<Where>));
   library->impl("advantage_scale", TORCH_FN(AdvantageScaleOn<Where>));
   library->impl("adam_step", TORCH_FN(AdamStepOn<Where>));

@@ -3,8 +3,19 @@
 namespace flotilla {
 namespace {
 
+// How many blocks a multiprocessor is to have room for, where a kernel says so.
 template <typename Kernel>
-__global__ void __launch_bounds__(Block::kThreads) RunKernel(Kernel kernel) {
+constexpr int AtOnce() {
+  if constexpr (requires { Kernel::kAtOnce; }) {
+    return Kernel::kAtOnce;
+  } else {
+    return 0;  // nothing
+  }
+}
+
+template <typename Kernel>
+__global__ void __launch_bounds__(Block::kThreads, AtOnce<Kernel>())
+    RunKernel(Kernel kernel) {
   kernel(Block(blockIdx.x, gridDim.x));
 }
 
@@ -34,6 +45,8 @@ int LaunchOnCuda(const Args& args, void* stream) {
 template int LaunchOnCuda(const AdamArgs&, void*);
 template int LaunchOnCuda(const AdvantageScaleArgs&, void*);
 template int LaunchOnCuda(const GaeArgs&, void*);
+template int LaunchOnCuda(const MlpForwardArgs&, void*);
+template int LaunchOnCuda(const MlpGradientArgs&, void*);
 template int LaunchOnCuda(const PixelsArgs&, void*);
 template int LaunchOnCuda(const PpoLossArgs&, void*);
 template int LaunchOnCuda(const StacksArgs&, void*);

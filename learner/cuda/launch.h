@@ -7,6 +7,8 @@
 #include "learner/cuda/advantages.h"
 #include "learner/cuda/block.h"
 #include "learner/cuda/frames.h"
+#include "learner/cuda/mlp_gradient.h"
+#include "learner/cuda/mlp_policy.h"
 #include "learner/cuda/ppo_loss.h"
 
 // Runs the kernels of this folder: on the host, where pointers are the host's, or on

@@ -2,7 +2,9 @@
 
 #include <torch/library.h>
 
+#include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "learner/cuda/implement.h"
 
@@ -29,6 +31,14 @@ auto Call(const char* name, const Args&... args) {
                       .findSchemaOrThrow(name, "")
                       .typed<std::remove_pointer_t<Function>>();
   return op.call(args...);
+}
+
+std::vector<int64_t> Widths(const MlpShape& shape) {
+  return {shape.hidden.begin(), shape.hidden.end()};
+}
+
+int64_t LogStdNumbers(const MlpShape& shape) {
+  return shape.continuous ? shape.actions : 0;
 }
 
 }  // namespace
@@ -61,6 +71,15 @@ TORCH_LIBRARY(flotilla, library) {
   library.def(
       "gather_stacks(Tensor arrays, Tensor shown, Tensor index) -> Tensor");
   library.def("scale_pixels(Tensor pixels, float scale) -> Tensor");
+  library.def(
+      "mlp_forward(Tensor parameters, Tensor observation, int[] hidden, "
+      "int outputs, bool relu, bool share_trunk, int log_std, bool keep) -> "
+      "(Tensor, Tensor, Tensor)");
+  library.def(
+      "mlp_backward(Tensor parameters, Tensor observation, Tensor kept, "
+      "Tensor policy_slope, Tensor value_slope, Tensor? log_std_slope, "
+      "int[] hidden, int outputs, bool relu, bool share_trunk, int log_std, "
+      "Tensor(a!) gradient) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(flotilla, CPU, library) { Implement<OnHost>(&library); }
@@ -117,6 +136,43 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale) {
   return Call<decltype(&ScalePixelsOn<OnHost>)>("flotilla::scale_pixels",
                                                 pixels, scale);
+}
+
+bool MlpOperatorsTake(const MlpShape& shape) {
+  const auto within = [](int64_t n, int64_t most) {
+    return n >= 1 && n <= most;
+  };
+  return shape.output == MlpOutput::kActorCritic &&
+         within(shape.observations, MlpLayers::kMostObservations) &&
+         within(static_cast<int64_t>(shape.hidden.size()),
+                MlpLayers::kMostHidden) &&
+         within(shape.actions, MlpLayers::kWidest) &&
+         std::all_of(
+             shape.hidden.begin(), shape.hidden.end(),
+             [&](int n) { return within(n, MlpLayers::kWidest); });
+}
+
+MlpOutputs MlpForwardOperator(const MlpShape& shape,
+                              const torch::Tensor& parameters,
+                              const torch::Tensor& observation, bool keep) {
+  const std::vector<int64_t> hidden = Widths(shape);
+  const auto [policy, value, kept] = Call<decltype(&MlpForwardOn<OnHost>)>(
+      "flotilla::mlp_forward", parameters, observation, at::IntArrayRef(hidden),
+      int64_t{shape.actions}, shape.activation == Activation::kRelu,
+      shape.share_trunk, LogStdNumbers(shape), keep);
+  return {policy, value, kept};
+}
+
+void MlpBackwardOperator(const MlpShape& shape, const torch::Tensor& parameters,
+                         const torch::Tensor& observation,
+                         const torch::Tensor& kept, const MlpSlopes& slopes,
+                         const torch::Tensor& gradient) {
+  const std::vector<int64_t> hidden = Widths(shape);
+  Call<decltype(&MlpBackwardOn<OnHost>)>(
+      "flotilla::mlp_backward", parameters, observation, kept, slopes.policy,
+      slopes.value, Maybe(slopes.log_std), at::IntArrayRef(hidden),
+      int64_t{shape.actions}, shape.activation == Activation::kRelu,
+      shape.share_trunk, LogStdNumbers(shape), gradient);
 }
 
 }  // namespace flotilla

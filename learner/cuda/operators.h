@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "learner/kernels/adam_update.h"
+#include "learner/kernels/mlp_shape.h"
 #include "learner/torch.h"
 
 // This folder's kernels as operators of Torch, flotilla::ppo_loss and so on: each
@@ -89,6 +90,33 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
 // Pixels [N, C, H, W] uint8 times `scale`, float32 of the same sizes and channels
 // last.
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale);
+
+// An MLP actor-critic (kernels/mlp_shape.h), `parameters` [P] float32 in
+// ParameterLayout's order, of `observation` [R, D] float32: all layers in one launch
+// (mlp_policy.h). The networks are those that MlpOperatorsTake: at most 8 hidden
+// layers, of at most 256 units, and at most 256 actions.
+bool MlpOperatorsTake(const MlpShape& shape);
+struct MlpOutputs {
+  torch::Tensor policy;  // [R, O] float32
+  torch::Tensor value;   // [R] float32
+  torch::Tensor kept;    // [R, H] float32, if `keep`: for MlpBackwardOperator
+};
+MlpOutputs MlpForwardOperator(const MlpShape& shape,
+                              const torch::Tensor& parameters,
+                              const torch::Tensor& observation,
+                              bool keep = false);
+
+// Adds to `gradient` [P] float32 that of a loss whose slopes with respect to the
+// outputs are known; the same input gives the same bits (mlp_gradient.h).
+struct MlpSlopes {
+  torch::Tensor policy;   // [R, O] float32
+  torch::Tensor value;    // [R] float32
+  torch::Tensor log_std;  // ? [R, A] float32  continuous actions
+};
+void MlpBackwardOperator(const MlpShape& shape, const torch::Tensor& parameters,
+                         const torch::Tensor& observation,
+                         const torch::Tensor& kept, const MlpSlopes& slopes,
+                         const torch::Tensor& gradient);
 
 }  // namespace flotilla
 

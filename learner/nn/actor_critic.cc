@@ -1,6 +1,7 @@
 #include "learner/nn/actor_critic.h"
 
 #include "absl/strings/str_cat.h"
+#include "learner/cuda/operators.h"
 #include "learner/nn/vector_math.h"
 #include "services/base/status_macros.h"
 
@@ -92,6 +93,9 @@ void ActorCritic::Build(torch::Device device) {
     actor_ = MakeLayers(actor, &flat_);
     critic_ = MakeLayers(critic, &flat_);
   }
+  if (device.is_cpu()) return;
+  device_shape_ = Shape();
+  if (device_shape_ && !MlpOperatorsTake(*device_shape_)) device_shape_.reset();
 }
 
 void ActorCritic::Initialize(uint64_t seed) {
@@ -146,29 +150,33 @@ NetworkOutput ActorCritic::Forward(const Batch& observation,
   head.relu = apart_ ? config_.activation() == v1::RELU : encoder_.relu();
   head.activate_last = false;
   torch::Tensor features, state;
-  if (apart_) {
+  const bool fused = DeviceShape().has_value() && !at::GradMode::is_enabled();
+  if (apart_ || fused) {
     features = observation.leaf[plan_.leaf[0].leaf];
     if (features.dim() > 2) features = features.flatten(1);
   } else {
     features = encoder_.Forward(observation, bf16_);
+  }
+  if (fused) {
+    const MlpOutputs out = MlpForwardOperator(*device_shape_, parameters(),
+                                              features.contiguous());
+    return {out.policy, log_std_, out.value, state};
   }
   if (recurrent()) features = Recur(features, sequences, &state);
   return {flotilla::Forward(actor_, features, head), log_std_,
           flotilla::Forward(critic_, features, head).squeeze(1), state};
 }
 
-std::optional<MlpShape> ActorCritic::KernelShape() const {
+std::optional<MlpShape> ActorCritic::Shape() const {
   const LeafEncoder& first = plan_.leaf[0];
   const LeafSpec& seen = spaces_.observation[first.leaf];
   const ActionSpace& action = spaces_.action;
-  const bool one_choice = action.choices() == 1 && action.continuous == 0;
-  if (plan_.merged() || seen.kind != LeafKind::kVector || seen.stack > 1 ||
-      recurrent() || spaces_.mask >= 0 || !device().is_cpu() ||
-      (!one_choice && action.choices() > 0)) {
+  if (plan_.merged() || seen.kind != LeafKind::kVector || recurrent() ||
+      (action.choices() > 0 && action.continuous > 0)) {
     return std::nullopt;
   }
   MlpShape shape;
-  shape.observations = static_cast<int>(seen.elements());
+  shape.observations = static_cast<int>(FlatWidth(seen, first));
   shape.hidden.assign(first.hidden.begin(), first.hidden.end());
   shape.activation =
       config_.activation() == v1::RELU ? Activation::kRelu : Activation::kTanh;
@@ -177,6 +185,15 @@ std::optional<MlpShape> ActorCritic::KernelShape() const {
   shape.continuous = action.continuous > 0;
   CHECK_EQ(ParameterCount(shape), num_parameters());
   return shape;
+}
+
+std::optional<MlpShape> ActorCritic::KernelShape() const {
+  const bool many = spaces_.action.choices() > 1;
+  const LeafSpec& seen = spaces_.observation[plan_.leaf[0].leaf];
+  if (!device().is_cpu() || many || seen.stack > 1 || spaces_.mask >= 0) {
+    return std::nullopt;
+  }
+  return Shape();
 }
 
 std::unique_ptr<Network> ActorCritic::Clone() const {

@@ -66,6 +66,10 @@ class ActorCritic : public Network {
   int64_t state_size() const override;
   // MLPs on one vector, with one choice or continuous values, on the CPU.
   std::optional<MlpShape> KernelShape() const override;
+  // Likewise on a device, with any choices, masked or not; not in bfloat16.
+  std::optional<MlpShape> DeviceShape() const override {
+    return bf16_ ? std::nullopt : device_shape_;
+  }
   void set_bf16(bool on) override { bf16_ = on; }
   bool bf16() const override { return bf16_; }
   void Settle() override {
@@ -79,6 +83,8 @@ class ActorCritic : public Network {
  private:
   ActorCritic() = default;
   void Build(torch::Device device);
+  // What the kernels would have to run; nothing if that is no MLP on one vector.
+  std::optional<MlpShape> Shape() const;
   torch::Tensor Recur(const torch::Tensor& features, const Sequences& sequences,
                       torch::Tensor* state) const;
 
@@ -93,6 +99,7 @@ class ActorCritic : public Network {
   ObservationEncoder encoder_;
   std::vector<Layer> critic_, actor_;
   std::vector<RecurrentWeights> recurrent_;  // per layer
+  std::optional<MlpShape> device_shape_;
 };
 
 }  // namespace flotilla

@@ -74,6 +74,10 @@ class Network {
   // arguments alone, and stays where it is, so that decisions may be recorded
   // (device/graph.h).
   virtual bool recordable() const { return false; }
+  // KernelShape's sibling on a device, as learner/cuda runs it there: of the one leaf that is seen,
+  // [N, D] float32, whatever else the actions depend on (a mask). Choices are
+  // `actions` logits end to end.
+  virtual std::optional<MlpShape> DeviceShape() const { return std::nullopt; }
 
   bool recurrent() const { return state_size() > 0; }
   torch::Device device() const { return Flat().device(); }

@@ -298,7 +298,7 @@ TEST_P(OperatorBudgetTest, AGradientStepKeepsToIt) {
 
 INSTANTIATE_TEST_SUITE_P(
     Networks, OperatorBudgetTest,
-    testing::Values(Operators{"Mlp", kModel, VectorSpaces(4, 2), 32},
+    testing::Values(Operators{"Mlp", kModel, VectorSpaces(4, 2), 8},
                     Operators{"NatureCnn", kCnn, FrameSpaces(36, 36, 3), 46},
                     Operators{"Lstm", kLstm, VectorSpaces(4, 2), 212}),
     [](const auto& info) { return info.param.name; });
