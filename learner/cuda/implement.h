@@ -273,11 +273,11 @@ MlpLayers MlpOf(const Tensor& observation, at::IntArrayRef hidden,
   const auto within = [](int64_t n, int64_t most) {
     return n >= 1 && n <= most;
   };
-  bool fits = within(static_cast<int64_t>(hidden.size()),
-                     MlpLayers::kMostHidden) &&
-              within(D, MlpLayers::kMostObservations) &&
-              within(outputs, MlpLayers::kWidest) &&
-              (log_std == 0 || log_std == outputs);
+  bool fits =
+      within(static_cast<int64_t>(hidden.size()), MlpLayers::kMostHidden) &&
+      within(D, MlpLayers::kMostObservations) &&
+      within(outputs, MlpLayers::kWidest) &&
+      (log_std == 0 || log_std == outputs);
   for (const int64_t n : hidden) fits = fits && within(n, MlpLayers::kWidest);
   TORCH_CHECK(fits, "flotilla: no MLP from ", D, " over ", hidden, " to ",
               outputs, " with ", log_std, " deviations");
@@ -337,8 +337,7 @@ void MlpBackwardOn(const Tensor& parameters, const Tensor& observation,
   a.observation =
       at.Of<float>("observation", observation, a.rows * a.net.observations);
   a.kept = at.Of<float>("kept", kept, a.rows * a.units);
-  a.policy_slope =
-      at.Of<float>("policy_slope", policy_slope, a.rows * outputs);
+  a.policy_slope = at.Of<float>("policy_slope", policy_slope, a.rows * outputs);
   a.value_slope = at.Of<float>("value_slope", value_slope, a.rows);
   a.log_std_slope =
       at.Of<float>("log_std_slope", log_std_slope, a.rows * log_std);

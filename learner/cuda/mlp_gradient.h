@@ -96,8 +96,7 @@ class MlpWeightTiles {
               a_.net.IsValue(stack, l) ? a_.value_slope : a_.policy_slope;
           tile->slope_stride = layer.out;
         }
-        tile->input =
-            l == 0 ? a_.observation : a_.kept + layer.unit - layer.in;
+        tile->input = l == 0 ? a_.observation : a_.kept + layer.unit - layer.in;
         tile->input_stride = l == 0 ? layer.in : a_.units;
         if (found()) return passed;
       }
@@ -129,8 +128,9 @@ struct MlpSlopeKernel {
     const int stack = static_cast<int>(block.index() % a.net.stacks());
     const int64_t first = block.index() / a.net.stacks() * kTileRows;
     for (int l = a.net.hidden_count - 1; l >= 0; --l) {
-      WithQuads(a.net.Width(l),
-                [&]<int kQuads>() { Run<kQuads>(block, stack, l, first, &tile); });
+      WithQuads(a.net.Width(l), [&]<int kQuads>() {
+        Run<kQuads>(block, stack, l, first, &tile);
+      });
     }
   }
 

@@ -233,8 +233,7 @@ class MlpProduct {
     Share share = {thread >> bits, thread & ((1 << bits) - 1),
                    Block::kThreads >> bits, 0};
     if (share.column < columns) {
-      share.count =
-          (rows - share.row + share.step - 1) >> (kThreadBits - bits);
+      share.count = (rows - share.row + share.step - 1) >> (kThreadBits - bits);
     }
     return share;
   }
@@ -336,7 +335,7 @@ struct MlpForwardKernel {
     const float* const biases =
         a.parameters + layer.weight + layer.out * layer.in;
     const bool hidden = l < a.net.hidden_count;
-    float* const out = hidden                      ? a.kept
+    float* const out = hidden                    ? a.kept
                        : a.net.IsValue(stack, l) ? a.value
                                                  : a.policy;
     const int64_t stride = hidden ? a.units : layer.out;
@@ -375,7 +374,8 @@ FLOTILLA_INLINE int64_t MlpBlocks(const MlpLayers& net, int64_t rows) {
 
 template <typename Run>
 void RunKernels(const MlpForwardArgs& args, Run run) {
-  if (args.rows > 0) run(MlpForwardKernel{args}, MlpBlocks(args.net, args.rows));
+  if (args.rows > 0)
+    run(MlpForwardKernel{args}, MlpBlocks(args.net, args.rows));
 }
 
 }  // namespace

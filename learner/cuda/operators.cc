@@ -147,9 +147,8 @@ bool MlpOperatorsTake(const MlpShape& shape) {
          within(static_cast<int64_t>(shape.hidden.size()),
                 MlpLayers::kMostHidden) &&
          within(shape.actions, MlpLayers::kWidest) &&
-         std::all_of(
-             shape.hidden.begin(), shape.hidden.end(),
-             [&](int n) { return within(n, MlpLayers::kWidest); });
+         std::all_of(shape.hidden.begin(), shape.hidden.end(),
+                     [&](int n) { return within(n, MlpLayers::kWidest); });
 }
 
 MlpOutputs MlpForwardOperator(const MlpShape& shape,

@@ -158,8 +158,8 @@ NetworkOutput ActorCritic::Forward(const Batch& observation,
     features = encoder_.Forward(observation, bf16_);
   }
   if (fused) {
-    const MlpOutputs out = MlpForwardOperator(*device_shape_, parameters(),
-                                              features.contiguous());
+    const MlpOutputs out =
+        MlpForwardOperator(*device_shape_, parameters(), features.contiguous());
     return {out.policy, log_std_, out.value, state};
   }
   if (recurrent()) features = Recur(features, sequences, &state);

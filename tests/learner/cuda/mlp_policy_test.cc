@@ -110,10 +110,10 @@ class InDoubles {
   }
 
   std::vector<Layer> Layers(bool policy) const {
-    const std::string stack = shape_.share_trunk   ? "trunk"
-                              : !policy            ? "critic"
+    const std::string stack = shape_.share_trunk  ? "trunk"
+                              : !policy           ? "critic"
                               : shape_.continuous ? "actor_mean"
-                                                   : "actor";
+                                                  : "actor";
     std::vector<Layer> layers;
     int in = shape_.observations;
     const auto add = [&](const std::string& name, int out) {
@@ -155,8 +155,7 @@ class InDoubles {
 
   void Back(bool policy, std::vector<double> seen, std::vector<double> slope) {
     const std::vector<Layer> layers = Layers(policy);
-    const std::vector<std::vector<double>> x =
-        Through(policy, std::move(seen));
+    const std::vector<std::vector<double>> x = Through(policy, std::move(seen));
     for (size_t l = layers.size(); l-- > 0;) {
       const Layer& layer = layers[l];
       std::vector<double> below(layer.in);
@@ -212,8 +211,8 @@ class Twin {
     for (const int width : shape_.hidden) units += width;
     const torch::Tensor critic = Hidden(first, 0, observation);
     const torch::Tensor actor = Hidden(first + n + 2, units, observation);
-    return {Head(first + 2 * n + 2, actor), Head(first + n, critic).squeeze(1),
-            {}};
+    return {
+        Head(first + 2 * n + 2, actor), Head(first + n, critic).squeeze(1), {}};
   }
 
   torch::Tensor Gradient(const torch::Tensor& observation,
@@ -381,10 +380,9 @@ TEST_P(MlpPolicyTest, TheGradientIsAutograds) {
     SCOPED_TRACE(R);
     const torch::Tensor seen = Seen(R);
     const MlpSlopes slopes = RandomSlopes(shape_, R);
-    const torch::Tensor want =
-        Twin(shape_, parameters_.to(torch::kFloat64),
-             Forward(seen, /*keep=*/true).kept)
-            .Gradient(seen.to(torch::kFloat64), slopes);
+    const torch::Tensor want = Twin(shape_, parameters_.to(torch::kFloat64),
+                                    Forward(seen, /*keep=*/true).kept)
+                                   .Gradient(seen.to(torch::kFloat64), slopes);
     const torch::Tensor got = Backward(seen, slopes);
     ExpectGradient(shape_, got, want);
     EXPECT_TRUE(torch::equal(Backward(seen, slopes), got));
@@ -451,7 +449,8 @@ std::string Refusal(const std::function<void()>& call) {
 
 TEST(MlpOperatorsTest, NamesWhatDoesNotFit) {
   const MlpShape shape = Shape(4, {8}, kTanh, false, 2, true);
-  const torch::Tensor parameters = Parameters(shape), seen = torch::randn({3, 4});
+  const torch::Tensor parameters = Parameters(shape),
+                      seen = torch::randn({3, 4});
   const auto forward = [&](const torch::Tensor& p, const torch::Tensor& s) {
     return Refusal([&] { MlpForwardOperator(shape, p, s); });
   };

@@ -151,14 +151,14 @@ TEST_P(MlpOnDeviceTest, ItLearnsWhatTheHostLearns) {
 
 INSTANTIATE_TEST_SUITE_P(
     Networks, MlpOnDeviceTest,
-    testing::Values(
-        Case{"Apart", VectorSpaces(5, 3), "hidden: [16, 40]"},
-        Case{"Shared", VectorSpaces(5, 3), "share_trunk: true"},
-        Case{"Relu", VectorSpaces(5, 3), "activation: RELU hidden: 33"},
-        Case{"Numbers", ContinuousSpaces(5, 3), "hidden: [16, 16]"},
-        Case{"NumbersShared", ContinuousSpaces(5, 3),
-             "share_trunk: true activation: RELU"},
-        Case{"MaskedStacks", MaskedSpaces(), "hidden: [16, 16]"}),
+    testing::Values(Case{"Apart", VectorSpaces(5, 3), "hidden: [16, 40]"},
+                    Case{"Shared", VectorSpaces(5, 3), "share_trunk: true"},
+                    Case{"Relu", VectorSpaces(5, 3),
+                         "activation: RELU hidden: 33"},
+                    Case{"Numbers", ContinuousSpaces(5, 3), "hidden: [16, 16]"},
+                    Case{"NumbersShared", ContinuousSpaces(5, 3),
+                         "share_trunk: true activation: RELU"},
+                    Case{"MaskedStacks", MaskedSpaces(), "hidden: [16, 16]"}),
     [](const auto& info) { return info.param.name; });
 
 TEST(NetworksOnDeviceTest, OthersAreTorchs) {
