@@ -61,6 +61,15 @@ TORCH_LIBRARY(flotilla, library) {
   library.def(
       "gather_stacks(Tensor arrays, Tensor shown, Tensor index) -> Tensor");
   library.def("scale_pixels(Tensor pixels, float scale) -> Tensor");
+  library.def(
+      "sample_actions(Tensor policy, Tensor? log_std, Tensor? mask, "
+      "Tensor first_logit, Tensor stream) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "explore_actions(Tensor value, Tensor? mask, Tensor first_logit, "
+      "Tensor stream, Tensor epsilon) -> Tensor");
+  library.def(
+      "squashed_actions(Tensor? mean, Tensor? log_std, Tensor low, "
+      "Tensor high, Tensor? stream, int rows) -> Tensor");
   library.def("normal_draws(Tensor(a!) to, int seed, int place) -> ()");
 }
 
@@ -118,6 +127,30 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale) {
   return Call<decltype(&ScalePixelsOn<OnHost>)>("flotilla::scale_pixels",
                                                 pixels, scale);
+}
+
+SampledActions SampleActions(const SampleInput& in) {
+  const auto [discrete, continuous, log_prob] =
+      Call<decltype(&SampleActionsOn<OnHost>)>(
+          "flotilla::sample_actions", in.policy, Maybe(in.log_std),
+          Maybe(in.mask), in.first_logit, in.stream);
+  return {discrete, continuous, log_prob};
+}
+
+torch::Tensor ExploreActions(const torch::Tensor& value,
+                             const torch::Tensor& mask,
+                             const torch::Tensor& first_logit,
+                             const torch::Tensor& stream,
+                             const torch::Tensor& epsilon) {
+  return Call<decltype(&ExploreActionsOn<OnHost>)>(
+      "flotilla::explore_actions", value, Maybe(mask), first_logit, stream,
+      epsilon);
+}
+
+torch::Tensor SquashedActions(const SquashedInput& in, int64_t rows) {
+  return Call<decltype(&SquashedActionsOn<OnHost>)>(
+      "flotilla::squashed_actions", Maybe(in.mean), Maybe(in.log_std), in.low,
+      in.high, Maybe(in.stream), rows);
 }
 
 torch::Tensor NormalDraws(int64_t seed, int64_t place, at::IntArrayRef sizes,

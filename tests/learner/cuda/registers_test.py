@@ -15,8 +15,8 @@ SOURCE = Path(__file__).parents[3] / "learner/cuda/launch.cu"
 ARCHITECTURES = {"sm_80", "sm_90", "sm_120"}
 # Of 65,536 of a multiprocessor, for blocks of 256 threads: at 40 six blocks are there at
 # once, at 64 four. Scans have a thread an environment, so few blocks, and ask for memory
-# ahead.
-MOST_REGISTERS = {"PpoLossKernel": 64, "GaeKernel": 96, "VtraceKernel": 80}
+# ahead; decisions are few blocks too.
+MOST_REGISTERS = {"PpoLossKernel": 64, "GaeKernel": 96, "VtraceKernel": 80, "SampleKernel": 56}
 OTHERS = 40
 
 ENTRY = re.compile(
