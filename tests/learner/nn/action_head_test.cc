@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "learner/cuda/sampling.h"
 
 namespace flotilla {
 namespace {
