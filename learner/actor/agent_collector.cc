@@ -358,7 +358,7 @@ bool AgentCollector::Full(int slot, int64_t T) const {
 Policy* AgentCollector::PlayerOf(int64_t seat, const Task& task) {
   Game& game = games_[seat / agents_];
   if (!game.chosen && task.opponents != nullptr) {
-    game.opponent = task.opponents->Choose(task.rng);
+    game.opponent = task.opponents->Choose(task.draws);
     game.chosen = true;
   }
   if (seats_[seat].learns || game.opponent.policy == nullptr) {
@@ -433,7 +433,7 @@ void AgentCollector::DecideFor(std::span<const int64_t> seats, Policy* policy,
   out.log_prob = log_prob_.data();
   out.value = value_.data();
   out.state = next_state_.data();
-  policy->Decide(see_, /*greedy=*/false, task.rng, out);
+  policy->Decide(see_, /*greedy=*/false, task.draws, out);
   for (int64_t i = 0; i < m; ++i) {
     Seat& seat = seats_[seats[i]];
     const int64_t sent = seats[i] % pool_->rows_per_slot();

@@ -9,13 +9,13 @@
 
 namespace flotilla {
 
-absl::Status Collector::Collect(Policy* policy, Random* rng,
+absl::Status Collector::Collect(Policy* policy, Draws* draws,
                                 std::stop_token stop,
                                 const Preemption* preemption, Rollout* rollout,
                                 CollectStats* stats,
                                 const Opponents* opponents) {
   const Stopwatch all(&stats->seconds);
-  const Task task = {policy,  rng,   std::move(stop), preemption,
+  const Task task = {policy,  draws, std::move(stop), preemption,
                      rollout, stats, opponents};
   // What nobody can learn from is not worth an update, for a while.
   const absl::Time began = absl::Now();

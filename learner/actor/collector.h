@@ -16,10 +16,10 @@
 #include "learner/actor/env_pool.h"
 #include "learner/actor/opponents.h"
 #include "learner/actor/stopwatch.h"
+#include "learner/kernels/draws.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/normalizer.h"
 #include "learner/rollout/rollout.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -84,7 +84,7 @@ class Collector {
   // the steps not taken are not valid, and what environments bring too late
   // opens the next rollout. `opponents` is read where there are opponent_slots.
   // Errors: those of EnvPool::Receive.
-  absl::Status Collect(Policy* policy, Random* rng, std::stop_token stop,
+  absl::Status Collect(Policy* policy, Draws* draws, std::stop_token stop,
                        const Preemption* preemption,  // may be null
                        Rollout* rollout, CollectStats* stats,
                        const Opponents* opponents = nullptr);
@@ -100,7 +100,7 @@ class Collector {
   // What one Collect goes by.
   struct Task {
     Policy* policy = nullptr;
-    Random* rng = nullptr;
+    Draws* draws = nullptr;
     std::stop_token stop;
     const Preemption* preemption = nullptr;
     Rollout* rollout = nullptr;

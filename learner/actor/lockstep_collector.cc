@@ -76,7 +76,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
         if (event == EnvPool::Event::kLate) end = t;
       }
       const Deciding deciding(this, stats);
-      Decide(slot, t, end, policy, task.rng, r);
+      Decide(slot, t, end, policy, task.draws, r);
     }
     started_ = true;
   }
@@ -242,14 +242,14 @@ void LockstepCollector::Bootstrap(int slot, int64_t t, Policy* policy,
 
 // At the end only the value is wanted, and no random number is drawn.
 void LockstepCollector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
-                               Random* rng, Rollout* r) {
+                               Draws* draws, Rollout* r) {
   const int64_t at = t * rows_ + pool_->first_row(slot);
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
   if (acts_there_ && !absent_[slot]) {
     const bool fresh = fresh_[slot];
     fresh_[slot] = false;
     if (t == end) return resident_->Value(t, first, rows, fresh);
-    resident_->Decide(t, first, rows, fresh, rng);
+    resident_->Decide(t, first, rows, fresh, draws);
     return SendActions(slot, t, *r);
   }
   float* value = Host<float>(r->value) + at;
@@ -282,7 +282,7 @@ void LockstepCollector::Decide(int slot, int64_t t, int64_t end, Policy* policy,
   if (space.continuous > 0) {
     out.continuous = Host<float>(r->action.continuous) + at * space.continuous;
   }
-  policy->Decide(seen, /*greedy=*/false, rng, out);
+  policy->Decide(seen, /*greedy=*/false, draws, out);
   SendActions(slot, t, *r);
 }
 

@@ -30,7 +30,7 @@ class LockstepCollector final : public Collector {
   absl::Status Fill(const Task& task) override;
   absl::StatusOr<EnvPool::Event> Take(int slot, int64_t t, const Task& task,
                                       absl::FunctionRef<bool()> give_up);
-  void Decide(int slot, int64_t t, int64_t end, Policy* policy, Random* rng,
+  void Decide(int slot, int64_t t, int64_t end, Policy* policy, Draws* draws,
               Rollout* r);
   void StoreObservation(int slot, int64_t t, Rollout* r);
   void Lose(int64_t t, int64_t row, Rollout* r) const;

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "learner/kernels/draws.h"
 #include "learner/nn/policy.h"
-#include "services/base/random.h"
 
 namespace flotilla {
 
@@ -25,9 +25,9 @@ struct Opponents {
   double latest_share = 1;  // of the games, of the policy that collects
 
   // Who plays the next game.
-  Player Choose(Random* rng) const {
-    if (rng->Uniform() < latest_share) return {};
-    double at = rng->Uniform();
+  Player Choose(Draws* draws) const {
+    if (draws->Uniform() < latest_share) return {};
+    double at = draws->Uniform();
     for (const Player& player : players) {
       at -= player.share;
       if (at < 0) return player;

@@ -46,19 +46,22 @@ void ResidentActor::Begin(const ResidentPolicy* policy, int64_t state_size,
 void ResidentActor::Forget(int64_t row) { keep_[row] = 0; }
 
 ResidentActor::Parts ResidentActor::PartsOf(const Asked& asked) const {
-  const int64_t N = asked.act ? policy_->noise_size() : 0;
   return {.step = asked.fresh ? rollout_->observation.StepBytes(asked.rows) : 0,
-          .keep = state_size_ > 0 ? Aligned(asked.rows) : 0,
-          .noise = asked.rows * N * int64_t{sizeof(double)}};
+          .keep = state_size_ > 0 ? Aligned(asked.rows) : 0};
 }
 
-torch::Tensor ResidentActor::Pack(int64_t t, const Asked& asked, Random* rng) {
+torch::Tensor ResidentActor::Pack(int64_t t, const Asked& asked, Draws* draws) {
   const Parts parts = PartsOf(asked);
   const torch::Tensor message = Staging({parts.all()}, torch::kUInt8, device_);
   uint8_t* to = HostBytes(message);
-  const int64_t begin = t * rows_ + asked.first;
-  std::memcpy(to, &begin, sizeof(begin));
-  to += kHeader;
+  Header header = {};
+  header.begin = t * rows_ + asked.first;
+  if (asked.act) {
+    header.stream = draws->Take(asked.rows * policy_->noise_size());
+    header.exploration = policy_->exploration();
+  }
+  std::memcpy(to, &header, sizeof(header));
+  to += sizeof(header);
   if (asked.fresh) {
     rollout_->observation.PackStep(t, asked.first, asked.rows, to);
   }
@@ -67,10 +70,6 @@ torch::Tensor ResidentActor::Pack(int64_t t, const Asked& asked, Random* rng) {
     std::memcpy(to, keep_.data() + asked.first, asked.rows);
   }
   std::fill_n(keep_.begin() + asked.first, asked.rows, 1);
-  if (parts.noise > 0) {
-    policy_->DrawNoise(asked.rows, rng,
-                       reinterpret_cast<double*>(to + parts.keep));
-  }
   return message;
 }
 
@@ -84,11 +83,14 @@ ResidentPolicy::Decision ResidentActor::Ask(const Asked& asked,
     at += bytes;
     return message.narrow(0, at - bytes, bytes);
   };
-  const torch::Tensor begin = take(kHeader).view(torch::kInt64);
+  const torch::Tensor begin = take(sizeof(Header::begin)).view(torch::kInt64);
   *index = torch::arange(asked.rows, begin.options()).add_(begin);
+  const torch::Tensor stream = take(sizeof(Header::stream)).view(torch::kInt64);
+  const torch::Tensor exploration =
+      take(sizeof(Header::exploration)).view(torch::kFloat64);
   const torch::Tensor step = take(parts.step);
   if (asked.fresh) there.observation.UnpackStep(*index, step);
-  torch::Tensor state, noise;
+  torch::Tensor state;
   if (parts.keep > 0) {
     state = state_.narrow(0, asked.first, asked.rows);
     state.mul_(take(parts.keep).narrow(0, 0, asked.rows).unsqueeze(1));
@@ -96,11 +98,10 @@ ResidentPolicy::Decision ResidentActor::Ask(const Asked& asked,
       there.initial_state.narrow(0, asked.first, asked.rows).copy_(state);
     }
   }
-  if (parts.noise > 0) {
-    noise = take(parts.noise).view(torch::kFloat64).view({asked.rows, -1});
-  }
+  ResidentPolicy::Chance chance;
+  if (asked.act) chance = {stream, exploration};
   const ResidentPolicy::Decision decision =
-      policy_->Decide(there.observation.Show(*index), state, noise);
+      policy_->Decide(there.observation.Show(*index), state, chance);
   there.value.view({-1}).index_copy_(0, *index, decision.value);
   return decision;
 }
@@ -161,10 +162,10 @@ torch::Tensor ResidentActor::ActByGraph(const Asked& asked,
 }
 
 void ResidentActor::Decide(int64_t t, int64_t first, int64_t rows, bool fresh,
-                           Random* rng) {
+                           Draws* draws) {
   torch::NoGradGuard no_grad;
   const Asked asked = {first, rows, /*begins=*/t == 0, fresh, /*act=*/true};
-  const torch::Tensor message = Pack(t, asked, rng);
+  const torch::Tensor message = Pack(t, asked, draws);
   torch::Tensor actions = ActByGraph(asked, message);
   if (!actions.defined()) actions = Act(asked, ToDevice(message, device_));
   actions = ToHost(actions);
@@ -180,7 +181,7 @@ void ResidentActor::Value(int64_t t, int64_t first, int64_t rows, bool fresh) {
   torch::NoGradGuard no_grad;
   const Asked asked = {first, rows, /*begins=*/t == 0, fresh, /*act=*/false};
   torch::Tensor index;
-  Ask(asked, ToDevice(Pack(t, asked, /*rng=*/nullptr), device_), &index);
+  Ask(asked, ToDevice(Pack(t, asked, /*draws=*/nullptr), device_), &index);
 }
 
 void ResidentActor::Skip(int64_t t, int64_t first, int64_t rows) {
@@ -217,7 +218,7 @@ void ResidentActor::ValueFinals() {
       state_size_ > 0 ? torch::cat(final_state_) : torch::Tensor();
   there.bootstrap_value.view({-1}).index_copy_(
       0, index.to(torch::kInt64),
-      policy_->Decide(seen, state, /*noise=*/{}).value);
+      policy_->Decide(seen, state, /*chance=*/{}).value);
 }
 
 void ResidentActor::End(int64_t end) {

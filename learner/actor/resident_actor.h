@@ -1,16 +1,17 @@
 #ifndef FLOTILLA_LEARNER_ACTOR_RESIDENT_ACTOR_H_
 #define FLOTILLA_LEARNER_ACTOR_RESIDENT_ACTOR_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "learner/device/graph_cache.h"
+#include "learner/kernels/draws.h"
 #include "learner/nn/resident_policy.h"
 #include "learner/rollout/observation_store.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -18,14 +19,15 @@ namespace flotilla {
 // Fills Rollout::there on the device that learns, while a collector fills the
 // rollout on the host:
 //
-//   host     what rows see, and their noise --+                  +-- actions
-//                                             | one copy         | one copy
+//   host     what rows see --+                                   +-- actions
+//                            | one copy                          | one copy
 //   device         observation, decision, log_prob, value, state -+
 //
 // What was seen crosses once and what was decided stays, but for the actions. A
 // decision waits once, for those. All between the two copies is one graph where the
 // device has them (device/graph_cache.h), for each rollout's memory and the rows
-// that decide together: which step it is of, the message says.
+// that decide together: which step it is of, and where its random numbers are, the
+// message says.
 //
 // Not thread-safe.
 class ResidentActor {
@@ -43,7 +45,7 @@ class ResidentActor {
 
   // Rows [first, first + rows) decide at step t. `fresh`: what they see has been
   // written since step t - 1, or the last End. Writes their actions on the host.
-  void Decide(int64_t t, int64_t first, int64_t rows, bool fresh, Random* rng);
+  void Decide(int64_t t, int64_t first, int64_t rows, bool fresh, Draws* draws);
   // Their values alone, which nothing waits for.
   void Value(int64_t t, int64_t first, int64_t rows, bool fresh);
   // Nobody is there at step t: values of 0.
@@ -62,11 +64,17 @@ class ResidentActor {
     int64_t first, rows;
     bool begins;  // a rollout: step 0
     bool fresh;   // it holds what they see
-    bool act;     // it holds noise: not their values alone are wanted
+    bool act;     // not their values alone are wanted
   };
-  struct Parts {  // of a message, in bytes
-    int64_t step, keep, noise;
-    int64_t all() const { return kHeader + step + keep + noise; }
+  // What a message begins with.
+  struct Header {
+    int64_t begin;                  // t * B + first
+    std::array<int64_t, 2> stream;  // ResidentPolicy::Chance
+    double exploration;             //
+  };
+  struct Parts {  // what follows, in bytes
+    int64_t step, keep;
+    int64_t all() const { return int64_t{sizeof(Header)} + step + keep; }
   };
   // What a graph of decisions reads and makes.
   struct Recorded {
@@ -74,11 +82,10 @@ class ResidentActor {
     std::vector<torch::Tensor> memory;
     torch::Tensor message, actions;
   };
-  static constexpr int64_t kHeader = 8;  // int64: t * B + first
 
   Parts PartsOf(const Asked& asked) const;
   // On the host, on its way.
-  torch::Tensor Pack(int64_t t, const Asked& asked, Random* rng);
+  torch::Tensor Pack(int64_t t, const Asked& asked, Draws* draws);
   // All on the device, by a message that is there. Values are kept, and what else was
   // decided is returned, [R] each.
   ResidentPolicy::Decision Ask(const Asked& asked, const torch::Tensor& message,

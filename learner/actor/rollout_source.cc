@@ -30,9 +30,9 @@ class RolloutsWhenAsked : public RolloutSource {
   absl::StatusOr<Experience> Next(int64_t update,
                                   const Preemption* preemption) override {
     Experience experience;
-    Random rng(SamplingSeed(options_.config.seed(), rank_, update));
+    Draws draws(SamplingSeed(options_.config.seed(), rank_, update));
     const std::shared_ptr<const Opponents> opponents = options_.opponents();
-    RETURN_IF_ERROR(collector_->Collect(options_.live_policy, &rng, fence_,
+    RETURN_IF_ERROR(collector_->Collect(options_.live_policy, &draws, fence_,
                                         preemption, &rollout_,
                                         &experience.stats, opponents.get()));
     rollout_.policy_version = update;

@@ -126,8 +126,8 @@ void RolloutsAhead::CollectUntilCancelled(int rank, std::stop_token stop) {
     next.slot = TakeFreeSlot();
     Rollout* rollout = &slots_[next.slot];
     normalizer_.ScaleAs(current->scaling);
-    Random rng(SamplingSeed(options_.config.seed(), rank, first + i));
-    next.status = collector_->Collect(current->policy.get(), &rng, stop,
+    Draws draws(SamplingSeed(options_.config.seed(), rank, first + i));
+    next.status = collector_->Collect(current->policy.get(), &draws, stop,
                                       /*preemption=*/nullptr, rollout,
                                       &next.stats, current->opponents.get());
     rollout->policy_version = current->version;

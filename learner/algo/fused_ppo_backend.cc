@@ -4,19 +4,11 @@
 #include "learner/algo/partwise_ppo_backend.h"
 #include "learner/cuda/operators.h"
 #include "learner/device/transfer.h"
+#include "learner/nn/action_head.h"
 #include "learner/nn/replay_sequences.h"
 
 namespace flotilla {
 namespace {
-
-// first_logit of PpoLossInput.
-torch::Tensor FirstLogits(const ActionSpace& space, torch::Device device) {
-  std::vector<int32_t> first = {0};
-  for (const int64_t n : space.num_values) {
-    first.push_back(first.back() + static_cast<int32_t>(n));
-  }
-  return ToDevice(torch::tensor(first, torch::kInt32), device);
-}
 
 class FusedPpoBackend : public PartwisePpoBackend {
  public:
@@ -25,7 +17,9 @@ class FusedPpoBackend : public PartwisePpoBackend {
       : PartwisePpoBackend(net, loss),
         mask_(spaces.mask),
         seen_(spaces.encoded().at(0)),
-        first_logit_(FirstLogits(spaces.action, net->device())) {}
+        first_logit_(
+            ToDevice(torch::tensor(FirstLogits(spaces.action), torch::kInt32),
+                     net->device())) {}
 
  private:
   // Their mean and scale, if they are to be normalised.

@@ -351,6 +351,97 @@ void MlpBackwardOn(const Tensor& parameters, const Tensor& observation,
 }
 
 template <typename Where>
+std::tuple<Tensor, Tensor, Tensor> SampleActionsOn(const Tensor& policy,
+                                                   const MaybeTensor& log_std,
+                                                   const MaybeTensor& mask,
+                                                   const Tensor& first_logit,
+                                                   const Tensor& stream) {
+  const Addresses at(policy);
+  const int64_t R = policy.size(0), O = policy.size(1);
+  const int64_t K = first_logit.numel() - 1;
+  const int64_t A = log_std.has_value() ? log_std->size(-1) : 0;
+  SampleArgs a;
+  a.rows = R;
+  a.choices = K;
+  a.logits = O - A;
+  a.continuous = A;
+  a.first_logit = at.Of<int32_t>("first_logit", first_logit, K + 1);
+  a.policy = at.Of<float>("policy", policy, R * O);
+  if (log_std.has_value()) {
+    a.log_std_per_row = log_std->dim() > 1;
+    a.log_std = at.Of<float>("log_std", log_std, a.log_std_per_row ? R * A : A);
+  }
+  a.mask = at.Of<uint8_t>("mask", mask, R * (O - A));
+  a.stream = at.Of<int64_t>("stream", stream, 2);
+  const Tensor discrete = New(policy, {R, K}, at::kLong);
+  const Tensor action = New(policy, {R, A}, at::kFloat);
+  const Tensor log_prob = New(policy, {R}, at::kFloat);
+  a.discrete = discrete.data_ptr<int64_t>();
+  a.action = action.data_ptr<float>();
+  a.log_prob = log_prob.data_ptr<float>();
+  Where::Run(a);
+  return {discrete, action, log_prob};
+}
+
+template <typename Where>
+Tensor ExploreActionsOn(const Tensor& value, const MaybeTensor& mask,
+                        const Tensor& first_logit, const Tensor& stream,
+                        const Tensor& epsilon) {
+  const Addresses at(value);
+  const int64_t R = value.size(0), L = value.size(1);
+  const int64_t K = first_logit.numel() - 1;
+  const Tensor discrete = New(value, {R, K}, at::kLong);
+  ExploreArgs a;
+  a.rows = R;
+  a.choices = K;
+  a.logits = L;
+  a.first_logit = at.Of<int32_t>("first_logit", first_logit, K + 1);
+  a.value = at.Of<float>("value", value, R * L);
+  a.mask = at.Of<uint8_t>("mask", mask, R * L);
+  a.stream = at.Of<int64_t>("stream", stream, 2);
+  a.epsilon = at.Of<double>("epsilon", epsilon, 1);
+  a.discrete = discrete.data_ptr<int64_t>();
+  Where::Run(a);
+  return discrete;
+}
+
+template <typename Where>
+Tensor SquashedActionsOn(const MaybeTensor& mean, const MaybeTensor& log_std,
+                         const Tensor& low, const Tensor& high,
+                         const MaybeTensor& stream, int64_t rows) {
+  TORCH_CHECK(
+      mean.has_value() == log_std.has_value() &&
+          (mean.has_value() || stream.has_value()),
+      "flotilla::squashed_actions: a mean wants a log_std, and what has "
+      "none a stream");
+  const Addresses at(low);
+  const int64_t A = low.numel();
+  const Tensor action = New(low, {rows, A}, at::kFloat);
+  SquashArgs a;
+  a.rows = rows;
+  a.values = A;
+  a.mean = at.Of<float>("mean", mean, rows * A);
+  a.log_std = at.Of<float>("log_std", log_std, rows * A);
+  a.low = at.Of<float>("low", low, A);
+  a.high = at.Of<float>("high", high, A);
+  a.stream = at.Of<int64_t>("stream", stream, 2);
+  a.action = action.data_ptr<float>();
+  Where::Run(a);
+  return action;
+}
+
+template <typename Where>
+void NormalDrawsOn(const Tensor& to, int64_t seed, int64_t place) {
+  const Addresses at(to);
+  NormalsArgs a;
+  a.count = to.numel();
+  a.seed = static_cast<uint64_t>(seed);
+  a.place = static_cast<uint64_t>(place);
+  a.to = at.Of<float>("to", to, a.count);
+  Where::Run(a);
+}
+
+template <typename Where>
 void Implement(torch::Library* library) {
   library->impl("mlp_forward", TORCH_FN(MlpForwardOn<Where>));
   library->impl("mlp_backward", TORCH_FN(MlpBackwardOn<Where>));
@@ -361,6 +452,10 @@ void Implement(torch::Library* library) {
   library->impl("vtrace", TORCH_FN(VtraceOn<Where>));
   library->impl("gather_stacks", TORCH_FN(GatherStacksOn<Where>));
   library->impl("scale_pixels", TORCH_FN(ScalePixelsOn<Where>));
+  library->impl("sample_actions", TORCH_FN(SampleActionsOn<Where>));
+  library->impl("explore_actions", TORCH_FN(ExploreActionsOn<Where>));
+  library->impl("squashed_actions", TORCH_FN(SquashedActionsOn<Where>));
+  library->impl("normal_draws", TORCH_FN(NormalDrawsOn<Where>));
 }
 
 }  // namespace

@@ -80,6 +80,16 @@ TORCH_LIBRARY(flotilla, library) {
       "Tensor policy_slope, Tensor value_slope, Tensor? log_std_slope, "
       "int[] hidden, int outputs, bool relu, bool share_trunk, int log_std, "
       "Tensor(a!) gradient) -> ()");
+  library.def(
+      "sample_actions(Tensor policy, Tensor? log_std, Tensor? mask, "
+      "Tensor first_logit, Tensor stream) -> (Tensor, Tensor, Tensor)");
+  library.def(
+      "explore_actions(Tensor value, Tensor? mask, Tensor first_logit, "
+      "Tensor stream, Tensor epsilon) -> Tensor");
+  library.def(
+      "squashed_actions(Tensor? mean, Tensor? log_std, Tensor low, "
+      "Tensor high, Tensor? stream, int rows) -> Tensor");
+  library.def("normal_draws(Tensor(a!) to, int seed, int place) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(flotilla, CPU, library) { Implement<OnHost>(&library); }
@@ -172,6 +182,39 @@ void MlpBackwardOperator(const MlpShape& shape, const torch::Tensor& parameters,
       slopes.value, Maybe(slopes.log_std), at::IntArrayRef(hidden),
       int64_t{shape.actions}, shape.activation == Activation::kRelu,
       shape.share_trunk, LogStdNumbers(shape), gradient);
+}
+
+SampledActions SampleActions(const SampleInput& in) {
+  const auto [discrete, continuous, log_prob] =
+      Call<decltype(&SampleActionsOn<OnHost>)>(
+          "flotilla::sample_actions", in.policy, Maybe(in.log_std),
+          Maybe(in.mask), in.first_logit, in.stream);
+  return {discrete, continuous, log_prob};
+}
+
+torch::Tensor ExploreActions(const torch::Tensor& value,
+                             const torch::Tensor& mask,
+                             const torch::Tensor& first_logit,
+                             const torch::Tensor& stream,
+                             const torch::Tensor& epsilon) {
+  return Call<decltype(&ExploreActionsOn<OnHost>)>(
+      "flotilla::explore_actions", value, Maybe(mask), first_logit, stream,
+      epsilon);
+}
+
+torch::Tensor SquashedActions(const SquashedInput& in, int64_t rows) {
+  return Call<decltype(&SquashedActionsOn<OnHost>)>(
+      "flotilla::squashed_actions", Maybe(in.mean), Maybe(in.log_std), in.low,
+      in.high, Maybe(in.stream), rows);
+}
+
+torch::Tensor NormalDraws(int64_t seed, int64_t place, at::IntArrayRef sizes,
+                          torch::Device device) {
+  const torch::Tensor to =
+      torch::empty(sizes, torch::dtype(torch::kFloat32).device(device));
+  Call<decltype(&NormalDrawsOn<OnHost>)>("flotilla::normal_draws", to, seed,
+                                         place);
+  return to;
 }
 
 }  // namespace flotilla

@@ -118,6 +118,46 @@ void MlpBackwardOperator(const MlpShape& shape, const torch::Tensor& parameters,
                          const torch::Tensor& kept, const MlpSlopes& slopes,
                          const torch::Tensor& gradient);
 
+// Actions of R rows, drawn by `stream`: see sampling.h.
+struct SampleInput {
+  torch::Tensor policy;       // [R, L + A] float32  logits, then means
+  torch::Tensor log_std;      // ? [A] or [R, A] float32
+  torch::Tensor mask;         // ? [R, L] uint8
+  torch::Tensor first_logit;  // [K + 1] int32  of each choice; then L
+  torch::Tensor stream;       // [2] int64
+};
+struct SampledActions {
+  torch::Tensor discrete;    // [R, K] int64
+  torch::Tensor continuous;  // [R, A] float32
+  torch::Tensor log_prob;    // [R] float32
+};
+SampledActions SampleActions(const SampleInput& in);
+
+// Those of the largest `value` [R, L] float32 of each choice, or, with probability
+// `epsilon` [1] float64, any: [R, K] int64. `mask`, which may be undefined,
+// `first_logit` and `stream` are as above.
+torch::Tensor ExploreActions(const torch::Tensor& value,
+                             const torch::Tensor& mask,
+                             const torch::Tensor& first_logit,
+                             const torch::Tensor& stream,
+                             const torch::Tensor& epsilon);
+
+// Within bounds, [rows, A] float32: a squashed Gaussian's, or, without it, anything
+// alike.
+struct SquashedInput {
+  torch::Tensor mean;       // ? [R, A] float32
+  torch::Tensor log_std;    // ? [R, A] float32
+  torch::Tensor low, high;  // [A] float32
+  torch::Tensor stream;     // ? [2] int64; undefined: the means'
+};
+torch::Tensor SquashedActions(const SquashedInput& in, int64_t rows);
+
+// The normal numbers at the places from `place` on of `seed` (kernels/draws.h, as
+// int64), [sizes] float32 on `device`. Both are the host's, so that a graph would
+// draw the same again and again.
+torch::Tensor NormalDraws(int64_t seed, int64_t place, at::IntArrayRef sizes,
+                          torch::Device device);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_CUDA_OPERATORS_H_

@@ -160,7 +160,7 @@ class Player {
     out.log_prob = &log_prob;
     out.value = &value;
     out.state = state;
-    policy_->Decide(shown, /*greedy=*/true, &rng_, out);
+    policy_->Decide(shown, /*greedy=*/true, &draws_, out);
 
     const uint8_t begins = fresh_[row];
     fresh_[row] = false;
@@ -188,7 +188,7 @@ class Player {
   ObservationStore seen_;
   ObservationStore::Scratch scratch_;
   ActionColumns columns_;
-  Random rng_{1};             // not drawn from
+  Draws draws_{1};            // not drawn from
   std::vector<int64_t> at_;   // [rows]  decisions that it has made
   std::vector<char> fresh_;   // [rows]  its next decision begins an episode
   std::vector<float> state_;  // [rows, S]

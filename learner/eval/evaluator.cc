@@ -30,9 +30,9 @@ constexpr int64_t kStride = 16;
 class Greedy : public Policy {
  public:
   explicit Greedy(Policy* policy) : policy_(policy) {}
-  void Decide(const Observations& seen, bool, Random* rng,
+  void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
-    policy_->Decide(seen, /*greedy=*/true, rng, out);
+    policy_->Decide(seen, /*greedy=*/true, draws, out);
   }
   void Value(const Observations& seen, float* value) override {
     policy_->Value(seen, value);
@@ -101,7 +101,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
                   .max_bytes = std::numeric_limits<int64_t>::max(),
                   .opponent_slots = theirs});
   }
-  Random rng(SamplingSeed(options.seed, kEvaluationWorker, round));
+  Draws draws(SamplingSeed(options.seed, kEvaluationWorker, round));
   Greedy most_likely(policy);
   Policy* player = greedy ? static_cast<Policy*>(&most_likely) : policy;
 
@@ -121,7 +121,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   CollectStats stats;
   while (static_cast<int>(done.size()) < episodes) {
     stats.episodes.clear();
-    RETURN_IF_ERROR(collector->Collect(player, &rng, stop,
+    RETURN_IF_ERROR(collector->Collect(player, &draws, stop,
                                        /*preemption=*/nullptr, &steps, &stats,
                                        opponents));
     const absl::Time now = absl::Now();

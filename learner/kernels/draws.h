@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_KERNELS_DRAWS_H_
 #define FLOTILLA_LEARNER_KERNELS_DRAWS_H_
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -28,11 +29,16 @@ FLOTILLA_INLINE double UniformAt(uint64_t seed, uint64_t place) {
 // Mean 0, variance 1 (Box and Muller 1958), of two uniform numbers of 32 bits: 6.7 at
 // most.
 FLOTILLA_INLINE double NormalAt(uint64_t seed, uint64_t place) {
-  constexpr double kTwoPi = 6.283185307179586476925;
   const uint64_t bits = BitsAt(seed, place);
   const double radius = (static_cast<double>(bits >> 32) + 1) * 0x1p-32;
   const double angle = static_cast<double>(bits & 0xffffffff) * 0x1p-32;
-  return std::sqrt(-2 * std::log(radius)) * std::cos(kTwoPi * angle);
+#ifdef __CUDA_ARCH__
+  const double cosine = cospi(2 * angle);  // cos wants memory for large angles
+#else
+  constexpr double kTwoPi = 6.283185307179586476925;
+  const double cosine = std::cos(kTwoPi * angle);
+#endif
+  return std::sqrt(-2 * std::log(radius)) * cosine;
 }
 
 // The places of one stream in their order. What draws elsewhere what the next `n`
@@ -50,6 +56,13 @@ class Draws {
   uint64_t seed() const { return seed_; }
   uint64_t place() const { return place_; }
   void Skip(uint64_t n) { place_ += n; }
+  // Skips them, and says what they are drawn by: seed and first place, as tensors
+  // hold them.
+  std::array<int64_t, 2> Take(uint64_t n) {
+    const auto first = static_cast<int64_t>(place_);
+    Skip(n);
+    return {static_cast<int64_t>(seed_), first};
+  }
 
  private:
   uint64_t seed_;

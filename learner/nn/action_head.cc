@@ -1,9 +1,13 @@
 #include "learner/nn/action_head.h"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
+
+#include "learner/cuda/operators.h"
+#include "learner/cuda/sampling.h"
+#include "learner/device/transfer.h"
 
 namespace flotilla {
 namespace {
@@ -41,10 +45,6 @@ LogProbAndEntropy Gaussian(const torch::Tensor& mean,
                              : entropy.sum(1)};
 }
 
-bool AllowsNothing(const uint8_t* allowed, int64_t n) {
-  return std::all_of(allowed, allowed + n, [](uint8_t a) { return a == 0; });
-}
-
 }  // namespace
 
 torch::Tensor ForbidValues(const torch::Tensor& logits,
@@ -54,120 +54,62 @@ torch::Tensor ForbidValues(const torch::Tensor& logits,
                             -std::numeric_limits<float>::infinity());
 }
 
-int64_t SampleCategorical(const float* logits, int64_t n,
-                          const uint8_t* allowed, bool greedy, Random* rng,
-                          float* log_prob) {
-  if (allowed != nullptr && AllowsNothing(allowed, n)) allowed = nullptr;
-  const auto may = [&](int64_t a) {
-    return allowed == nullptr || allowed[a] != 0;
-  };
-  int64_t best = 0, last = 0;
-  while (!may(best)) ++best;
-  for (int64_t a = best; a < n; ++a) {
-    if (!may(a)) continue;
-    last = a;
-    if (logits[a] > logits[best]) best = a;
+std::vector<int32_t> FirstLogits(const ActionSpace& space) {
+  std::vector<int32_t> first = {0};
+  for (const int64_t n : space.num_values) {
+    first.push_back(first.back() + static_cast<int32_t>(n));
   }
-  const float largest = logits[best];
-  double sum = 0;
-  for (int64_t a = 0; a < n; ++a) {
-    if (may(a)) sum += std::exp(logits[a] - largest);
-  }
-  int64_t chosen = best;
-  if (!greedy) {
-    double left = rng->Uniform() * sum;
-    // The last value takes what rounding leaves over.
-    chosen = 0;
-    for (; chosen < last; ++chosen) {
-      if (!may(chosen)) continue;
-      left -= std::exp(logits[chosen] - largest);
-      if (left < 0) break;
-    }
-  }
-  *log_prob = logits[chosen] - largest - static_cast<float>(std::log(sum));
-  return chosen;
+  return first;
 }
 
-ActionHead::ActionHead(const ActionSpace& space)
+ActionHead::ActionHead(const ActionSpace& space, torch::Device device)
     : num_values_(space.num_values),
       logits_(space.logits()),
-      continuous_(space.continuous) {}
+      continuous_(space.continuous),
+      first_logit_(FirstLogits(space)),
+      first_there_(
+          ToDevice(torch::tensor(first_logit_, torch::kInt32), device)) {}
 
 void ActionHead::Sample(const float* outputs, const float* log_std,
                         bool per_row, const uint8_t* mask, int64_t rows,
-                        bool greedy, Random* rng,
+                        bool greedy, Draws* draws,
                         const DecisionOutput& out) const {
-  constexpr double kHalfLog2Pi = 0.91893853320467274178;
-  int64_t* discrete = out.discrete;
-  float* continuous = out.continuous;
-  for (int64_t r = 0; r < rows; ++r) {
-    float log_prob = 0;
-    for (const int64_t n : num_values_) {
-      float one;
-      *discrete++ = SampleCategorical(outputs, n, mask, greedy, rng, &one);
-      log_prob += one;
-      outputs += n;
-      if (mask != nullptr) mask += n;
-    }
-    double total = 0;
-    for (int64_t a = 0; a < continuous_; ++a) {
-      const double z = greedy ? 0.0 : rng->Normal();
-      *continuous++ = outputs[a] + static_cast<float>(z * std::exp(log_std[a]));
-      total -= 0.5 * z * z + log_std[a] + kHalfLog2Pi;
-    }
-    outputs += continuous_;
-    if (per_row) log_std += continuous_;
-    out.log_prob[r] = log_prob + static_cast<float>(total);
+  SampleArgs args;
+  args.rows = rows;
+  args.choices = static_cast<int64_t>(num_values_.size());
+  args.logits = logits_;
+  args.continuous = continuous_;
+  args.first_logit = first_logit_.data();
+  args.policy = outputs;
+  args.log_std = log_std;
+  args.log_std_per_row = per_row;
+  args.mask = mask;
+  std::array<int64_t, 2> stream;
+  if (!greedy) {
+    stream = draws->Take(rows * (args.choices + continuous_));
+    args.stream = stream.data();
   }
+  args.discrete = out.discrete;
+  args.action = out.continuous;
+  args.log_prob = out.log_prob;
+  const SampleKernel kernel{args};
+  for (int64_t r = 0; r < rows; ++r) kernel.Row(r);
 }
 
 std::pair<Actions, torch::Tensor> ActionHead::SampleOnDevice(
     const torch::Tensor& outputs, const torch::Tensor& log_std,
-    const torch::Tensor& mask, const torch::Tensor& noise) const {
-  const int64_t K = static_cast<int64_t>(num_values_.size());
+    const torch::Tensor& mask, const torch::Tensor& stream) const {
+  SampleInput in;
+  in.policy = outputs.contiguous();
+  if (log_std.defined()) in.log_std = log_std.contiguous();
+  if (mask.defined()) in.mask = mask.contiguous();
+  in.first_logit = first_there_;
+  in.stream = stream;
+  const SampledActions drawn = SampleActions(in);
   Actions action;
-  std::vector<torch::Tensor> chosen;
-  torch::Tensor log_prob;  // [R] float64
-  const auto add = [&](const torch::Tensor& one) {
-    log_prob = log_prob.defined() ? log_prob + one : one;
-  };
-  int64_t first = 0;
-  for (int64_t i = 0; i < K; ++i) {
-    const int64_t n = num_values_[i];
-    torch::Tensor logits = outputs.narrow(1, first, n);
-    torch::Tensor last;  // takes what rounding leaves over
-    if (mask.defined()) {
-      const torch::Tensor allowed = mask.narrow(1, first, n);
-      logits = ForbidValues(logits, allowed);
-      last = torch::where(allowed.sum(1, /*keepdim=*/true) == 0, n - 1,
-                          (allowed.flip(1) == 0)
-                              .to(torch::kInt64)
-                              .cumprod(1)
-                              .sum(1, /*keepdim=*/true)
-                              .neg_()
-                              .add_(n - 1));
-    }
-    const torch::Tensor relative = logits - logits.amax(1, /*keepdim=*/true);
-    const torch::Tensor below =
-        relative.exp().to(torch::kFloat64).cumsum(1);  // [R, n]
-    const torch::Tensor sum = below.narrow(1, n - 1, 1);
-    torch::Tensor value =
-        (below <= sum * noise.narrow(1, i, 1)).sum(1, /*keepdim=*/true);
-    value = last.defined() ? torch::min(value, last) : value.clamp_max_(n - 1);
-    add((relative.gather(1, value).to(torch::kFloat64) - sum.log()).squeeze(1));
-    chosen.push_back(value);
-    first += n;
-  }
-  if (K > 0) action.discrete = K == 1 ? chosen[0] : torch::cat(chosen, 1);
-  if (continuous_ > 0) {
-    const double half_log_2pi = 0.5 * std::log(2 * std::numbers::pi);
-    const torch::Tensor z = noise.narrow(1, K, continuous_);
-    const torch::Tensor deviation = log_std.exp();
-    action.continuous = outputs.narrow(1, first, continuous_) +
-                        (z * deviation).to(torch::kFloat32);
-    add((z.square() * -0.5 - log_std - half_log_2pi).sum(1));
-  }
-  return {action, log_prob.to(torch::kFloat32)};
+  if (!num_values_.empty()) action.discrete = drawn.discrete;
+  if (continuous_ > 0) action.continuous = drawn.continuous;
+  return {action, drawn.log_prob};
 }
 
 LogProbAndEntropy ActionHead::Evaluate(const torch::Tensor& outputs,

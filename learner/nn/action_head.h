@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "learner/kernels/draws.h"
 #include "learner/nn/policy.h"
 #include "learner/rollout/batch.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -34,9 +34,13 @@ struct LogProbAndEntropy {
 // Immutable and thread-safe.
 class ActionHead {
  public:
-  explicit ActionHead(const ActionSpace& space);
+  // SampleOnDevice is for tensors of `device`.
+  explicit ActionHead(const ActionSpace& space,
+                      torch::Device device = torch::kCPU);
 
   int64_t num_outputs() const { return logits_ + continuous_; }  // O
+  // What SampleOnDevice reads beside its arguments.
+  const torch::Tensor& memory() const { return first_there_; }
 
   // Draws actions of R rows on the host, or takes the most likely ones if
   // `greedy`: by row, first its choices (inverting the cumulative distribution
@@ -46,14 +50,15 @@ class ActionHead {
               const float* log_std,  // [A], or [R, A] if `per_row`; or null
               bool per_row,          //
               const uint8_t* mask,   // [R, L], or null
-              int64_t rows, bool greedy, Random* rng,
+              int64_t rows, bool greedy, Draws* draws,
               const DecisionOutput& out) const;
 
-  // The same of R rows on a device, without waiting for it: `noise` [R, K + A]
-  // float64 are the numbers that Sample would draw. Returns actions and [R] float32.
+  // The same of R rows on a device, by one kernel and without waiting for it:
+  // `stream` [2] int64 is what Draws would Take (kernels/draws.h). Returns actions
+  // and [R] float32.
   std::pair<Actions, torch::Tensor> SampleOnDevice(
       const torch::Tensor& outputs, const torch::Tensor& log_std,
-      const torch::Tensor& mask, const torch::Tensor& noise) const;
+      const torch::Tensor& mask, const torch::Tensor& stream) const;
 
   // Of `action` [M, ...] under M outputs. `log_std` is [A] or [M, A].
   LogProbAndEntropy Evaluate(const torch::Tensor& outputs,
@@ -62,21 +67,20 @@ class ActionHead {
                              const Actions& action) const;
 
  private:
-  const std::vector<int64_t> num_values_;  // [K]
-  const int64_t logits_;                   // L
-  const int64_t continuous_;               // A
+  const std::vector<int64_t> num_values_;   // [K]
+  const int64_t logits_;                    // L
+  const int64_t continuous_;                // A
+  const std::vector<int32_t> first_logit_;  // [K + 1]
+  const torch::Tensor first_there_;         // the same on the device
 };
+
+// Of each choice; then L. [K + 1]
+std::vector<int32_t> FirstLogits(const ActionSpace& space);
 
 // Logits [M, n] where values that `allowed` [M, n] forbids have none; see above
 // for rows that forbid everything.
 torch::Tensor ForbidValues(const torch::Tensor& logits,
                            const torch::Tensor& allowed);
-
-// Draws one value from softmax(logits [n]) of those that `allowed` [n] (or null)
-// allows, and gives its log-probability.
-int64_t SampleCategorical(const float* logits, int64_t n,
-                          const uint8_t* allowed, bool greedy, Random* rng,
-                          float* log_prob);
 
 }  // namespace flotilla
 

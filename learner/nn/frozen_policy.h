@@ -16,9 +16,9 @@ class FrozenPolicy : public Policy {
   FrozenPolicy(Net net, const Make& make)
       : net_(std::move(net)), policy_(make(&net_)) {}
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override {
-    policy_.Decide(seen, greedy, rng, out);
+    policy_.Decide(seen, greedy, draws, out);
   }
   void Value(const Observations& seen, float* value) override {
     policy_.Value(seen, value);

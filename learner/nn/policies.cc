@@ -24,17 +24,18 @@ class KernelPolicy : public NetworkPolicy {
     mlp_.SetParameters(Host<float>(net_->parameters()));
   }
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override {
     if (mlp_.shape().continuous) {
       Draw(greedy, seen.rows * mlp_.shape().actions,
-           [rng] { return static_cast<float>(rng->Normal()); });
+           [draws] { return static_cast<float>(draws->Normal()); });
       mlp_.DecideContinuous(Vector(seen), seen.rows, Noise(greedy),
                             out.continuous, out.log_prob, out.value);
     } else {
       // [0, 1) in float32: 24 bits, so that rounding cannot give 1.
-      Draw(greedy, seen.rows,
-           [rng] { return static_cast<float>(rng->Next() >> 40) * 0x1p-24f; });
+      Draw(greedy, seen.rows, [draws] {
+        return static_cast<float>(draws->Bits() >> 40) * 0x1p-24f;
+      });
       mlp_.DecideDiscrete(Vector(seen), seen.rows, Noise(greedy), out.discrete,
                           out.log_prob, out.value);
     }
@@ -71,7 +72,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
         copy_(net->bf16() && !settled ? net->Clone() : nullptr),
         stays_(!settled && net->recordable()),
         spaces_(spaces),
-        head_(spaces.action) {
+        head_(spaces.action, net->device()) {
     Refresh();
   }
 
@@ -82,7 +83,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
     copy_->Settle();
   }
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override {
     torch::NoGradGuard no_grad;
     NetworkOutput result = Run(seen);
@@ -94,7 +95,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
     head_.Sample(Host<float>(result.policy),
                  log_std.defined() ? Host<float>(log_std) : nullptr,
                  /*per_row=*/log_std.defined() && log_std.dim() > 1,
-                 static_cast<const uint8_t*>(mask), seen.rows, greedy, rng,
+                 static_cast<const uint8_t*>(mask), seen.rows, greedy, draws,
                  out);
   }
 
@@ -111,25 +112,16 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
   int64_t noise_size() const override {
     return spaces_.action.choices() + spaces_.action.continuous;
   }
-  void DrawNoise(int64_t rows, Random* rng, double* noise) const override {
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t i = 0; i < spaces_.action.choices(); ++i) {
-        *noise++ = rng->Uniform();
-      }
-      for (int64_t i = 0; i < spaces_.action.continuous; ++i) {
-        *noise++ = rng->Normal();
-      }
-    }
-  }
   // One that is frozen lives for a rollout: what is recorded never comes again.
   std::vector<torch::Tensor> memory() const override {
     if (!stays_) return {};
     std::vector<torch::Tensor> all = Acting().settled();
     all.push_back(Acting().parameters());
+    all.push_back(head_.memory());
     return all;
   }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
-                  const torch::Tensor& noise) const override {
+                  const Chance& chance) const override {
     torch::NoGradGuard no_grad;
     Sequences step;
     if (net_->recurrent()) {
@@ -139,12 +131,12 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
     const NetworkOutput result = Acting().Forward(seen, step);
     Decision decision;
     decision.value = result.value;
-    if (!noise.defined()) return decision;
+    if (!chance.stream.defined()) return decision;
     decision.state = result.state;
     const torch::Tensor mask =
         spaces_.mask >= 0 ? seen.leaf[spaces_.mask] : torch::Tensor();
-    std::tie(decision.action, decision.log_prob) =
-        head_.SampleOnDevice(result.policy, result.log_std, mask, noise);
+    std::tie(decision.action, decision.log_prob) = head_.SampleOnDevice(
+        result.policy, result.log_std, mask, chance.stream);
     return decision;
   }
 
@@ -189,9 +181,9 @@ class FrozenPolicy : public Policy {
     net_->Settle();
   }
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override {
-    policy_->Decide(seen, greedy, rng, out);
+    policy_->Decide(seen, greedy, draws, out);
   }
   void Value(const Observations& seen, float* value) override {
     policy_->Value(seen, value);

@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "learner/kernels/draws.h"
 #include "learner/rollout/observations.h"
-#include "services/base/random.h"
 
 namespace flotilla {
 
@@ -32,10 +32,11 @@ class Policy {
  public:
   virtual ~Policy() = default;
 
-  // Samples actions with `rng`, which the caller owns, so that an actor replays
-  // exactly; or takes the most likely ones if `greedy`.
+  // Samples actions with `draws`, which the caller owns, so that an actor replays
+  // exactly: each row takes the same number of places. Or takes the most likely ones
+  // if `greedy`, and none.
   virtual void Decide(const Observations& observations, bool greedy,
-                      Random* rng, const DecisionOutput& out) = 0;
+                      Draws* draws, const DecisionOutput& out) = 0;
 
   // State values alone; what rows remember stays as it is.
   virtual void Value(const Observations& observations, float* value) = 0;

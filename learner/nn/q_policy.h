@@ -14,8 +14,8 @@ namespace flotilla {
 
 // Epsilon-greedy: each row for itself takes uniformly random actions with
 // probability epsilon, else those of the largest Q (the first, if several are), of
-// those that the mask allows. Decide always draws one number a row and one more
-// for each choice of a random action.
+// those that the mask allows. A row takes one place for whether it does, and one for
+// each of its choices, used or not.
 //
 // Nothing reads a Q-learner's log-probabilities and values: zeros.
 class QPolicy : public Policy, public ResidentPolicy {
@@ -26,7 +26,7 @@ class QPolicy : public Policy, public ResidentPolicy {
   void set_epsilon(double epsilon) { epsilon_ = epsilon; }
   double epsilon() const { return epsilon_; }
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override;
   void Value(const Observations& seen, float* value) override;
 
@@ -36,20 +36,22 @@ class QPolicy : public Policy, public ResidentPolicy {
   int64_t noise_size() const override {
     return 1 + net_->spaces().action.choices();
   }
-  void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
+  double exploration() const override { return epsilon_; }
   // In bfloat16 what Settle made comes and goes.
   std::vector<torch::Tensor> memory() const override {
     if (net_->bf16()) return {};
-    return {net_->Flat().parameters};
+    return {net_->Flat().parameters, first_there_};
   }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
-                  const torch::Tensor& noise) const override;
+                  const Chance& chance) const override;
 
  private:
   // Q [N, L], valid until the next call.
   const float* Values(const Observations& seen);
 
   const QNetwork* const net_;
+  const std::vector<int32_t> first_logit_;  // [K + 1]
+  const torch::Tensor first_there_;         // the same on the network's device
   std::optional<MlpQ> kernels_;
   std::vector<float> values_;     // by kernels
   torch::Tensor values_on_host_;  // by Torch

@@ -6,24 +6,30 @@
 
 #include "learner/rollout/batch.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 
 namespace flotilla {
 
 // Decides on a device about what lies there, and leaves it there: nothing waits.
 //
-// Random numbers are the host's, drawn row by row as Policy::Decide draws them, so
-// that both decide alike to rounding; they travel with what was seen.
+// Random numbers are those that Policy::Decide would draw, so that both decide alike
+// to rounding: the host says where they are, and the device draws them.
 //
 // As thread-safe as its Policy.
 class ResidentPolicy {
  public:
   virtual ~ResidentPolicy() = default;
 
-  // N: numbers that the decision of one row takes.
+  // N: places that the decision of one row takes (kernels/draws.h).
   virtual int64_t noise_size() const = 0;
-  // [rows, N]: uniform in [0, 1) for each choice, then normal for each value.
-  virtual void DrawNoise(int64_t rows, Random* rng, double* noise) const = 0;
+  // How often rows do anything instead of what the network says. It may change from
+  // one decision to the next.
+  virtual double exploration() const { return 0; }
+
+  // What is left to chance, as a graph reads it from its message.
+  struct Chance {
+    torch::Tensor stream;       // [2] int64  what Draws::Take(R * N) gave
+    torch::Tensor exploration;  // [1] float64
+  };
 
   struct Decision {
     Actions action;          // [R, ...]
@@ -36,9 +42,9 @@ class ResidentPolicy {
   // recorded (device/graph.h).
   virtual std::vector<torch::Tensor> memory() const { return {}; }
   // All on the device. `state` [R, S] is what rows remember before this step, if S
-  // is not 0. Without `noise` [R, N] float64 nothing but the value is wanted.
+  // is not 0. Without a stream nothing but the value is wanted.
   virtual Decision Decide(const Batch& seen, const torch::Tensor& state,
-                          const torch::Tensor& noise) const = 0;
+                          const Chance& chance) const = 0;
 };
 
 }  // namespace flotilla

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "learner/cuda/operators.h"
 #include "services/algorithms/algorithm_traits.h"
 
 namespace flotilla {
@@ -32,15 +33,13 @@ absl::StatusOr<SquashedGaussian> SquashedGaussian::Make(
   made.high_ = torch::tensor(space.high);
   made.center_ = torch::tensor(center);
   made.scale_ = torch::tensor(scale);
-  made.from_ = made.low_.to(torch::kFloat64);
-  made.width_ = made.high_.to(torch::kFloat64) - made.from_;
   return made.On(device);
 }
 
 SquashedGaussian SquashedGaussian::On(torch::Device device) const {
   SquashedGaussian there = *this;
-  for (torch::Tensor* t : {&there.low_, &there.high_, &there.center_,
-                           &there.scale_, &there.from_, &there.width_}) {
+  for (torch::Tensor* t :
+       {&there.low_, &there.high_, &there.center_, &there.scale_}) {
     *t = t->to(device);
   }
   return there;
@@ -59,18 +58,17 @@ SquashedGaussian::Drawn SquashedGaussian::Draw(
   return {center_ + scale_ * u.tanh(), each.sum(1) - log_scale_};
 }
 
-torch::Tensor SquashedGaussian::Within(const torch::Tensor& share) const {
-  // Rounding may lead out of the bounds.
-  return torch::clamp((from_ + width_ * share).to(torch::kFloat32), low_,
-                      high_);
-}
-
 torch::Tensor SquashedGaussian::Sample(const torch::Tensor& mean,
                                        const torch::Tensor& log_std,
-                                       const torch::Tensor& noise) const {
-  torch::Tensor u = mean.to(torch::kFloat64);
-  if (noise.defined()) u = u + log_std.to(torch::kFloat64).exp() * noise;
-  return Within((u.tanh() + 1) / 2);
+                                       const torch::Tensor& stream) const {
+  return SquashedActions(
+      {mean.contiguous(), log_std.contiguous(), low_, high_, stream},
+      mean.size(0));
+}
+
+torch::Tensor SquashedGaussian::Anything(int64_t rows,
+                                         const torch::Tensor& stream) const {
+  return SquashedActions({{}, {}, low_, high_, stream}, rows);
 }
 
 }  // namespace flotilla

@@ -36,25 +36,27 @@ class SquashedGaussian {
   SquashedGaussian On(torch::Device device) const;
 
   int64_t values() const { return low_.numel(); }  // A
+  // The bounds, [A] float32.
+  const torch::Tensor& low() const { return low_; }
+  const torch::Tensor& high() const { return high_; }
 
   // With gradients by `mean` and `log_std`; all are [M, A] on the device.
   Drawn Draw(const torch::Tensor& mean, const torch::Tensor& log_std,
              const torch::Tensor& noise) const;
 
-  // What is played: drawn with the normal numbers `noise` [R, A] float64, or, if
-  // that is undefined, those of the means. Nothing waits; [R, A] float32.
+  // What is played, [R, A] float32: drawn by `stream` [2] int64, what Draws would Take
+  // (kernels/draws.h), or, if that is undefined, those of the means. Nothing waits.
   torch::Tensor Sample(const torch::Tensor& mean, const torch::Tensor& log_std,
-                       const torch::Tensor& noise) const;
+                       const torch::Tensor& stream) const;
 
-  // `share` [R, A] float64 of the way from low to high: [R, A] float32.
-  torch::Tensor Within(const torch::Tensor& share) const;
+  // Anything within the bounds alike, [rows, A] float32, drawn so too.
+  torch::Tensor Anything(int64_t rows, const torch::Tensor& stream) const;
 
  private:
   SquashedGaussian() = default;
 
   torch::Tensor low_, high_;      // [A]
   torch::Tensor center_, scale_;  // [A]
-  torch::Tensor from_, width_;    // [A] float64: low, high - low
   double log_scale_ = 0;          // of all values together
 };
 

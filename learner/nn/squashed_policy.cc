@@ -1,6 +1,7 @@
 #include "learner/nn/squashed_policy.h"
 
 #include <algorithm>
+#include <array>
 
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
@@ -9,49 +10,44 @@
 
 namespace flotilla {
 
-void SquashedPolicy::DrawNoise(int64_t rows, Random* rng, double* noise) const {
-  for (int64_t i = 0; i < rows * gaussian_.values(); ++i) {
-    noise[i] = uniform_ ? rng->Uniform() : rng->Normal();
-  }
-}
-
-void SquashedPolicy::Decide(const Observations& seen, bool greedy, Random* rng,
+void SquashedPolicy::Decide(const Observations& seen, bool greedy, Draws* draws,
                             const DecisionOutput& out) {
   torch::NoGradGuard no_grad;
   std::fill_n(out.log_prob, seen.rows, 0.0f);
   std::fill_n(out.value, seen.rows, 0.0f);
-  torch::Tensor noise, action;
+  torch::Tensor stream, action;
   if (!greedy) {
-    noise = torch::empty({seen.rows, gaussian_.values()}, torch::kFloat64);
-    DrawNoise(seen.rows, rng, Host<double>(noise));
+    const std::array<int64_t, 2> taken = draws->Take(seen.rows * noise_size());
+    stream = torch::tensor(at::IntArrayRef(taken));
   }
   if (uniform_ && !greedy) {
-    action = on_host_.Within(noise);
+    action = on_host_.Anything(seen.rows, stream);
   } else {
     const SacActor::Output output =
         actor_->Forward(Borrow(seen, actor_->spaces()).To(actor_->device()));
     // One transfer for both.
     const torch::Tensor both =
         ToHost(torch::stack({output.mean, output.log_std}));
-    action = on_host_.Sample(both[0], both[1], noise);
+    action = on_host_.Sample(both[0], both[1], stream);
   }
   std::copy_n(Host<float>(action), action.numel(), out.continuous);
 }
 
-ResidentPolicy::Decision SquashedPolicy::Decide(
-    const Batch& seen, const torch::Tensor&, const torch::Tensor& noise) const {
+ResidentPolicy::Decision SquashedPolicy::Decide(const Batch& seen,
+                                                const torch::Tensor&,
+                                                const Chance& chance) const {
   torch::NoGradGuard no_grad;
   Decision decision;
   decision.value = torch::zeros({seen.size()}, actor_->device());
-  if (!noise.defined()) return decision;
+  if (!chance.stream.defined()) return decision;
   decision.log_prob = decision.value;
   if (uniform_) {
-    decision.action.continuous = gaussian_.Within(noise);
+    decision.action.continuous = gaussian_.Anything(seen.size(), chance.stream);
     return decision;
   }
   const SacActor::Output output = actor_->Forward(seen);
   decision.action.continuous =
-      gaussian_.Sample(output.mean, output.log_std, noise);
+      gaussian_.Sample(output.mean, output.log_std, chance.stream);
   return decision;
 }
 

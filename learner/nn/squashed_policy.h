@@ -25,7 +25,7 @@ class SquashedPolicy : public Policy, public ResidentPolicy {
   void set_uniform(bool uniform) { uniform_ = uniform; }
   bool uniform() const { return uniform_; }
 
-  void Decide(const Observations& seen, bool greedy, Random* rng,
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
               const DecisionOutput& out) override;
   void Value(const Observations& seen, float* value) override;
 
@@ -33,13 +33,12 @@ class SquashedPolicy : public Policy, public ResidentPolicy {
     return actor_->device().is_cpu() ? nullptr : this;
   }
   int64_t noise_size() const override { return gaussian_.values(); }
-  void DrawNoise(int64_t rows, Random* rng, double* noise) const override;
   std::vector<torch::Tensor> memory() const override {
     if (uniform_) return {};
-    return {actor_->Flat().parameters};
+    return {actor_->Flat().parameters, gaussian_.low(), gaussian_.high()};
   }
   Decision Decide(const Batch& seen, const torch::Tensor& state,
-                  const torch::Tensor& noise) const override;
+                  const Chance& chance) const override;
 
  private:
   const SacActor* const actor_;

@@ -106,7 +106,7 @@ bool MakeGame(unsigned leaves, const ActionKindCase& action,
 class Stream {
  public:
   Stream(const Game& game, uint64_t seed)
-      : game_(game), rng_(seed), carried_(game.spaces, 1, kB) {}
+      : game_(game), rng_(seed), draws_(seed), carried_(game.spaces, 1, kB) {}
 
   Rollout Collect(Policy* policy) {
     const int64_t S = policy->state_size();
@@ -229,11 +229,12 @@ class Stream {
     if (r->action.continuous.defined()) {
       out.continuous = r->action.continuous[t].data_ptr<float>();
     }
-    policy->Decide(seen, /*greedy=*/false, &rng_, out);
+    policy->Decide(seen, /*greedy=*/false, &draws_, out);
   }
 
   const Game& game_;
   Random rng_;
+  Draws draws_;
   ObservationStore carried_;
   ObservationStore::Scratch scratch_;
   std::vector<float> state_;
@@ -311,8 +312,8 @@ std::vector<float> Decisions(Policy* policy, const Game& game,
   if (action.continuous.defined()) {
     out.continuous = action.continuous.data_ptr<float>();
   }
-  Random rng(3);
-  policy->Decide(seen, /*greedy=*/false, &rng, out);
+  Draws draws(3);
+  policy->Decide(seen, /*greedy=*/false, &draws, out);
   for (const auto* numbers : {&log_prob, &value, &state}) {
     all.insert(all.end(), numbers->begin(), numbers->end());
   }

@@ -29,7 +29,7 @@ class Mover : public Policy {
  public:
   explicit Mover(int64_t move) : move_(move) {}
 
-  void Decide(const Observations& seen, bool, Random*,
+  void Decide(const Observations& seen, bool, Draws*,
               const DecisionOutput& out) override {
     Value(seen, out.value);
     const auto* rows = static_cast<const float*>(seen.leaf[0]);
@@ -103,7 +103,7 @@ class AgentCollectorTest : public ::testing::Test {
     decisions_.resize(B);
     Rollout r = MakeRollout(spaces_, length, B, false, 1);
     for (int i = 0; i < rollouts; ++i) {
-      ASSERT_OK(collector_->Collect(&policy_, &rng_, {}, preemption, &r,
+      ASSERT_OK(collector_->Collect(&policy_, &draws_, {}, preemption, &r,
                                     &stats_, opponents));
       ASSERT_EQ(r.valid_steps, r.valid.sum().item<int64_t>());
       for (int64_t b = 0; b < B; ++b) Append(r, b);
@@ -178,7 +178,7 @@ class AgentCollectorTest : public ::testing::Test {
   Normalizer normalizer_;
   std::unique_ptr<Collector> collector_;
   Mover policy_{0};
-  Random rng_{1};
+  Draws draws_{1};
   CollectStats stats_;
   std::vector<std::vector<Decision>> decisions_;  // by row
   std::map<int64_t, float> expects_value_;
@@ -228,7 +228,7 @@ TEST_F(AgentCollectorTest, AFailedEnvironmentLosesTheDecisionsOfAllItsSlots) {
   Start(2, /*environments=*/2, /*groups=*/1);
   policy_.fails_at = 1;
   Rollout r = MakeRollout(spaces_, 12, 4, false, 1);
-  ASSERT_OK(collector_->Collect(&policy_, &rng_, {}, nullptr, &r, &stats_));
+  ASSERT_OK(collector_->Collect(&policy_, &draws_, {}, nullptr, &r, &stats_));
   // Game 0 has 4 plies; in game 1 slot 0 fails at once; then game 2.
   const auto column = [](const torch::Tensor& t, int64_t b) {
     std::vector<int> values;

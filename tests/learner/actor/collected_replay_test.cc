@@ -18,10 +18,10 @@ constexpr double kGamma = 0.9;
 
 class RandomPolicy : public Policy {
  public:
-  void Decide(const Observations& seen, bool, Random* rng,
+  void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
     for (int64_t r = 0; r < seen.rows; ++r) {
-      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.discrete[r] = static_cast<int64_t>(draws->Bits() % 2);
     }
   }
   void Value(const Observations&, float*) override {}
@@ -50,7 +50,7 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
 
   absl::Status Collect(std::stop_token stop = {}) {
     CollectStats stats;
-    return collector_->Collect(&policy_, &rng_, stop, nullptr, &rollout_,
+    return collector_->Collect(&policy_, &draws_, stop, nullptr, &rollout_,
                                &stats);
   }
 
@@ -100,7 +100,7 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
   std::unique_ptr<ReplayBuffer> replay_;
   Rollout rollout_;
   RandomPolicy policy_;
-  Random rng_{1};
+  Draws draws_{1};
 };
 
 TEST_P(CollectedReplayTest, ATimeLimitsFinalObservationIsKept) {

@@ -37,7 +37,7 @@ struct FakeServer {
 
 class ActionOne : public Policy {
  public:
-  void Decide(const Observations& seen, bool, Random*,
+  void Decide(const Observations& seen, bool, Draws*,
               const DecisionOutput& out) override {
     const auto* vector = static_cast<const float*>(seen.leaf[0]);
     for (int64_t i = 0; i < seen.rows * 2; ++i) {
@@ -88,7 +88,7 @@ class FailingRowsTest : public testing::Test {
 
   absl::Status Collect() {
     stats_ = {};
-    return collector_->Collect(&policy_, &rng_, {}, nullptr, &rollout_,
+    return collector_->Collect(&policy_, &draws_, {}, nullptr, &rollout_,
                                &stats_);
   }
 
@@ -119,7 +119,7 @@ class FailingRowsTest : public testing::Test {
   Normalizer normalizer_;
   std::unique_ptr<Collector> collector_;
   ActionOne policy_;
-  Random rng_{1};
+  Draws draws_{1};
   Rollout rollout_;
   CollectStats stats_;
 };

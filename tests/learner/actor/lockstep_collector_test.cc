@@ -16,11 +16,11 @@ namespace {
 // Pushes the cart at random; a value that says which observation it saw.
 class RandomPolicy : public Policy {
  public:
-  void Decide(const Observations& seen, bool, Random* rng,
+  void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
     Value(seen, out.value);
     for (int64_t r = 0; r < seen.rows; ++r) {
-      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.discrete[r] = static_cast<int64_t>(draws->Bits() % 2);
       out.log_prob[r] = -0.69314718f;
     }
   }
@@ -34,11 +34,11 @@ class RandomPolicy : public Policy {
 // bootstrap value tells from which state it was computed.
 class CountingPolicy : public Policy {
  public:
-  void Decide(const Observations& seen, bool, Random* rng,
+  void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
     Value(seen, out.value);
     for (int64_t r = 0; r < seen.rows; ++r) {
-      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.discrete[r] = static_cast<int64_t>(draws->Bits() % 2);
       out.log_prob[r] = 0;
       for (int i = 0; i < 2; ++i)
         out.state[2 * r + i] = seen.state[2 * r + i] + 1;
@@ -59,7 +59,7 @@ struct Player {
 
   absl::Status Collect(Rollout* rollout,
                        const Preemption* preemption = nullptr) {
-    return collector.Collect(&policy, &rng, {}, preemption, rollout, &stats);
+    return collector.Collect(&policy, &draws, {}, preemption, rollout, &stats);
   }
 
   std::unique_ptr<EnvPool> pool;
@@ -67,7 +67,7 @@ struct Player {
   Normalizer normalizer;
   LockstepCollector collector;
   RandomPolicy policy;
-  Random rng{1};
+  Draws draws{1};
   CollectStats stats;
 };
 
@@ -240,18 +240,19 @@ TEST(LockstepCollectorTest, TheTasksOwnMetricsComeWithTheEpisode) {
   options.env.mutable_options()->mutable_maze()->set_size(5);
   Player player(options);
   class Walk : public RandomPolicy {
-    void Decide(const Observations& seen, bool greedy, Random* rng,
+    void Decide(const Observations& seen, bool greedy, Draws* draws,
                 const DecisionOutput& out) override {
-      RandomPolicy::Decide(seen, greedy, rng, out);
+      RandomPolicy::Decide(seen, greedy, draws, out);
       for (int64_t r = 0; r < seen.rows; ++r) {
-        out.discrete[r] = static_cast<int64_t>(rng->Below(4));
+        out.discrete[r] = static_cast<int64_t>(draws->Bits() % 4);
       }
     }
   } policy;
   Rollout r = MakeRollout(player.spaces, 300, 8, false);
-  ASSERT_TRUE(player.collector
-                  .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
-                  .ok());
+  ASSERT_TRUE(
+      player.collector
+          .Collect(&policy, &player.draws, {}, nullptr, &r, &player.stats)
+          .ok());
   ASSERT_EQ(player.pool->spec().episode_metric(0), "spl");
   int successes = 0;
   for (const auto& episode : player.stats.episodes) {
@@ -288,7 +289,7 @@ TEST(LockstepCollectorTest, StateLastsAnEpisodeEvenWhenAWorkerIsKilled) {
     }
     ASSERT_TRUE(
         player.collector
-            .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
+            .Collect(&policy, &player.draws, {}, nullptr, &r, &player.stats)
             .ok());
     for (int64_t b = 0; b < 8; ++b) {
       // A worker may be lost between two rollouts: nothing is remembered then.
@@ -327,7 +328,7 @@ TEST(LockstepCollectorTest, StateGoesOnWhereAStepCameLate) {
   CountingPolicy policy;
   Rollout r = MakeRollout(player.spaces, 4, 8, false, policy.state_size());
   auto collect = [&](const Preemption* preemption) {
-    return player.collector.Collect(&policy, &player.rng, {}, preemption, &r,
+    return player.collector.Collect(&policy, &player.draws, {}, preemption, &r,
                                     &player.stats);
   };
   ASSERT_TRUE(collect(nullptr).ok());
@@ -351,7 +352,7 @@ TEST(LockstepCollectorTest, StateIsZeroedAtEachRolloutsStartWhereAsked) {
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(
         player.collector
-            .Collect(&policy, &player.rng, {}, nullptr, &r, &player.stats)
+            .Collect(&policy, &player.draws, {}, nullptr, &r, &player.stats)
             .ok());
     EXPECT_EQ(r.initial_state.abs().max().item<float>(), 0);
     EXPECT_EQ(r.value[0].max().item<float>(), 0);
@@ -383,7 +384,7 @@ TEST(LockstepCollectorTest, ARecurrentNetworksDecisionsAreThoseOfTheReplay) {
     Rollout r = MakeRollout(player.spaces, T, 8, false, policy->state_size());
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(player.collector
-                      .Collect(policy.get(), &player.rng, {}, nullptr, &r,
+                      .Collect(policy.get(), &player.draws, {}, nullptr, &r,
                                &player.stats)
                       .ok());
       EXPECT_EQ(r.initial_state.abs().sum().item<float>() > 0,

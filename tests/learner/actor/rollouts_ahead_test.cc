@@ -19,11 +19,11 @@ class VersionPolicy : public Policy {
  public:
   VersionPolicy(int64_t version, std::atomic<int64_t>* decided)
       : version_(version), decided_(decided) {}
-  void Decide(const Observations& seen, bool, Random* rng,
+  void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
     Value(seen, out.value);
     for (int64_t r = 0; r < seen.rows; ++r) {
-      out.discrete[r] = static_cast<int64_t>(rng->Below(2));
+      out.discrete[r] = static_cast<int64_t>(draws->Bits() % 2);
       out.log_prob[r] = -0.69314718f;
     }
     *decided_ += seen.rows;

@@ -86,13 +86,14 @@ TEST(DqnTest, EpsilonFollowsTheGlobalStep) {
   const torch::Tensor seen = torch::randn({R, 4});
   std::vector<float> ignored(R);
   std::vector<int64_t> action(R), best(R);
-  Random rng(1);
+  Draws draws(1);
   const void* leaf = seen.data_ptr();
   const Observations o{.leaf = &leaf, .rows = R};
   algorithm->live_policy()->Decide(
-      o, false, &rng, {action.data(), nullptr, ignored.data(), ignored.data()});
+      o, false, &draws,
+      {action.data(), nullptr, ignored.data(), ignored.data()});
   algorithm->live_policy()->Decide(
-      o, true, &rng, {best.data(), nullptr, ignored.data(), ignored.data()});
+      o, true, &draws, {best.data(), nullptr, ignored.data(), ignored.data()});
   int64_t others = 0;
   for (int64_t r = 0; r < R; ++r) others += action[r] != best[r];
   EXPECT_NEAR(others / static_cast<double>(R), 0.025, 0.0125);

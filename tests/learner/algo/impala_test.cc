@@ -231,8 +231,8 @@ TEST(ImpalaTest, WhatARecurrentActorDecidedHasRatioOne) {
   torch::manual_seed(1);
   Rollout rollout =
       RecurrentRollout(spaces, kT, kB, actor->live_policy()->state_size());
-  Random rng(1);
-  Decide(actor->live_policy(), &rng, &rollout);
+  Draws draws(1);
+  Decide(actor->live_policy(), &draws, &rollout);
   const auto train_with_limits = [&](double limit) {
     config.mutable_impala()->set_rho_clip(limit);
     config.mutable_impala()->set_c_clip(limit);

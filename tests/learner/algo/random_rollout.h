@@ -4,7 +4,6 @@
 #include "learner/nn/policy.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -55,7 +54,7 @@ inline Rollout RandomRollout(const Spaces& spaces, int64_t T, int64_t B) {
 
 // Replaces what was done, its log-probabilities and values by what `policy`
 // decides, one step at a time and from `initial_state` on.
-inline void Decide(Policy* policy, Random* rng, Rollout* r) {
+inline void Decide(Policy* policy, Draws* draws, Rollout* r) {
   const int64_t T = r->length, B = r->rows, S = policy->state_size();
   const torch::Tensor keep = 1 - Starts(*r).to(torch::kFloat32);  // [T + 1, B]
   torch::Tensor state;
@@ -84,7 +83,7 @@ inline void Decide(Policy* policy, Random* rng, Rollout* r) {
     out.log_prob = log_prob.data_ptr<float>();
     out.value = value.data_ptr<float>();
     if (S > 0) out.state = state.data_ptr<float>();
-    policy->Decide(seen, /*greedy=*/false, rng, out);
+    policy->Decide(seen, /*greedy=*/false, draws, out);
   }
 }
 

@@ -95,9 +95,9 @@ TEST(SacTest, LearningStartsAtAGlobalStepAndActionsAreUniformUntilThen) {
   const auto near_the_bounds = [&](int64_t global_step) {
     algorithm->BeforeCollecting(global_step);
     std::vector<float> action(2 * R), ignored(R);
-    Random rng(1);
+    Draws draws(1);
     algorithm->live_policy()->Decide(
-        {.leaf = &leaf, .rows = R}, false, &rng,
+        {.leaf = &leaf, .rows = R}, false, &draws,
         {nullptr, action.data(), ignored.data(), ignored.data()});
     int64_t far = 0;
     for (int64_t r = 0; r < R; ++r) far += std::abs(action[2 * r]) > 1.5;

@@ -207,8 +207,8 @@ TEST(SegmentPpoTest, ARecurrentActorsFirstMinibatchHasRatioOne) {
     torch::manual_seed(1);
     Rollout rollout = RecurrentRollout(spaces, kT, kB,
                                        algorithm->live_policy()->state_size());
-    Random rng(1);
-    Decide(algorithm->live_policy(), &rng, &rollout);
+    Draws draws(1);
+    Decide(algorithm->live_policy(), &draws, &rollout);
     SoloCollective alone;
     std::map<std::string, double> metrics;
     const auto updated = algorithm->Update(rollout, {0, 0, &alone}).value();

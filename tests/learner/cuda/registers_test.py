@@ -15,8 +15,9 @@ SOURCE = Path(__file__).parents[3] / "learner/cuda/launch.cu"
 ARCHITECTURES = {"sm_80", "sm_90", "sm_120"}
 # Of 65,536 of a multiprocessor, for blocks of 256 threads: at 40 six blocks are there at
 # once, at 64 four. Scans have a thread an environment, so few blocks, and ask for memory
-# ahead. Products of matrices keep what they sum up, and what comes next, in registers.
-MOST_REGISTERS = {"PpoLossKernel": 64, "GaeKernel": 96, "VtraceKernel": 80,
+# ahead; decisions are few blocks too. Products of matrices keep what they sum up, and
+# what comes next, in registers.
+MOST_REGISTERS = {"PpoLossKernel": 64, "GaeKernel": 96, "VtraceKernel": 80, "SampleKernel": 56,
                   "MlpForwardKernel": 128, "MlpSlopeKernel": 128, "MlpPartsKernel": 72}
 OTHERS = 40
 

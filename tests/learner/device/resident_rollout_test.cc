@@ -1,6 +1,9 @@
 // Experience on a device: what is there is what the host has, each observation has
 // crossed once, and what is computed of it is what the host computes.
 
+#include <iostream>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +19,7 @@
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
+#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/no_host_wait.h"
 #include "tests/rehearsal/strict.h"
 #include "tests/testing/bounded_spaces.h"
@@ -28,6 +32,8 @@ using rehearsal::Device;
 using rehearsal::ReadCounts;
 
 constexpr int64_t kT = 9, kB = 4;
+// Of a decision's message: where it is of, its seed and place, how often it explores.
+constexpr int64_t kHeader = 4 * 8;
 
 // Its copies are late, and its memory is NaN until somebody writes it.
 class ResidentRolloutTest : public testing::Test {
@@ -215,14 +221,14 @@ TEST_F(ResidentRolloutTest, ActionsAreTheHosts) {
   ActionSpace space = VectorSpaces(2, 2).action;
   space.num_values = {5, 3};
   space.continuous = 2;
-  const ActionHead head(space);
+  const ActionHead head(space, Device());
   const int64_t R = 500, L = 8, A = 2;
   const torch::Tensor outputs = torch::randn({R, L + A}) * 2;
   const torch::Tensor log_std = torch::randn({A}) * 0.3;
   torch::Tensor mask = (torch::rand({R, L}) < 0.5).to(torch::kUInt8);
   mask[0].zero_();  // a lost row
   for (const bool masked : {false, true}) {
-    Random rng(5), twin(5);
+    Draws draws(5), twin(5);
     torch::Tensor discrete = torch::empty({R, 2}, torch::kInt64);
     torch::Tensor continuous = torch::empty({R, A}),
                   log_prob = torch::empty({R});
@@ -233,20 +239,20 @@ TEST_F(ResidentRolloutTest, ActionsAreTheHosts) {
     head.Sample(outputs.data_ptr<float>(), log_std.data_ptr<float>(),
                 /*per_row=*/false, masked ? mask.data_ptr<uint8_t>() : nullptr,
                 R,
-                /*greedy=*/false, &rng, out);
-    torch::Tensor noise = torch::empty({R, 2 + A}, torch::kFloat64);
-    for (int64_t r = 0; r < R; ++r) {
-      for (int64_t i = 0; i < 2; ++i) noise[r][i] = twin.Uniform();
-      for (int64_t i = 0; i < A; ++i) noise[r][2 + i] = twin.Normal();
-    }
+                /*greedy=*/false, &draws, out);
+    const torch::Tensor stream =
+        torch::tensor(at::IntArrayRef(twin.Take(R * (2 + A))));
+    EXPECT_EQ(twin.place(), draws.place());
+    rehearsal::ResetCounts();
     const auto [action, log_prob_there] = head.SampleOnDevice(
         ToDevice(outputs, Device()), ToDevice(log_std, Device()),
         masked ? ToDevice(mask, Device()) : torch::Tensor(),
-        ToDevice(noise, Device()));
+        ToDevice(stream, Device()));
+    EXPECT_EQ(ReadCounts().launches, 1);
     EXPECT_TRUE(torch::equal(ToHost(action.discrete), discrete));
     EXPECT_TRUE(
         torch::allclose(ToHost(action.continuous), continuous, 1e-6, 1e-6));
-    EXPECT_TRUE(torch::allclose(ToHost(log_prob_there), log_prob, 1e-5, 1e-5));
+    EXPECT_TRUE(torch::allclose(ToHost(log_prob_there), log_prob, 1e-6, 1e-6));
   }
 }
 
@@ -298,7 +304,7 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
   twin.terminated.copy_(host.terminated);
   twin.truncated.copy_(host.truncated);
   twin.initial_state = host.initial_state;
-  Random rng(7), twin_rng(7);
+  Draws draws(7), twin_draws(7);
 
   ResidentActor actor(spaces, kB, Device());
   actor.Begin(policy->resident(), S, /*forget=*/true, &host);
@@ -311,11 +317,15 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
       if (starts[t][b].item<uint8_t>() != 0) actor.Forget(b);
     }
     for (const int64_t first : {0, 2}) {
-      actor.Decide(t, first, 2, /*fresh=*/true, &rng);
+      actor.Decide(t, first, 2, /*fresh=*/true, &draws);
     }
   }
   const rehearsal::Counts counts = ReadCounts();
   EXPECT_EQ(counts.pinned_to_device.copies, 2 * kT);
+  // Where random numbers are goes up, not they themselves.
+  EXPECT_EQ(
+      counts.pinned_to_device.bytes,
+      2 * kT * (kHeader + host.observation.StepBytes(2) + (S > 0 ? 8 : 0)));
   EXPECT_EQ(counts.device_to_pinned.copies, 2 * kT);
   EXPECT_EQ(counts.event_waits, 2 * kT);
   EXPECT_EQ(counts.HostWaits(), 2 * kT) << rehearsal::Describe(counts);
@@ -340,7 +350,8 @@ TEST_P(DecisionTest, IsOneCopyEachWay) {
   }
 
   // All the same as of a policy that comes to the host for it.
-  Decide(policy, &twin_rng, &twin);
+  Decide(policy, &twin_draws, &twin);
+  EXPECT_EQ(draws.place(), twin_draws.place());
   EXPECT_TRUE(
       torch::allclose(ToHost(host.there->value), twin.value, 1e-5, 1e-5));
   EXPECT_TRUE(
@@ -374,6 +385,61 @@ INSTANTIATE_TEST_SUITE_P(
               "sac { learning_starts: 0 } model { hidden: 16 }"},
         Model{"SacUniform", BoundedSpaces(4, {-2, 0}, {2, 1}),
               "sac { learning_starts: 10 } model { hidden: 16 }"}),
+    [](const auto& info) { return info.param.name; });
+
+// Operators of one decision without a graph.
+struct Operators {
+  std::string name;
+  Spaces spaces;
+  std::string config;
+  int64_t most;
+};
+
+class DecisionOperatorsTest : public ResidentRolloutTest,
+                              public testing::WithParamInterface<Operators> {};
+
+TEST_P(DecisionOperatorsTest, ADecisionKeepsToIt) {
+  const rehearsal::NoGraphs none;
+  const Spaces& spaces = GetParam().spaces;
+  v1::RunConfig config;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
+                   GetParam().config),
+      &config));
+  const auto algorithm = MakeAlgorithm(config, spaces, Device()).value();
+  const Policy* const policy = algorithm->live_policy();
+  Rollout host = RandomRollout(spaces, kT, kB);
+  host.there = std::make_shared<Rollout>(
+      MakeRolloutOn(Device(), spaces, kT, kB, policy->state_size()));
+  Draws draws(1);
+  ResidentActor actor(spaces, kB, Device());
+  actor.Begin(policy->resident(), policy->state_size(), /*forget=*/true, &host);
+  for (int64_t t = 0; t < 3; ++t) {
+    rehearsal::ResetCounts();
+    actor.Decide(t, 0, kB, /*fresh=*/true, &draws);
+  }
+  const int64_t launches = ReadCounts().launches;
+  std::string each;
+  for (const auto& [op, count] : rehearsal::LaunchesByOperator()) {
+    absl::StrAppend(&each, "  ", count, " ", op, "\n");
+  }
+  std::cout << GetParam().name << ": " << launches << " operators a decision\n";
+  EXPECT_LE(launches, GetParam().most) << each;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Networks, DecisionOperatorsTest,
+    testing::Values(
+        Operators{"Mlp", VectorSpaces(4, 2), "ppo {} model { hidden: 16 }", 0},
+        Operators{"NatureCnn", FrameSpaces(36, 36, 3),
+                  "ppo {} model { hidden: 16 conv_channels: [4, 4, 4] }", 0},
+        Operators{"Numbers", ContinuousSpaces(3, 2),
+                  "ppo {} model { hidden: 16 }", 0},
+        Operators{"SeveralMaskedChoices", MaskedSpaces(),
+                  "ppo {} model { hidden: 16 }", 0},
+        Operators{"Dqn", VectorSpaces(4, 2), "dqn {} model { hidden: 16 }", 0},
+        Operators{"Sac", BoundedSpaces(4, {-2, 0}, {2, 1}),
+                  "sac { learning_starts: 0 } model { hidden: 16 }", 0}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

@@ -118,9 +118,9 @@ TEST_P(TransferBudgetTest, AnUpdateKeepsToIt) {
 }
 
 TEST_P(TransferBudgetTest, ADecisionKeepsToIt) {
-  Random rng(1);
+  Draws draws(1);
   rehearsal::ResetCounts();
-  Decide(algorithm_->live_policy(), &rng, &rollout_);  // kT, and values once
+  Decide(algorithm_->live_policy(), &draws, &rollout_);  // kT, and values once
   const Budget& one = GetParam().decision;
   EXPECT_EQ(rehearsal::Excess(rehearsal::ReadCounts(),
                               AtMost({(kT + 1) * one.up, (kT + 1) * one.down,

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "learner/cuda/sampling.h"
 
 namespace flotilla {
 namespace {
@@ -333,7 +334,7 @@ struct Drawn {
 };
 
 Drawn Sample(const ActionSpace& space, const Rows& rows, bool greedy,
-             Random* rng) {
+             Draws* draws) {
   const int64_t m = rows.outputs.size(0);
   Drawn drawn(space, m);
   const std::vector<float> outputs = Flat<float>(rows.outputs);
@@ -344,7 +345,7 @@ Drawn Sample(const ActionSpace& space, const Rows& rows, bool greedy,
   ActionHead(space).Sample(
       outputs.data(), log_std.empty() ? nullptr : log_std.data(),
       /*per_row=*/rows.log_std.defined() && rows.log_std.dim() > 1,
-      mask.empty() ? nullptr : mask.data(), m, greedy, rng, drawn.out());
+      mask.empty() ? nullptr : mask.data(), m, greedy, draws, drawn.out());
   return drawn;
 }
 
@@ -363,7 +364,7 @@ Actions ActionsOf(const ActionSpace& space, const Drawn& drawn) {
 
 TEST(ActionHeadTest, SamplesHaveTheLogProbabilityThatEvaluateGives) {
   torch::manual_seed(4);
-  Random rng(4);
+  Draws draws(4);
   for (const auto& [space, masked] : EverySpace()) {
     for (const bool per_row : {false, true}) {
       for (const bool greedy : {false, true}) {
@@ -371,7 +372,7 @@ TEST(ActionHeadTest, SamplesHaveTheLogProbabilityThatEvaluateGives) {
                                   greedy ? " greedy" : ""));
         const Rows rows =
             RandomRows(space, 200, per_row, masked, torch::kFloat32);
-        const Drawn drawn = Sample(space, rows, greedy, &rng);
+        const Drawn drawn = Sample(space, rows, greedy, &draws);
         const std::vector<float> want =
             Flat<float>(ActionHead(space)
                             .Evaluate(rows.outputs, rows.log_std, rows.mask,
@@ -394,8 +395,8 @@ TEST(ActionHeadTest, SamplesInvertTheCumulativeDistribution) {
     SCOPED_TRACE(absl::StrCat(Name(space), masked ? " masked" : ""));
     const Rows rows =
         RandomRows(space, 300, /*per_row=*/true, masked, torch::kFloat32);
-    Random rng(5), same(5);
-    const Drawn drawn = Sample(space, rows, /*greedy=*/false, &rng);
+    Draws draws(5), same(5);
+    const Drawn drawn = Sample(space, rows, /*greedy=*/false, &draws);
     const std::vector<double> outputs = Flat<double>(rows.outputs);
     std::vector<double> log_std;
     std::vector<uint8_t> mask;
@@ -421,7 +422,7 @@ TEST(ActionHeadTest, SamplesInvertTheCumulativeDistribution) {
         ASSERT_NEAR(drawn.continuous[at], want, 1e-5);
       }
     }
-    EXPECT_EQ(rng.state(), same.state());
+    EXPECT_EQ(draws.place(), same.place());
   }
 }
 
@@ -431,9 +432,9 @@ TEST(ActionHeadTest, GreedyTakesTheLikeliestThatIsAllowedAndDrawsNothing) {
     SCOPED_TRACE(absl::StrCat(Name(space), masked ? " masked" : ""));
     const Rows rows =
         RandomRows(space, 100, /*per_row=*/false, masked, torch::kFloat32);
-    Random rng(6);
-    const Drawn drawn = Sample(space, rows, /*greedy=*/true, &rng);
-    EXPECT_EQ(rng.state(), Random(6).state());
+    Draws draws(6);
+    const Drawn drawn = Sample(space, rows, /*greedy=*/true, &draws);
+    EXPECT_EQ(draws.place(), 0u);
     const std::vector<double> outputs = Flat<double>(rows.outputs);
     std::vector<uint8_t> mask;
     if (masked) mask = Flat<uint8_t>(rows.mask);
@@ -455,12 +456,11 @@ TEST(ActionHeadTest, GreedyTakesTheLikeliestThatIsAllowedAndDrawsNothing) {
     }
   }
   // Of equal ones the first.
-  Random rng(6);
   float log_prob;
   const float logits[] = {1, 5, 5, 5};
   const uint8_t allowed[] = {1, 0, 1, 1};
-  EXPECT_EQ(SampleCategorical(logits, 4, nullptr, true, &rng, &log_prob), 1);
-  EXPECT_EQ(SampleCategorical(logits, 4, allowed, true, &rng, &log_prob), 2);
+  EXPECT_EQ(PickValue(logits, 4, nullptr, /*share=*/-1, &log_prob), 1);
+  EXPECT_EQ(PickValue(logits, 4, allowed, /*share=*/-1, &log_prob), 2);
 }
 
 // 100,000 draws of one row.
@@ -472,8 +472,8 @@ Drawn DrawOften(const ActionSpace& space, const torch::Tensor& outputs,
   rows.outputs = outputs.expand({kDraws, -1}).contiguous();
   rows.log_std = log_std;
   if (mask.defined()) rows.mask = mask.expand({kDraws, -1}).contiguous();
-  Random rng(seed);
-  return Sample(space, rows, /*greedy=*/false, &rng);
+  Draws draws(seed);
+  return Sample(space, rows, /*greedy=*/false, &draws);
 }
 
 // Pearson's statistic; about its degrees of freedom if all is well.
@@ -571,7 +571,7 @@ TEST(ActionHeadTest, AMaskThatForbidsEverythingForbidsNothing) {
     Rows rows = RandomRows(space, 500, /*per_row=*/false, /*masked=*/false,
                            torch::kFloat32);
     for (const bool greedy : {false, true}) {
-      Random a(10), b(10);
+      Draws a(10), b(10);
       rows.mask = torch::Tensor();
       const Drawn all = Sample(space, rows, greedy, &a);
       rows.mask = torch::zeros({500, space.logits()}, torch::kUInt8);
@@ -579,7 +579,7 @@ TEST(ActionHeadTest, AMaskThatForbidsEverythingForbidsNothing) {
       EXPECT_EQ(all.discrete, none.discrete);
       EXPECT_EQ(all.continuous, none.continuous);
       EXPECT_EQ(all.log_prob, none.log_prob);
-      EXPECT_EQ(a.state(), b.state());
+      EXPECT_EQ(a.place(), b.place());
     }
     const ActionHead head(space);
     const LogProbAndEntropy none =

@@ -53,8 +53,8 @@ class ActionScorerTest : public testing::TestWithParam<Case> {
     if (net_->recurrent()) {
       rollout_.initial_state = torch::randn({kB, net_->state_size()});
     }
-    Random rng(1);
-    Decide(MakeNetworkPolicy(net_.get(), spaces_).get(), &rng, &rollout_);
+    Draws draws(1);
+    Decide(MakeNetworkPolicy(net_.get(), spaces_).get(), &draws, &rollout_);
     EXPECT_GT(rollout_.log_prob.std().item<float>(), 0.01);
   }
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "learner/nn/action_head.h"
+#include "learner/cuda/sampling.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -33,8 +33,8 @@ TEST(PoliciesTest, KernelDecisionsHaveTorchsProbabilitiesAndValues) {
       MakeNetworkPolicy(net.get(), SpacesOf(/*continuous=*/false));
   std::vector<int64_t> action(N);
   std::vector<float> log_prob(N), value(N);
-  Random rng(1);
-  policy->Decide({.leaf = &leaf, .rows = N}, false, &rng,
+  Draws draws(1);
+  policy->Decide({.leaf = &leaf, .rows = N}, false, &draws,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
@@ -54,8 +54,8 @@ TEST(PoliciesTest, GreedyTakesTheLargestLogit) {
   const auto policy = MakeFrozenPolicy(*net, SpacesOf(/*continuous=*/false));
   std::vector<int64_t> action(16);
   std::vector<float> log_prob(16), value(16);
-  Random rng(1);
-  policy->Decide({.leaf = &leaf, .rows = 16}, true, &rng,
+  Draws draws(1);
+  policy->Decide({.leaf = &leaf, .rows = 16}, true, &draws,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
@@ -120,8 +120,8 @@ TEST(PoliciesTest, ContinuousLogProbabilitiesAreTheDensitys) {
   const auto policy =
       MakeNetworkPolicy(net.get(), SpacesOf(/*continuous=*/true));
   std::vector<float> action(N * A), log_prob(N), value(N);
-  Random rng(1);
-  policy->Decide({.leaf = &leaf, .rows = N}, false, &rng,
+  Draws draws(1);
+  policy->Decide({.leaf = &leaf, .rows = N}, false, &draws,
                  {.continuous = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});
@@ -143,11 +143,10 @@ TEST(SamplingTest, FrequenciesFollowTheLogits) {
   const std::vector<float> logits = {0.0f, 1.0f, -1.0f};
   const int kDraws = 30000;
   std::vector<int> count(3);
-  Random rng(3);
+  Draws draws(3);
   float log_prob;
   for (int i = 0; i < kDraws; ++i) {
-    ++count[SampleCategorical(logits.data(), 3, nullptr, false, &rng,
-                              &log_prob)];
+    ++count[PickValue(logits.data(), 3, nullptr, draws.Uniform(), &log_prob)];
   }
   const double total = std::exp(0.0) + std::exp(1.0) + std::exp(-1.0);
   for (int a = 0; a < 3; ++a) {

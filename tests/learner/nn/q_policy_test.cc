@@ -25,9 +25,9 @@ std::vector<int64_t> Decide(Policy* policy, const torch::Tensor& seen,
                             bool greedy) {
   std::vector<int64_t> action(kRows);
   std::vector<float> log_prob(kRows), value(kRows);
-  Random rng(4);
+  Draws draws(4);
   const void* leaf = seen.data_ptr();
-  policy->Decide({.leaf = &leaf, .rows = kRows}, greedy, &rng,
+  policy->Decide({.leaf = &leaf, .rows = kRows}, greedy, &draws,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});

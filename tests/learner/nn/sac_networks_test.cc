@@ -172,9 +172,9 @@ struct Acting {
 
   std::vector<float> Decide(Policy* policy, bool greedy) const {
     std::vector<float> action(kRows), log_prob(kRows, 7), value(kRows, 7);
-    Random rng(4);
+    Draws draws(4);
     const void* leaf = seen.data_ptr();
-    policy->Decide({.leaf = &leaf, .rows = kRows}, greedy, &rng,
+    policy->Decide({.leaf = &leaf, .rows = kRows}, greedy, &draws,
                    {.continuous = action.data(),
                     .log_prob = log_prob.data(),
                     .value = value.data()});

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "gtest/gtest.h"
-#include "services/base/random.h"
 #include "tests/testing/bounded_spaces.h"
 #include "tests/testing/status_matchers.h"
 
@@ -25,6 +24,8 @@ SquashedGaussian Make(const std::vector<float>& low,
 torch::Tensor Doubles(const std::vector<double>& values) {
   return torch::tensor(values, torch::kFloat64).unsqueeze(1);
 }
+
+torch::Tensor Stream(int64_t seed) { return torch::tensor({seed, int64_t{0}}); }
 
 double Normal(double x, double mean, double deviation) {
   const double z = (x - mean) / deviation;
@@ -143,10 +144,7 @@ TEST(SquashedGaussianTest, SamplesFollowTheProbabilities) {
   const double mean = 0.4, deviation = 0.7;
   const torch::Tensor means = torch::full({R, 1}, mean),
                       log_stds = torch::full({R, 1}, std::log(deviation));
-  Random rng(3);
-  torch::Tensor noise = torch::empty({R, 1}, torch::kFloat64);
-  for (int64_t r = 0; r < R; ++r) noise[r][0] = rng.Normal();
-  const torch::Tensor action = gaussian.Sample(means, log_stds, noise);
+  const torch::Tensor action = gaussian.Sample(means, log_stds, Stream(3));
   for (const double border : {-0.5, 0.5, 1.0, 1.7, 2.5}) {
     const auto below = (action < border).sum().item<int64_t>();
     const double u = std::atanh((border - 1) / 2);
@@ -160,7 +158,7 @@ TEST(SquashedGaussianTest, GreedyIsTheMeanAndNothingLeavesTheBounds) {
   const SquashedGaussian gaussian = Make({-0.1f, 0}, {0.3f, 5});
   const torch::Tensor mean = torch::tensor({{0.0f, 0.5f}, {50.0f, -50.0f}});
   const torch::Tensor action =
-      gaussian.Sample(mean, torch::full({2, 2}, 2.0), /*noise=*/{});
+      gaussian.Sample(mean, torch::full({2, 2}, 2.0), /*stream=*/{});
   EXPECT_NEAR(action[0][0].item<float>(), 0.1, 1e-6);
   EXPECT_NEAR(action[0][1].item<float>(), 2.5 + 2.5 * std::tanh(0.5), 1e-6);
   EXPECT_EQ(action[1][0].item<float>(), 0.3f);
@@ -169,12 +167,7 @@ TEST(SquashedGaussianTest, GreedyIsTheMeanAndNothingLeavesTheBounds) {
 
 TEST(SquashedGaussianTest, UniformActionsFillTheBounds) {
   const SquashedGaussian gaussian = Make({-2, 10}, {2, 11});
-  Random rng(1);
-  torch::Tensor share = torch::empty({10000, 2}, torch::kFloat64);
-  for (double& x : std::span(share.data_ptr<double>(), share.numel())) {
-    x = rng.Uniform();
-  }
-  const torch::Tensor drawn = gaussian.Within(share);
+  const torch::Tensor drawn = gaussian.Anything(10000, Stream(1));
   const std::span action(drawn.data_ptr<float>(), drawn.numel());
   double sum[2] = {0, 0}, least[2] = {99, 99}, most[2] = {-99, -99};
   for (size_t i = 0; i < action.size(); ++i) {

@@ -287,8 +287,8 @@ TEST_F(TorchScriptNetworkTest, APolicyActsWithIt) {
   const void* leaf = seen.data_ptr();
   std::vector<int64_t> action(5);
   std::vector<float> log_prob(5), value(5);
-  Random rng(1);
-  policy->Decide({.leaf = &leaf, .rows = 5}, /*greedy=*/true, &rng,
+  Draws draws(1);
+  policy->Decide({.leaf = &leaf, .rows = 5}, /*greedy=*/true, &draws,
                  {.discrete = action.data(),
                   .log_prob = log_prob.data(),
                   .value = value.data()});

@@ -35,7 +35,7 @@ inline v1::RunConfig FakeConfig() {
 // Its policy knows the weight it was frozen with, and cannot play.
 struct FakePolicy : Policy {
   explicit FakePolicy(float weight) : weight(weight) {}
-  void Decide(const Observations&, bool, Random*,
+  void Decide(const Observations&, bool, Draws*,
               const DecisionOutput&) override {}
   void Value(const Observations&, float*) override {}
   const float weight;

@@ -167,10 +167,10 @@ TEST(OpponentsTest, GamesAreSharedOut) {
   opponents.latest_share = 0.5;
   const auto policy = std::make_shared<FakePolicy>(0.0f);
   opponents.players = {{1, policy, 0.25}, {2, policy, 0.75}};
-  Random rng(1);
+  Draws draws(1);
   std::map<int64_t, int> chosen;
   for (int i = 0; i < 8000; ++i) {
-    const Opponents::Player player = opponents.Choose(&rng);
+    const Opponents::Player player = opponents.Choose(&draws);
     ++chosen[player.policy == nullptr ? 0 : player.snapshot];
   }
   EXPECT_NEAR(chosen[0], 4000, 200);
