@@ -264,6 +264,17 @@ Tensor ScalePixelsOn(const Tensor& pixels, double scale) {
 }
 
 template <typename Where>
+void NormalDrawsOn(const Tensor& to, int64_t seed, int64_t place) {
+  const Addresses at(to);
+  NormalsArgs a;
+  a.count = to.numel();
+  a.seed = static_cast<uint64_t>(seed);
+  a.place = static_cast<uint64_t>(place);
+  a.to = at.Of<float>("to", to, a.count);
+  Where::Run(a);
+}
+
+template <typename Where>
 void Implement(torch::Library* library) {
   library->impl("ppo_loss", TORCH_FN(PpoLossOn<Where>));
   library->impl("advantage_scale", TORCH_FN(AdvantageScaleOn<Where>));
@@ -272,6 +283,7 @@ void Implement(torch::Library* library) {
   library->impl("vtrace", TORCH_FN(VtraceOn<Where>));
   library->impl("gather_stacks", TORCH_FN(GatherStacksOn<Where>));
   library->impl("scale_pixels", TORCH_FN(ScalePixelsOn<Where>));
+  library->impl("normal_draws", TORCH_FN(NormalDrawsOn<Where>));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ TORCH_LIBRARY(flotilla, library) {
   library.def(
       "gather_stacks(Tensor arrays, Tensor shown, Tensor index) -> Tensor");
   library.def("scale_pixels(Tensor pixels, float scale) -> Tensor");
+  library.def("normal_draws(Tensor(a!) to, int seed, int place) -> ()");
 }
 
 TORCH_LIBRARY_IMPL(flotilla, CPU, library) { Implement<OnHost>(&library); }
@@ -117,6 +118,15 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale) {
   return Call<decltype(&ScalePixelsOn<OnHost>)>("flotilla::scale_pixels",
                                                 pixels, scale);
+}
+
+torch::Tensor NormalDraws(int64_t seed, int64_t place, at::IntArrayRef sizes,
+                          torch::Device device) {
+  const torch::Tensor to =
+      torch::empty(sizes, torch::dtype(torch::kFloat32).device(device));
+  Call<decltype(&NormalDrawsOn<OnHost>)>("flotilla::normal_draws", to, seed,
+                                         place);
+  return to;
 }
 
 }  // namespace flotilla

@@ -90,6 +90,12 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
 // last.
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale);
 
+// The normal numbers at the places from `place` on of `seed` (kernels/draws.h, as
+// int64), [sizes] float32 on `device`. Both are the host's, so that a graph would
+// draw the same again and again.
+torch::Tensor NormalDraws(int64_t seed, int64_t place, at::IntArrayRef sizes,
+                          torch::Device device);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_CUDA_OPERATORS_H_
