@@ -8,7 +8,9 @@
 #include "learner/cuda/block.h"
 #include "learner/cuda/frames.h"
 #include "learner/cuda/ppo_loss.h"
+#include "learner/cuda/ring.h"
 #include "learner/cuda/sampling.h"
+#include "learner/cuda/sum_tree.h"
 
 // Runs the kernels of this folder: on the host, where pointers are the host's, or on
 // a GPU. A GPU's compiler sees these headers and launch.cu, and nothing of Torch.
