@@ -13,6 +13,7 @@
 #include "learner/algo/td_loss.h"
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
+#include "learner/kernels/draws.h"
 #include "learner/nn/q_policy.h"
 #include "learner/replay/replay_buffer.h"
 #include "learner/rollout/placement.h"
@@ -103,9 +104,9 @@ class Dqn : public Algorithm {
   // Without a batch this rank has nothing to give.
   absl::Status StepOnce(const ReplayBatch* batch, double learning_rate,
                         Collective* collective, Totals* totals);
-  // The same on a device: the host waits for priorities, if there are any, and for
-  // nothing else before Finish. A rank that has nothing to give asks whether others
-  // had.
+  // The same on a device: the host waits for nothing before Finish, but where it has
+  // the replay, for errors, by which priorities go. A rank that has nothing to give
+  // asks whether others had.
   absl::Status StepLater(const ReplayBatch* batch, double learning_rate,
                          Collective* collective, Totals* totals);
   // The gradient and the step on a device, as a graph where it can be. Returns what
@@ -167,7 +168,7 @@ absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
     return WhatIsNotFinite(sums.loss / std::max<int64_t>(1, mine),
                            applied.status());
   }
-  if (mine > 0) replay_.SetErrors(batch->id, Host<float>(sums.error));
+  if (mine > 0) replay_.SetErrors(batch->id, sums.error);
   totals->samples += mine;
   totals->q += sums.q;
   totals->sync_seconds += applied->sync_seconds;
@@ -237,11 +238,9 @@ absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
   } else {
     ASSIGN_OR_RETURN(const torch::Tensor sums,  // loss, q, errors
                      Learn(*batch, learning_rate, collective));
-    totals->samples += config_.dqn().batch_size();
-    if (config_.dqn().priority_alpha() > 0) {
-      const torch::Tensor here = ToHost(sums);
-      replay_.SetErrors(batch->id, Host<float>(here) + 2);
-    }
+    const int64_t samples = config_.dqn().batch_size();
+    totals->samples += samples;
+    replay_.SetErrors(batch->id, sums.narrow(0, 2, samples));
   }
   UpdateTargetAt(step_.count() + ++totals->learned);
   return absl::OkStatus();
@@ -277,8 +276,8 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   const double beta = dqn.priority_beta() + done * (1 - dqn.priority_beta());
   replay_.Add(rollout);
 
-  Random rng(SamplingSeed(HashSeed({config_.seed(), 2}),
-                          context.collective->rank(), context.update));
+  Draws draws(SamplingSeed(HashSeed({config_.seed(), 2}),
+                           context.collective->rank(), context.update));
   const bool may_contribute =
       MayContribute(replay_, config_.dqn(), context.collective->world_size());
   Totals totals;
@@ -294,8 +293,8 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   net_.Unsettle();
   for (int i = 0; i < steps; ++i) {
     ReplayBatch batch;
-    const bool drawn =
-        may_contribute && replay_.Sample(dqn.batch_size(), beta, &rng, &batch);
+    const bool drawn = may_contribute &&
+                       replay_.Sample(dqn.batch_size(), beta, &draws, &batch);
     const ReplayBatch* const mine = drawn ? &batch : nullptr;
     RETURN_IF_ERROR(
         later ? StepLater(mine, learning_rate, context.collective, &totals)

@@ -13,8 +13,8 @@ namespace flotilla {
 
 // What gradient steps on draws from a replay ask of a device, as graphs
 // (device/graph_cache.h) with a batch of their own, that draws are copied into: one
-// for each size of a draw and what else is asked. Of minibatches of a rollout, which stays where it is, see
-// minibatch_graphs.h.
+// for each size of a draw and what else is asked. Of minibatches of a rollout, which
+// stays where it is, see minibatch_graphs.h.
 //
 // Not thread-safe.
 class ReplayGraphs {

@@ -12,8 +12,10 @@
 #include "learner/algo/replay_share.h"
 #include "learner/algo/sac_loss.h"
 #include "learner/algo/schedule.h"
+#include "learner/cuda/operators.h"
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
+#include "learner/kernels/draws.h"
 #include "learner/nn/sac_networks.h"
 #include "learner/nn/squashed_gaussian.h"
 #include "learner/nn/squashed_policy.h"
@@ -121,8 +123,10 @@ class Sac : public Algorithm {
   LearningRates RatesAt(double done) const;
   int64_t GradientSteps(int64_t global_step) const;
   absl::Status StepOnce(bool may_contribute, const LearningRates& rates,
-                        Random* rng, const at::Generator& noise,
-                        Collective* collective, Totals* totals);
+                        Draws* draws, Collective* collective, Totals* totals);
+  // [2, N, A] where the networks are: of actions that follow, and that might have
+  // been.
+  torch::Tensor DrawNoise(Draws* draws) const;
   using Recorded = GradientStep::Recorded;
   // Of the gradient step on a draw, or without one (null), what each is a sum over:
   // the critics' loss and q, the policy's loss and log-probabilities, the
@@ -322,19 +326,26 @@ absl::StatusOr<torch::Tensor> Sac::LearnAsGraph(const ReplayBatch& batch,
   return sums;
 }
 
+torch::Tensor Sac::DrawNoise(Draws* draws) const {
+  const int64_t N = config_.sac().batch_size(), A = gaussian_.values();
+  const torch::Tensor noise = NormalDraws(static_cast<int64_t>(draws->seed()),
+                                          static_cast<int64_t>(draws->place()),
+                                          {2, N, A}, actor_.device());
+  draws->Skip(static_cast<uint64_t>(noise.numel()));
+  return noise;
+}
+
 absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
-                           Random* rng, const at::Generator& noise,
-                           Collective* collective, Totals* totals) {
+                           Draws* draws, Collective* collective,
+                           Totals* totals) {
   const v1::SacConfig& sac = config_.sac();
   ReplayBatch batch;
-  torch::Tensor drawn;  // [2, N, A]
+  torch::Tensor drawn;
   const bool has_samples =
-      may_contribute && replay_.Sample(sac.batch_size(), 0, rng, &batch);
+      may_contribute && replay_.Sample(sac.batch_size(), 0, draws, &batch);
   Recorded recorded = Recorded::kNothing;
   if (has_samples) {
-    drawn =
-        ToDevice(torch::randn({2, sac.batch_size(), gaussian_.values()}, noise),
-                 actor_.device());
+    drawn = DrawNoise(draws);
     if (graphs_ != nullptr) recorded = critic_step_.MayRecord(*collective);
   }
   ASSIGN_OR_RETURN(const torch::Tensor sums,
@@ -381,9 +392,8 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   replay_.Add(rollout);
   const LearningRates rates =
       RatesAt(ShareDone(config_, context.update, context.global_step));
-  Random rng(SamplingSeed(HashSeed({config_.seed(), 2}),
-                          context.collective->rank(), context.update));
-  const at::Generator noise = at::detail::createCPUGenerator(rng.Next());
+  Draws draws(SamplingSeed(HashSeed({config_.seed(), 2}),
+                           context.collective->rank(), context.update));
   const bool may_contribute =
       MayContribute(replay_, config_.sac(), context.collective->world_size());
   Totals totals;
@@ -395,8 +405,8 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   }
   const int64_t steps = GradientSteps(context.global_step);
   for (int64_t i = 0; i < steps; ++i) {
-    RETURN_IF_ERROR(StepOnce(may_contribute, rates, &rng, noise,
-                             context.collective, &totals));
+    RETURN_IF_ERROR(
+        StepOnce(may_contribute, rates, &draws, context.collective, &totals));
   }
   ASSIGN_OR_RETURN(const torch::Tensor read, Finish(&totals));
   const double* sums = Host<double>(read);

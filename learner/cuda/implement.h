@@ -245,6 +245,111 @@ Tensor GatherStacksOn(const Tensor& arrays, const Tensor& shown,
 }
 
 template <typename Where>
+Tensor GatherRingOn(const Tensor& arrays, const Tensor& age,
+                    const Tensor& place, const Tensor& slot,
+                    const Tensor& finals, int64_t stack, int64_t offset) {
+  const Addresses at(arrays);
+  const int64_t M = place.numel(), F = slot.numel();
+  TORCH_CHECK(arrays.is_contiguous() && arrays.dim() >= 2 &&
+                  finals.dim() == 2 && F <= M,
+              "flotilla: a ring of arrays ", arrays.sizes(), " by ",
+              arrays.strides(), " with finals ", finals.sizes(), " and ", F,
+              " slots of ", M, " places; want [N, B, ...] without gaps");
+  const int64_t N = arrays.size(0), B = arrays.size(1);
+  std::vector<int64_t> sizes = {M, stack};
+  for (int64_t i = 2; i < arrays.dim(); ++i) sizes.push_back(arrays.size(i));
+  const Tensor stacks = New(arrays, sizes, arrays.scalar_type());
+  TORCH_CHECK(N > 0 && B > 0, "flotilla: a ring of no arrays");
+  const auto bytes = static_cast<int64_t>(arrays.nbytes()) / (N * B);
+  const int64_t all = bytes | offset | finals.size(1);
+  RingArgs a;
+  a.rows = M;
+  a.ended = F;
+  a.stack = stack;
+  a.steps = static_cast<int32_t>(N);
+  a.envs = static_cast<int32_t>(B);
+  a.word_bytes = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
+  a.words = bytes / a.word_bytes;
+  a.arrays = arrays.data_ptr();
+  a.age = at.Of<uint8_t>("age", age, N * B);
+  a.place = at.Of<int32_t>("place", place, M);
+  a.slot = at.Of<int32_t>("slot", slot, F);
+  a.finals = at.Of<uint8_t>("finals", finals, finals.numel());
+  a.final_words = finals.size(1) / a.word_bytes;
+  a.final_word = offset / a.word_bytes;
+  a.stacks = stacks.data_ptr();
+  Where::Run(a);
+  return stacks;
+}
+
+// Where the nodes [2 L, 2] of a sum tree lie.
+struct TreeAt {
+  explicit TreeAt(const Tensor& tree) : leaves(tree.numel() / 4) {
+    const Addresses at(tree);
+    TORCH_CHECK(leaves > 0 && (leaves & (leaves - 1)) == 0,
+                "flotilla: a tree of nodes ", tree.sizes(),
+                ", want [2 L, 2] of a power of two");
+    nodes = reinterpret_cast<SumNode*>(
+        at.Of<double>("nodes", tree, 2 * leaves * 2));
+  }
+
+  const int64_t leaves;
+  SumNode* nodes;
+};
+
+template <typename Where>
+void MarkLeavesOn(const Tensor& nodes, const Tensor& largest,
+                  const Tensor& leaf, const Tensor& mark) {
+  const Addresses at(nodes);
+  const TreeAt tree(nodes);
+  MarkLeavesArgs a;
+  a.leaves = tree.leaves;
+  a.nodes = tree.nodes;
+  a.largest = at.Of<double>("largest", largest, 1);
+  a.count = leaf.numel();
+  a.leaf = at.Of<int32_t>("leaf", leaf, a.count);
+  a.mark = at.Of<int32_t>("mark", mark, a.count);
+  Where::Run(a);
+}
+
+template <typename Where>
+void SetLeafErrorsOn(const Tensor& nodes, const Tensor& largest,
+                     const Tensor& leaf, const Tensor& error, double alpha) {
+  const Addresses at(nodes);
+  const TreeAt tree(nodes);
+  const Tensor weight = New(nodes, {leaf.numel()}, at::kDouble);
+  SetErrorsArgs a;
+  a.leaves = tree.leaves;
+  a.nodes = tree.nodes;
+  a.largest = at.Of<double>("largest", largest, 1);
+  a.count = leaf.numel();
+  a.leaf = at.Of<int32_t>("leaf", leaf, a.count);
+  a.error = at.Of<float>("error", error, a.count);
+  a.alpha = alpha;
+  a.weight = weight.data_ptr<double>();
+  Where::Run(a);
+}
+
+template <typename Where>
+std::tuple<Tensor, Tensor> FindLeavesOn(const Tensor& nodes, int64_t seed,
+                                        int64_t place, double beta, int64_t n) {
+  const TreeAt tree(nodes);
+  const Tensor leaf = New(nodes, {n}, at::kInt);
+  const Tensor importance = New(nodes, {n}, at::kFloat);
+  FindLeavesArgs a;
+  a.leaves = tree.leaves;
+  a.nodes = tree.nodes;
+  a.seed = static_cast<uint64_t>(seed);
+  a.place = static_cast<uint64_t>(place);
+  a.beta = beta;
+  a.count = n;
+  a.leaf = leaf.data_ptr<int32_t>();
+  a.importance = importance.data_ptr<float>();
+  Where::Run(a);
+  return {leaf, importance};
+}
+
+template <typename Where>
 Tensor ScalePixelsOn(const Tensor& pixels, double scale) {
   TORCH_CHECK(pixels.dim() == 4, "flotilla: pixels are ", pixels.sizes(),
               ", want [N, C, H, W]");
@@ -451,6 +556,10 @@ void Implement(torch::Library* library) {
   library->impl("gae", TORCH_FN(GaeOn<Where>));
   library->impl("vtrace", TORCH_FN(VtraceOn<Where>));
   library->impl("gather_stacks", TORCH_FN(GatherStacksOn<Where>));
+  library->impl("gather_ring", TORCH_FN(GatherRingOn<Where>));
+  library->impl("mark_leaves", TORCH_FN(MarkLeavesOn<Where>));
+  library->impl("set_leaf_errors", TORCH_FN(SetLeafErrorsOn<Where>));
+  library->impl("find_leaves", TORCH_FN(FindLeavesOn<Where>));
   library->impl("scale_pixels", TORCH_FN(ScalePixelsOn<Where>));
   library->impl("sample_actions", TORCH_FN(SampleActionsOn<Where>));
   library->impl("explore_actions", TORCH_FN(ExploreActionsOn<Where>));

@@ -45,13 +45,17 @@ int LaunchOnCuda(const Args& args, void* stream) {
 template int LaunchOnCuda(const AdamArgs&, void*);
 template int LaunchOnCuda(const AdvantageScaleArgs&, void*);
 template int LaunchOnCuda(const ExploreArgs&, void*);
+template int LaunchOnCuda(const FindLeavesArgs&, void*);
 template int LaunchOnCuda(const GaeArgs&, void*);
+template int LaunchOnCuda(const MarkLeavesArgs&, void*);
 template int LaunchOnCuda(const MlpForwardArgs&, void*);
 template int LaunchOnCuda(const MlpGradientArgs&, void*);
 template int LaunchOnCuda(const NormalsArgs&, void*);
 template int LaunchOnCuda(const PixelsArgs&, void*);
 template int LaunchOnCuda(const PpoLossArgs&, void*);
+template int LaunchOnCuda(const RingArgs&, void*);
 template int LaunchOnCuda(const SampleArgs&, void*);
+template int LaunchOnCuda(const SetErrorsArgs&, void*);
 template int LaunchOnCuda(const SquashArgs&, void*);
 template int LaunchOnCuda(const StacksArgs&, void*);
 template int LaunchOnCuda(const VtraceArgs&, void*);

@@ -10,7 +10,9 @@
 #include "learner/cuda/mlp_gradient.h"
 #include "learner/cuda/mlp_policy.h"
 #include "learner/cuda/ppo_loss.h"
+#include "learner/cuda/ring.h"
 #include "learner/cuda/sampling.h"
+#include "learner/cuda/sum_tree.h"
 
 // Runs the kernels of this folder: on the host, where pointers are the host's, or on
 // a GPU. A GPU's compiler sees these headers and launch.cu, and nothing of Torch.

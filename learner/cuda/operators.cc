@@ -70,6 +70,18 @@ TORCH_LIBRARY(flotilla, library) {
       "Tensor(b!) advantage) -> ()");
   library.def(
       "gather_stacks(Tensor arrays, Tensor shown, Tensor index) -> Tensor");
+  library.def(
+      "gather_ring(Tensor arrays, Tensor age, Tensor place, Tensor slot, "
+      "Tensor finals, int stack, int offset) -> Tensor");
+  library.def(
+      "mark_leaves(Tensor(a!) nodes, Tensor largest, Tensor leaf, Tensor mark) "
+      "-> ()");
+  library.def(
+      "set_leaf_errors(Tensor(a!) nodes, Tensor(b!) largest, Tensor leaf, "
+      "Tensor error, float alpha) -> ()");
+  library.def(
+      "find_leaves(Tensor nodes, int seed, int place, float beta, int n) -> "
+      "(Tensor, Tensor)");
   library.def("scale_pixels(Tensor pixels, float scale) -> Tensor");
   library.def(
       "mlp_forward(Tensor parameters, Tensor observation, int[] hidden, "
@@ -141,6 +153,34 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
                            const torch::Tensor& index) {
   return Call<decltype(&GatherStacksOn<OnHost>)>("flotilla::gather_stacks",
                                                  arrays, shown, index);
+}
+
+torch::Tensor GatherRing(const RingTensors& ring, int64_t stack,
+                         int64_t offset) {
+  return Call<decltype(&GatherRingOn<OnHost>)>(
+      "flotilla::gather_ring", ring.arrays, ring.age, ring.place, ring.slot,
+      ring.finals, stack, offset);
+}
+
+void MarkLeaves(const SumTreeTensors& tree, const torch::Tensor& leaf,
+                const torch::Tensor& mark) {
+  Call<decltype(&MarkLeavesOn<OnHost>)>("flotilla::mark_leaves", tree.nodes,
+                                        tree.largest, leaf, mark);
+}
+
+void SetLeafErrors(const SumTreeTensors& tree, const torch::Tensor& leaf,
+                   const torch::Tensor& error, double alpha) {
+  Call<decltype(&SetLeafErrorsOn<OnHost>)>("flotilla::set_leaf_errors",
+                                           tree.nodes, tree.largest, leaf,
+                                           error, alpha);
+}
+
+FoundLeaves FindLeaves(const SumTreeTensors& tree, uint64_t seed,
+                       uint64_t place, double beta, int64_t n) {
+  const auto [leaf, importance] = Call<decltype(&FindLeavesOn<OnHost>)>(
+      "flotilla::find_leaves", tree.nodes, static_cast<int64_t>(seed),
+      static_cast<int64_t>(place), beta, n);
+  return {leaf, importance};
 }
 
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale) {

@@ -87,6 +87,38 @@ torch::Tensor GatherStacks(const torch::Tensor& arrays,
                            const torch::Tensor& shown,
                            const torch::Tensor& index);
 
+// What M places of a ring of N steps show, as ring.h and rollout/observation_store.h
+// have it: [M, stack, ...]. The last F of them stand for what followed, where `slot`
+// names a row of `finals`, in which the array begins at byte `offset`.
+struct RingTensors {
+  torch::Tensor arrays;  // [N, B, ...]
+  torch::Tensor age;     // [N, B] uint8
+  torch::Tensor place;   // [M] int32  (t mod N) * B + b
+  torch::Tensor slot;    // [F] int32  -1: none
+  torch::Tensor finals;  // [S, bytes] uint8
+};
+torch::Tensor GatherRing(const RingTensors& ring, int64_t stack,
+                         int64_t offset);
+
+// A sum tree of L leaves: see kernels/sum_node.h, and sum_tree.h for what these do.
+struct SumTreeTensors {
+  torch::Tensor nodes;    // [2 L, 2] float64
+  torch::Tensor largest;  // [1] float64
+};
+// `leaf` and `mark` are [n] int32, no leaf twice.
+void MarkLeaves(const SumTreeTensors& tree, const torch::Tensor& leaf,
+                const torch::Tensor& mark);
+// `leaf` is [n] int32, `error` [n] float32.
+void SetLeafErrors(const SumTreeTensors& tree, const torch::Tensor& leaf,
+                   const torch::Tensor& error, double alpha);
+// Leaves [n] int32 and their importance weights [n] float32, by the `n` places of the
+// stream of `seed` from `place` on (kernels/draws.h).
+struct FoundLeaves {
+  torch::Tensor leaf, importance;
+};
+FoundLeaves FindLeaves(const SumTreeTensors& tree, uint64_t seed,
+                       uint64_t place, double beta, int64_t n);
+
 // Pixels [N, C, H, W] uint8 times `scale`, float32 of the same sizes and channels
 // last.
 torch::Tensor ScalePixels(const torch::Tensor& pixels, double scale);

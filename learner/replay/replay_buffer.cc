@@ -1,16 +1,14 @@
 #include "learner/replay/replay_buffer.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
+#include <utility>
 
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
 
 namespace flotilla {
 namespace {
-
-// Keeps a transition that was learned perfectly within reach.
-constexpr double kLeastPriority = 1e-6;
 
 // T without the steps at the end that were lost in every row, as where a
 // straggler's rollout was ended short: the next rollout goes on before them.
@@ -41,8 +39,14 @@ ReplayBuffer::ReplayBuffer(const Spaces& spaces, int64_t rows,
       discrete_(length_ * rows * action_.choices()),
       continuous_(length_ * rows * action_.continuous),
       steps_(length_ * rows),
-      priorities_(length_ * rows) {
+      there_(options.memory.is_cpu()
+                 ? nullptr
+                 : std::make_unique<ResidentDraws>(length_ * rows, action_,
+                                                   observations_.row_bytes(),
+                                                   options.memory)),
+      weights_(there_ == nullptr ? length_ * rows : 0) {
   CHECK_GE(capacity_, options.n_step);
+  CHECK_LE(length_ * rows, std::numeric_limits<int32_t>::max());
 }
 
 int64_t ReplayBuffer::size() const {
@@ -51,12 +55,18 @@ int64_t ReplayBuffer::size() const {
 
 int64_t ReplayBuffer::bytes() const {
   int64_t finals = 0;
-  for (const auto& [leaf, observation] : finals_) finals += observation.size();
+  for (const auto& [leaf, final] : finals_) finals += final.row.size();
   return observations_.bytes() + finals +
          static_cast<int64_t>(discrete_.size() * sizeof(int32_t) +
                               continuous_.size() * sizeof(float)) +
-         static_cast<int64_t>(steps_.size() * sizeof(Step)) +
-         priorities_.bytes();
+         static_cast<int64_t>(steps_.size() * sizeof(Step)) + weights_.bytes() +
+         (there_ == nullptr ? 0 : there_->bytes());
+}
+
+void ReplayBuffer::set_discount(double discount) {
+  if (discount == options_.discount) return;
+  options_.discount = discount;
+  SendEverything();
 }
 
 void ReplayBuffer::Add(const Rollout& r) {
@@ -76,13 +86,38 @@ void ReplayBuffer::Add(const Rollout& r) {
     for (; final < r.final_step.size() && r.final_step[final] < (t + 1) * rows_;
          ++final) {
       const int64_t bytes = observations_.row_bytes();
-      const uint8_t* from = r.final_observation.data() + final * bytes;
-      finals_[Leaf(count_, r.final_step[final] % rows_)].assign(from,
-                                                                from + bytes);
+      KeepFinal(Leaf(count_, r.final_step[final] % rows_),
+                r.final_observation.data() + final * bytes);
     }
     ++count_;
     ExpireOldest();
     CloseWindows();
+  }
+  SendChanges();
+}
+
+void ReplayBuffer::KeepFinal(int64_t leaf, const uint8_t* row) {
+  DropFinal(leaf);
+  Final& final = finals_[leaf];
+  final.row.assign(row, row + observations_.row_bytes());
+  if (there_ != nullptr) final.slot = there_->KeepFinal(final.row.data());
+}
+
+void ReplayBuffer::DropFinal(int64_t leaf) {
+  const auto found = finals_.find(leaf);
+  if (found == finals_.end()) return;
+  if (there_ != nullptr) there_->DropFinal(found->second.slot);
+  finals_.erase(found);
+}
+
+void ReplayBuffer::SetDrawable(int64_t leaf, bool drawable) {
+  Step& step = steps_[leaf];
+  drawable_ += int64_t{drawable} - int64_t{step.drawable};
+  step.drawable = drawable;
+  if (there_ != nullptr) {
+    there_->SetDrawable(leaf, drawable);
+  } else {
+    weights_.Set(leaf, drawable ? largest_ : 0);
   }
 }
 
@@ -97,9 +132,14 @@ void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
     Step& step = steps_[Leaf(last, b)];
     if (!step.valid || step.terminated || step.truncated) continue;
     step.valid = false;
-    priorities_.Set(Leaf(last, b), 0);
+    SetDrawable(Leaf(last, b), false);
     MakeReady(count_ - open_[b], last - 1, b);
     open_[b] = 0;
+    // What was closed by that step after n is shorter now.
+    const int64_t first = std::max<int64_t>(0, count_ - options_.n_step);
+    if (there_ != nullptr && steps_[Leaf(first, b)].drawable) {
+      there_->SetTransition(Leaf(first, b));
+    }
   }
 }
 
@@ -107,10 +147,11 @@ void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
 void ReplayBuffer::ExpireOldest() {
   const int64_t expired = count_ - capacity_ - 1;
   for (int64_t b = 0; b < rows_; ++b) {
+    if (expired >= 0) {
+      SetDrawable(Leaf(expired, b), false);
+      DropFinal(Leaf(expired, b));
+    }
     steps_[Leaf(count_, b)] = Step();
-    if (expired < 0) continue;
-    priorities_.Set(Leaf(expired, b), 0);
-    finals_.erase(Leaf(expired, b));
   }
 }
 
@@ -164,7 +205,7 @@ void ReplayBuffer::CloseWindows() {
 
 void ReplayBuffer::MakeReady(int64_t first, int64_t last, int64_t row) {
   for (int64_t step = first; step <= last; ++step) {
-    priorities_.Set(Leaf(step, row), largest_);
+    SetDrawable(Leaf(step, row), true);
   }
 }
 
@@ -173,40 +214,90 @@ int64_t ReplayBuffer::StepOf(int64_t leaf) const {
   return count_ - (back + length_) % length_;
 }
 
-bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
+ReplayBuffer::Window ReplayBuffer::WindowOf(int64_t leaf) const {
+  const int64_t first = StepOf(leaf), row = leaf % rows_;
+  Window window;
+  double sum = 0, discount = 1;
+  int64_t step = first;
+  const Step* at = &steps_[leaf];
+  for (;;) {
+    sum += discount * at->reward;
+    discount *= options_.discount;
+    if (at->terminated || at->truncated) break;
+    if (++step - first == options_.n_step) break;
+    const Step* follower = &steps_[Leaf(step, row)];
+    if (!follower->valid) break;
+    at = follower;
+  }
+  window.n_step_return = static_cast<float>(sum);
+  window.discount = at->terminated ? 0.0f : static_cast<float>(discount);
+  window.end = step;
+  if (at->truncated) window.final = &finals_.at(Leaf(step, row));
+  return window;
+}
+
+void ReplayBuffer::SendChanges() {
+  if (there_ == nullptr) return;
+  there_->Send([this](int64_t leaf) {
+    const Window window = WindowOf(leaf);
+    return ResidentDraws::Transition{
+        .n_step_return = window.n_step_return,
+        .discount = window.discount,
+        .end = Leaf(window.end, leaf % rows_),
+        .slot = window.final == nullptr ? -1 : window.final->slot,
+        .discrete = discrete_.data() + leaf * action_.choices(),
+        .continuous = continuous_.data() + leaf * action_.continuous};
+  });
+}
+
+void ReplayBuffer::SendEverything() {
+  if (there_ == nullptr) return;
+  for (int64_t leaf = 0; leaf < length_ * rows_; ++leaf) {
+    if (steps_[leaf].drawable) there_->SetTransition(leaf);
+  }
+  SendChanges();
+}
+
+void ReplayBuffer::SampleThere(int64_t n, double beta, Draws* draws,
+                               ReplayBatch* batch) const {
+  ResidentDraws::Drawn drawn = there_->Draw(n, beta, draws);
+  const Batch both =
+      observations_.GatherThere(drawn.place, drawn.slot, there_->finals());
+  *batch = {.observation = both.Narrow(0, n),
+            .action = std::move(drawn.action),
+            .n_step_return = drawn.n_step_return,
+            .discount = drawn.discount,
+            .next_observation = both.Narrow(n, n),
+            .weight = drawn.weight,
+            .id = drawn.leaf};
+}
+
+bool ReplayBuffer::Sample(int64_t n, double beta, Draws* draws,
                           ReplayBatch* batch) const {
-  if (priorities_.total() <= 0) return false;
+  if (drawable_ == 0) return false;
+  if (there_ != nullptr) {
+    SampleThere(n, beta, draws, batch);
+    return true;
+  }
   const torch::Tensor numbers =
       Staging({3, n}, torch::kFloat32, options_.device);
   float* n_step_return = Host<float>(numbers);
   float* discounts = n_step_return + n;
   float* weights = discounts + n;
   batch->action = MakeActions(action_, {n}, !options_.device.is_cpu());
-  batch->id.resize(n);
+  batch->id = torch::empty({n}, torch::kInt32);
   const int64_t K = action_.choices(), A = action_.continuous;
   std::vector<ObservationStore::Place> seen(2 * n);  // and what followed
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t leaf = priorities_.Find(rng->Uniform() * priorities_.total());
-    const int64_t first = StepOf(leaf), row = leaf % rows_;
-    // Walks the window to its end.
-    double sum = 0, discount = 1;
-    int64_t step = first;
-    const Step* at = &steps_[leaf];
-    for (;;) {
-      sum += discount * at->reward;
-      discount *= options_.discount;
-      if (at->terminated || at->truncated) break;
-      if (++step - first == options_.n_step) break;
-      const Step* follower = &steps_[Leaf(step, row)];
-      if (!follower->valid) break;
-      at = follower;
+    const int64_t leaf = weights_.Find(draws->Uniform() * weights_.total());
+    const int64_t row = leaf % rows_;
+    const Window window = WindowOf(leaf);
+    seen[i] = {StepOf(leaf), row};
+    seen[n + i] = {window.end, row};
+    if (window.final != nullptr) {
+      seen[n + i].final_row = window.final->row.data();
     }
-    seen[i] = {first, row};
-    seen[n + i] = {step, row};
-    if (at->truncated) {
-      seen[n + i].final_row = finals_.at(Leaf(step, row)).data();
-    }
-    batch->id[i] = leaf;
+    Host<int32_t>(batch->id)[i] = static_cast<int32_t>(leaf);
     if (K > 0) {
       std::copy_n(discrete_.begin() + leaf * K, K,
                   Host<int64_t>(batch->action.discrete) + i * K);
@@ -215,10 +306,9 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
       std::copy_n(continuous_.begin() + leaf * A, A,
                   Host<float>(batch->action.continuous) + i * A);
     }
-    n_step_return[i] = static_cast<float>(sum);
-    discounts[i] = at->terminated ? 0.0f : static_cast<float>(discount);
-    weights[i] = static_cast<float>(
-        std::pow(priorities_.least() / priorities_.Get(leaf), beta));
+    n_step_return[i] = window.n_step_return;
+    discounts[i] = window.discount;
+    weights[i] = ImportanceOf(weights_.least(), weights_.Get(leaf), beta);
   }
   const Batch both = observations_.Gather(seen, options_.device);
   batch->observation = both.Narrow(0, n);
@@ -232,14 +322,18 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Random* rng,
   return true;
 }
 
-void ReplayBuffer::SetErrors(std::span<const int64_t> id,
-                             const float* td_error) {
+void ReplayBuffer::SetErrors(const torch::Tensor& id,
+                             const torch::Tensor& td_error) {
   if (options_.priority_alpha == 0) return;
-  for (size_t i = 0; i < id.size(); ++i) {
-    const double priority = std::pow(std::abs(td_error[i]) + kLeastPriority,
-                                     options_.priority_alpha);
-    largest_ = std::max(largest_, priority);
-    priorities_.Set(id[i], priority);
+  if (there_ != nullptr) {
+    return there_->SetErrors(id, td_error, options_.priority_alpha);
+  }
+  const torch::Tensor here = ToHost(td_error);
+  const float* error = Host<float>(here);
+  for (int64_t i = 0; i < id.numel(); ++i) {
+    const double weight = WeightOf(error[i], options_.priority_alpha);
+    largest_ = std::max(largest_, weight);
+    weights_.Set(Host<int32_t>(id)[i], weight);
   }
 }
 

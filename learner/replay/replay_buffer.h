@@ -4,18 +4,19 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "learner/kernels/draws.h"
+#include "learner/replay/resident_draws.h"
 #include "learner/replay/sum_tree.h"
 #include "learner/rollout/batch.h"
 #include "learner/rollout/observation_store.h"
 #include "learner/rollout/rollout.h"
 #include "learner/torch.h"
-#include "services/base/random.h"
 #include "services/env/spaces.h"
 
 namespace flotilla {
@@ -32,7 +33,8 @@ struct ReplayBatch {
   torch::Tensor discount;       // [N] float32  gamma^k; 0 after a termination
   Batch next_observation;       // of N; any where discount is 0
   torch::Tensor weight;         // [N] float32  importance weights, 1 at most
-  std::vector<int64_t> id;      // [N]  for SetErrors, until the next Add
+  torch::Tensor id;             // [N] int32  for SetErrors, until the next Add;
+                                // where the replay is (Options::memory)
 };
 
 // The newest `capacity` transitions of B environments, which become
@@ -52,8 +54,9 @@ struct ReplayBatch {
 // failed collection) cuts those rows there, so that nothing is ever spliced.
 //
 // On a device an observation crosses once, when it is added, and not even then if an
-// actor that decides there has left it (Rollout::there); of what is drawn, places
-// cross and numbers.
+// actor that decides there has left it (Rollout::there); so does a transition, when its
+// window is closed. What is drawn comes from there, and the host neither copies nor
+// waits for it.
 //
 // Not thread-safe.
 class ReplayBuffer {
@@ -63,8 +66,9 @@ class ReplayBuffer {
     int n_step = 1;
     double discount = 0.99;
     double priority_alpha = 0;  // 0: uniform
-    // Where samples are to be, and where observations are held: there, or by the
-    // host (runtime.rollouts_on). Everything else is held by the host.
+    // Where samples are to be, and where they are drawn from: there, or on the host
+    // (runtime.rollouts_on). The host holds all but observations and priorities in
+    // either case.
     torch::Device device = torch::kCPU;
     torch::Device memory = torch::kCPU;
   };
@@ -75,7 +79,7 @@ class ReplayBuffer {
   void Add(const Rollout& rollout);
 
   // Of what is drawn from now on.
-  void set_discount(double discount) { options_.discount = discount; }
+  void set_discount(double discount);
 
   // Steps held, lost ones between them included; `capacity`, rounded up
   // to whole rows, at most.
@@ -84,14 +88,16 @@ class ReplayBuffer {
   // Draws n transitions, each for itself and with replacement, in proportion to
   // priority ^ alpha: that of its last SetErrors, or the largest so far.
   // Weights are (least priority / its priority) ^ (alpha beta). The same
-  // contents and `rng` draw the same. Returns false, drawing nothing, while no
-  // window is closed.
-  bool Sample(int64_t n, double beta, Random* rng, ReplayBatch* batch) const;
+  // contents and `draws` draw the same, wherever the replay is: of n places one for
+  // each. Returns false, drawing nothing, while no window is closed.
+  bool Sample(int64_t n, double beta, Draws* draws, ReplayBatch* batch) const;
 
-  // The priorities of `id` are now |TD error|. Nothing to do when alpha is 0.
-  void SetErrors(std::span<const int64_t> id, const float* td_error);
+  // The priorities of `id` are now |TD error|, `td_error` [N] float32; of one that
+  // comes twice, the last. Blocks if that is on a device and the replay is not.
+  // Nothing to do when alpha is 0.
+  void SetErrors(const torch::Tensor& id, const torch::Tensor& td_error);
 
-  // Memory held, final observations included.
+  // Memory held, on the host and on a device, final observations included.
   int64_t bytes() const;
 
   // All that is held, in copies of its own: what Restore takes, and a checkpoint
@@ -111,6 +117,19 @@ class ReplayBuffer {
   struct Step {
     float reward;
     bool valid, terminated, truncated;
+    bool drawable;
+  };
+  // What followed a time limit.
+  struct Final {
+    std::vector<uint8_t> row;
+    int64_t slot = -1;  // on a device
+  };
+  // An n-step transition whose window is closed.
+  struct Window {
+    float n_step_return = 0;
+    float discount = 0;
+    int64_t end = 0;               // the step that it bootstraps from
+    const Final* final = nullptr;  // or what followed that
   };
 
   // Steps count from 0 for ever; `Leaf` is where one lies in the ring.
@@ -128,6 +147,17 @@ class ReplayBuffer {
   void StoreOutcome(const Rollout& r, int64_t t);
   void CloseWindows();
   void MakeReady(int64_t first, int64_t last, int64_t row);
+  void SetDrawable(int64_t leaf, bool drawable);
+  void KeepFinal(int64_t leaf, const uint8_t* row);
+  void DropFinal(int64_t leaf);
+  Window WindowOf(int64_t leaf) const;
+  // To the device, if the replay is there, what it does not know yet; or all of it.
+  void SendChanges();
+  void SendEverything();
+  void SampleThere(int64_t n, double beta, Draws* draws,
+                   ReplayBatch* batch) const;
+  // Blocks where they are on a device.
+  ResidentDraws::Weights ReadWeights() const;
 
   const ActionSpace action_;
   Options options_;
@@ -138,12 +168,16 @@ class ReplayBuffer {
   int64_t count_ = 0;  // steps stored; observation `count_` is the newest
   std::vector<int64_t> open_;  // [B]  steps up to the newest not closed yet
   ObservationStore observations_;
-  std::vector<int32_t> discrete_;                             // [length, B, K]
-  std::vector<float> continuous_;                             // [length, B, A]
-  std::vector<Step> steps_;                                   // [length, B]
-  std::unordered_map<int64_t, std::vector<uint8_t>> finals_;  // by leaf
-  SumTree priorities_;     // ^ alpha; 0: not to be drawn
-  double largest_ = 1;     // priority ^ alpha so far
+  std::vector<int32_t> discrete_;              // [length, B, K]
+  std::vector<float> continuous_;              // [length, B, A]
+  std::vector<Step> steps_;                    // [length, B]
+  int64_t drawable_ = 0;                       // of steps_
+  std::unordered_map<int64_t, Final> finals_;  // by leaf
+  // One of the two: on a device, and on the host what leaves weigh there, priority ^
+  // alpha, 0 if they are not to be drawn, with the largest so far.
+  const std::unique_ptr<ResidentDraws> there_;
+  SumTree weights_;
+  double largest_ = 1;
   bool restored_ = false;  // and nothing was added since
 };
 

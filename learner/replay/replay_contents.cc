@@ -1,4 +1,5 @@
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -85,8 +86,9 @@ Contents ReplayBuffer::Copy() const {
   contents["sizes"] = TensorOf<int64_t>(
       {kFormat, count_, rows_, capacity_, length_, options_.n_step},
       torch::kInt64);
-  contents["numbers"] =
-      TensorOf<double>({options_.priority_alpha, largest_}, torch::kFloat64);
+  const ResidentDraws::Weights weights = ReadWeights();
+  contents["numbers"] = TensorOf<double>(
+      {options_.priority_alpha, weights.largest}, torch::kFloat64);
   contents["open"] = TensorOf(open_, torch::kInt64);
   for (int i = 0; i < observations_.num_leaves(); ++i) {
     const torch::Tensor held = observations_.leaf(i).narrow(0, 0, n);
@@ -105,32 +107,41 @@ Contents ReplayBuffer::Copy() const {
   }
   torch::Tensor reward = torch::empty({n, rows_}, torch::kFloat32);
   torch::Tensor end = torch::empty({n, rows_}, torch::kUInt8);
-  torch::Tensor priority = torch::empty({n, rows_}, torch::kFloat64);
   for (int64_t leaf = 0; leaf < n * rows_; ++leaf) {
     const Step& step = steps_[leaf];
     Host<float>(reward)[leaf] = step.reward;
     Host<uint8_t>(end)[leaf] = (step.valid ? kValid : 0) |
                                (step.terminated ? kTerminated : 0) |
                                (step.truncated ? kTruncated : 0);
-    Host<double>(priority)[leaf] = priorities_.Get(leaf);
   }
   contents["reward"] = reward;
   contents["end"] = end;
-  contents["priority"] = priority;
+  contents["priority"] =
+      weights.leaf.narrow(0, 0, n * rows_).view({n, rows_}).clone();
 
   std::vector<int64_t> leaves;
-  for (const auto& [leaf, row] : finals_) leaves.push_back(leaf);
+  for (const auto& [leaf, final] : finals_) leaves.push_back(leaf);
   std::sort(leaves.begin(), leaves.end());
   const int64_t bytes = observations_.row_bytes();
   torch::Tensor rows =
       torch::empty({static_cast<int64_t>(leaves.size()), bytes}, torch::kUInt8);
   for (size_t i = 0; i < leaves.size(); ++i) {
-    const std::vector<uint8_t>& row = finals_.at(leaves[i]);
+    const std::vector<uint8_t>& row = finals_.at(leaves[i]).row;
     std::copy(row.begin(), row.end(), Host<uint8_t>(rows) + i * bytes);
   }
   contents["final_leaf"] = TensorOf(leaves, torch::kInt64);
   contents["final_row"] = rows;
   return contents;
+}
+
+ResidentDraws::Weights ReplayBuffer::ReadWeights() const {
+  if (there_ != nullptr) return there_->ReadWeights();
+  ResidentDraws::Weights weights = {
+      torch::empty({length_ * rows_}, torch::kFloat64), largest_};
+  for (int64_t leaf = 0; leaf < length_ * rows_; ++leaf) {
+    Host<double>(weights.leaf)[leaf] = weights_.Get(leaf);
+  }
+  return weights;
 }
 
 absl::Status ReplayBuffer::CheckSizes(const Contents& contents) const {
@@ -245,6 +256,7 @@ absl::Status ReplayBuffer::Restore(const Contents& contents) {
     observations_.leaf(i).narrow(0, 0, n).copy_(contents.at(LeafName(i)));
   }
   observations_.age().narrow(0, 0, n).copy_(contents.at("age"));
+  if (there_ != nullptr) observations_.Settle();
   if (action_.choices() > 0) {
     const torch::Tensor& from = contents.at("discrete");
     std::copy_n(Host<int32_t>(from), from.numel(), discrete_.begin());
@@ -256,19 +268,27 @@ absl::Status ReplayBuffer::Restore(const Contents& contents) {
   const uint8_t* end = Host<uint8_t>(contents.at("end"));
   const float* reward = Host<float>(contents.at("reward"));
   const double* priority = Host<double>(contents.at("priority"));
+  std::optional<SumTree> to_send;
+  if (there_ != nullptr) to_send.emplace(length_ * rows_);
+  SumTree* const weights = to_send.has_value() ? &*to_send : &weights_;
   for (int64_t leaf = 0; leaf < n * rows_; ++leaf) {
     steps_[leaf] = {.reward = reward[leaf],
                     .valid = (end[leaf] & kValid) != 0,
                     .terminated = (end[leaf] & kTerminated) != 0,
-                    .truncated = (end[leaf] & kTruncated) != 0};
-    if (priority[leaf] > 0) priorities_.Set(leaf, priority[leaf]);
+                    .truncated = (end[leaf] & kTruncated) != 0,
+                    .drawable = priority[leaf] > 0};
+    if (!steps_[leaf].drawable) continue;
+    ++drawable_;
+    weights->Set(leaf, priority[leaf]);
   }
   const torch::Tensor& finals = contents.at("final_leaf");
   const int64_t bytes = observations_.row_bytes();
   const uint8_t* row = Host<uint8_t>(contents.at("final_row"));
   for (int64_t i = 0; i < finals.numel(); ++i, row += bytes) {
-    finals_[Host<int64_t>(finals)[i]].assign(row, row + bytes);
+    KeepFinal(Host<int64_t>(finals)[i], row);
   }
+  if (there_ != nullptr) there_->WriteWeights(*weights, largest_);
+  SendEverything();
   return absl::OkStatus();
 }
 

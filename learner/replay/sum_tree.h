@@ -2,14 +2,17 @@
 #define FLOTILLA_LEARNER_REPLAY_SUM_TREE_H_
 
 #include <cstdint>
+#include <span>
 #include <vector>
+
+#include "learner/kernels/sum_node.h"
 
 namespace flotilla {
 
 // Weights of n leaves with their sum and least positive one, each kept in
 // O(log n): draws from a categorical distribution that changes all the time
 // (Schaul et al. 2016, appendix B.2.1). Sums are added anew from the leaves up,
-// so they do not drift.
+// so they do not drift. On a device: cuda/sum_tree.h.
 //
 // Not thread-safe.
 class SumTree {
@@ -27,18 +30,14 @@ class SumTree {
 
   // The leaf at `at` in [0, total()) when weights are laid end to end. Its
   // weight is above 0, however `at` was rounded. Needs total() > 0.
-  int64_t Find(double at) const;
+  int64_t Find(double at) const { return FindLeaf(nodes_.data(), leaves_, at); }
 
-  int64_t bytes() const { return nodes_.size() * sizeof(Node); }
+  int64_t bytes() const { return nodes_.size() * sizeof(SumNode); }
+  std::span<const SumNode> nodes() const { return nodes_; }
 
  private:
-  struct Node {
-    double sum;
-    double least;
-  };
-
-  int64_t leaves_;           // a power of two
-  std::vector<Node> nodes_;  // children of i: 2 i, 2 i + 1; leaves last
+  int64_t leaves_;  // a power of two
+  std::vector<SumNode> nodes_;
 };
 
 }  // namespace flotilla

@@ -93,7 +93,8 @@ void ObservationStore::Allocate(const Spaces& spaces, int64_t steps,
 }
 
 int64_t ObservationStore::bytes() const {
-  int64_t sum = static_cast<int64_t>(age_.nbytes());
+  auto sum = static_cast<int64_t>(age_.nbytes());
+  if (age_there_.defined()) sum += static_cast<int64_t>(age_there_.nbytes());
   for (const torch::Tensor& t : leaf_) sum += static_cast<int64_t>(t.nbytes());
   return sum;
 }
@@ -209,6 +210,7 @@ void ObservationStore::CopyNewest(int64_t t, const ObservationStore& other,
       newest_[i].assign(last, last + rows_ * layout_[i].bytes);
     }
     CopyArrays(t, there != nullptr ? *there : other, from, steps);
+    if (max_stack_ > 1) CopyAges(t, steps);
     return;
   }
   for (int i = 0; i < num_leaves(); ++i) {
@@ -310,7 +312,6 @@ Batch ObservationStore::Gather(const torch::Tensor& index,
 
 Batch ObservationStore::Gather(std::span<const Place> places,
                                torch::Device device) const {
-  if (on_device()) return GatherOnDevice(places);
   Batch batch = EmptyBatch(static_cast<int64_t>(places.size()), device);
   int64_t to = 0;
   for (const Place& place : places) {

@@ -50,7 +50,7 @@ class ObservationStore {
                    bool pinned = false, Form form = Form::kSpan);
   // In memory of `device`, which is no CPU: what CopyAll, CopyNewest and Gather are
   // for. Nobody writes or looks at single rows of it. Of a ring the ages and the
-  // newest step are the host's too.
+  // newest step are the host's too, for what it compares and keeps.
   static ObservationStore OnDevice(const Spaces& spaces, int64_t steps,
                                    int64_t rows, torch::Device device,
                                    Form form = Form::kSpan);
@@ -90,7 +90,8 @@ class ObservationStore {
   // Appends to a ring: the newest arrays and ages of steps [t, t + steps) are those
   // of `other`'s from step `from` on, a span on the host. Ages are at most t:
   // nothing is older than the first step. A ring on a device takes the arrays from
-  // `there`, the same span on that device, if it is given; the host does not wait.
+  // `there`, the same span on that device, if it is given; ages go there where there
+  // are stacks. The host does not wait.
   void CopyNewest(int64_t t, const ObservationStore& other, int64_t from,
                   int64_t steps = 1, const ObservationStore* there = nullptr);
   // Whether row b looks the same at step t and at `other`'s step `from`, without
@@ -114,7 +115,8 @@ class ObservationStore {
   // On a device, and with them the final observations `rows` [F, row_bytes] uint8
   // of the steps `index` [F] int32.
   Batch ShowFinal(const torch::Tensor& index, const torch::Tensor& rows) const;
-  // On a device, when all steps are there: what Gather asks for.
+  // On a device, when all steps are there: what Gather asks for. Of a ring, whose
+  // leaf() and age() were written: its ages.
   void Settle();
   // Of a span on a device, all that Gather reads.
   std::vector<torch::Tensor> gathered() const;
@@ -123,13 +125,19 @@ class ObservationStore {
   // on a device: there, where `index` is too; the host neither copies nor waits.
   Batch Gather(const torch::Tensor& index,
                torch::Device device = torch::kCPU) const;
-  // The observations at M places, on `device`, where a ring on a device is.
+  // The observations at M places of a store on the host, on `device`.
   struct Place {
     int64_t t, b;
     // Of what followed step t, whose episode ended; else null. [row_bytes]
     const uint8_t* final_row = nullptr;
   };
   Batch Gather(std::span<const Place> places, torch::Device device) const;
+  // Of a ring on a device, there: the observations at `place` [M] int32, each
+  // (t mod N) * B + b. Of the last F of them what followed, where `slot` [F] int32 is
+  // not -1: that row of `finals` [S, row_bytes] uint8. The host neither copies nor
+  // waits.
+  Batch GatherThere(const torch::Tensor& place, const torch::Tensor& slot,
+                    const torch::Tensor& finals) const;
   // An uninitialised batch of M on the host, that is to go to `device`
   // (device/transfer.h), and its rows: `out` may be any of these.
   Batch EmptyBatch(int64_t m, torch::Device device = torch::kCPU) const;
@@ -178,11 +186,9 @@ class ObservationStore {
   }
   bool on_device() const { return !leaf_.empty() && !leaf_[0].is_cpu(); }
   Batch GatherOnDevice(const torch::Tensor& index) const;
-  Batch GatherOnDevice(std::span<const Place> places) const;
-  torch::Tensor ArraysAt(int i, std::span<const Place> places) const;
-  void PutFinals(std::span<const Place> places, Batch* batch) const;
   void CopyArrays(int64_t t, const ObservationStore& other, int64_t from,
                   int64_t steps);
+  void CopyAges(int64_t t, int64_t steps);
   // [M, k] int32: of leaf i's arrays, those that steps `index` show.
   torch::Tensor ArraysOf(int i, const torch::Tensor& index) const;
   void CopyStack(int i, int64_t t, int64_t b, uint8_t* out) const;
@@ -201,7 +207,9 @@ class ObservationStore {
   // On a device, of leaves that are stacked, all that ArraysOf gives: [N * B, k].
   std::vector<torch::Tensor> arrays_;
   uint8_t* ages_ = nullptr;  // of age_
-  // Of a ring on a device: the newest step's arrays, leaf by leaf, [B, ...].
+  // Of a ring on a device: age_ there, and on the host the newest step's arrays, leaf
+  // by leaf, [B, ...].
+  torch::Tensor age_there_;
   std::vector<std::vector<uint8_t>> newest_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 
 #include "learner/cuda/operators.h"
 #include "learner/device/host.h"
@@ -15,14 +14,23 @@ namespace {
 // Of any type that a leaf has.
 int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
 
+// Writes `arrays` [steps, B, ...], of steps from t on, over those of `ring` [N, B, ...].
+void Append(int64_t t, const torch::Tensor& arrays, const torch::Tensor& ring) {
+  const int64_t steps = arrays.size(0), N = ring.size(0);
+  for (int64_t done = 0; done < steps;) {
+    const int64_t at = (t + done) % N;
+    const int64_t some = std::min(steps - done, N - at);
+    ring.narrow(0, at, some).copy_(arrays.narrow(0, done, some));
+    done += some;
+  }
+}
+
 }  // namespace
 
 ObservationStore ObservationStore::OnDevice(const Spaces& spaces, int64_t steps,
                                             int64_t rows, torch::Device device,
                                             Form form) {
   ObservationStore store;
-  // What nobody has written of a ring is never shown, but gathered where a final
-  // observation goes.
   store.Allocate(spaces, steps, rows, form, [&](const auto& shape, auto dtype) {
     return torch::zeros(shape, torch::dtype(dtype).device(device));
   });
@@ -30,6 +38,8 @@ ObservationStore ObservationStore::OnDevice(const Spaces& spaces, int64_t steps,
     store.newest_.resize(store.leaf_.size());
     store.age_ = torch::zeros({steps, rows}, torch::kUInt8);
     store.ages_ = Host<uint8_t>(store.age_);
+    store.age_there_ =
+        torch::zeros({steps, rows}, torch::dtype(torch::kUInt8).device(device));
   } else {
     store.arrays_.resize(store.leaf_.size());
     store.age_ =
@@ -51,80 +61,35 @@ void ObservationStore::CopyArrays(int64_t t, const ObservationStore& other,
       staged.copy_(arrays);
       arrays = ToDevice(staged, leaf_[i].device());
     }
-    for (int64_t done = 0; done < steps;) {
-      const int64_t at = (t + done) % steps_;
-      const int64_t some = std::min(steps - done, steps_ - at);
-      leaf_[i].narrow(0, at, some).copy_(arrays.narrow(0, done, some));
-      done += some;
-    }
+    Append(t, arrays, leaf_[i]);
   }
 }
 
-// [M * k] int32 on the host: of leaf i's arrays [N * B], those that `places` show.
-// In the place of a final observation's own: any.
-torch::Tensor ObservationStore::ArraysAt(int i,
-                                         std::span<const Place> places) const {
-  const int64_t k = layout_[i].spec.stack;
-  const torch::Tensor index = Staging({static_cast<int64_t>(places.size()) * k},
-                                      torch::kInt32, leaf_[i].device());
-  int32_t* to = Host<int32_t>(index);
-  for (const Place& place : places) {
-    const int64_t age = ages_[AgeIndex(place.t, place.b)];
-    const bool final = place.final_row != nullptr;
-    for (int64_t back = k - 1 - final; back >= 0; --back) {
-      *to++ = static_cast<int32_t>(
-          AgeIndex(place.t - std::min(back, age), place.b));
-    }
-    if (final) *to++ = 0;
+// Of what the host's ring has still.
+void ObservationStore::CopyAges(int64_t t, int64_t steps) {
+  const int64_t some = std::min(steps, steps_);
+  t += steps - some;
+  const torch::Tensor staged =
+      Staging({some, rows_}, torch::kUInt8, age_there_.device());
+  for (int64_t s = 0; s < some; ++s) {
+    std::memcpy(HostBytes(staged) + s * rows_, ages_ + AgeIndex(t + s, 0),
+                rows_);
   }
-  return index;
+  Append(t, ToDevice(staged, age_there_.device()), age_there_);
 }
 
-Batch ObservationStore::GatherOnDevice(std::span<const Place> places) const {
-  const auto M = static_cast<int64_t>(places.size());
+Batch ObservationStore::GatherThere(const torch::Tensor& place,
+                                    const torch::Tensor& slot,
+                                    const torch::Tensor& finals) const {
   Batch batch;
-  std::map<int64_t, torch::Tensor> index;  // by stack
   for (int i = 0; i < num_leaves(); ++i) {
     const LeafSpec& spec = layout_[i].spec;
-    torch::Tensor& shown = index[spec.stack];
-    if (!shown.defined()) {
-      shown = ToDevice(ArraysAt(i, places), leaf_[i].device());
-    }
-    batch.leaf.push_back(leaf_[i].flatten(0, 1).index_select(0, shown).view(
-        BatchShape(spec, M)));
+    const torch::Tensor shown =
+        GatherRing({leaf_[i], age_there_, place, slot, finals}, spec.stack,
+                   layout_[i].offset);
+    batch.leaf.push_back(shown.view(BatchShape(spec, place.numel())));
   }
-  PutFinals(places, &batch);
   return batch;
-}
-
-// Each over the newest array of its place.
-void ObservationStore::PutFinals(std::span<const Place> places,
-                                 Batch* batch) const {
-  const int64_t F = std::count_if(
-      places.begin(), places.end(),
-      [](const Place& place) { return place.final_row != nullptr; });
-  if (F == 0) return;
-  const torch::Device device = leaf_[0].device();
-  const torch::Tensor index = Staging({F}, torch::kInt64, device);
-  const torch::Tensor rows = Staging({F, row_bytes()}, torch::kUInt8, device);
-  int64_t f = 0;
-  for (size_t m = 0; m < places.size(); ++m) {
-    if (places[m].final_row == nullptr) continue;
-    Host<int64_t>(index)[f] = static_cast<int64_t>(m);
-    std::memcpy(HostBytes(rows) + f++ * row_bytes(), places[m].final_row,
-                row_bytes());
-  }
-  const torch::Tensor where = ToDevice(index, device);
-  const torch::Tensor what = ToDevice(rows, device);
-  for (int i = 0; i < num_leaves(); ++i) {
-    const LeafSpec& spec = layout_[i].spec;
-    const int64_t M = batch->leaf[i].size(0), k = spec.stack;
-    torch::Tensor newest = batch->leaf[i].view({M, k, -1}).select(1, k - 1);
-    newest.index_copy_(0, where,
-                       what.narrow(1, layout_[i].offset, layout_[i].bytes)
-                           .contiguous()
-                           .view(newest.scalar_type()));
-  }
 }
 
 void ObservationStore::CopyAll(const ObservationStore& host) {
@@ -144,6 +109,7 @@ std::vector<torch::Tensor> ObservationStore::gathered() const {
 }
 
 void ObservationStore::Settle() {
+  if (form_ == Form::kRing) return CopyToDevice(age_, age_there_);
   const torch::Tensor all = torch::arange(steps_ * rows_, age_.options());
   for (int i = 0; i < num_leaves(); ++i) {
     if (layout_[i].spec.stack == 1) continue;

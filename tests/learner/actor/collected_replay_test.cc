@@ -58,8 +58,8 @@ class CollectedReplayTest : public testing::TestWithParam<int> {
   // seen: the cart moves by its speed, and a pole that stands earns 1 a step.
   void ExpectWholeWindows() {
     ReplayBatch batch;
-    Random rng(3);
-    ASSERT_TRUE(replay_->Sample(3000, 1, &rng, &batch));
+    Draws draws(3);
+    ASSERT_TRUE(replay_->Sample(3000, 1, &draws, &batch));
     int terminations = 0, short_windows = 0;
     for (int64_t i = 0; i < 3000; ++i) {
       const float earned = batch.n_step_return[i].item<float>();

@@ -1,6 +1,8 @@
 // A replay that holds observations on a device: it draws what one on the host
 // draws, each observation has crossed once, and nothing waits.
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -29,6 +31,7 @@ struct World {
   std::string name;
   Spaces spaces;
   int64_t capacity;  // transitions
+  int n_step = 3;
 };
 
 // Frames of two stacks, numbers and a mask.
@@ -57,16 +60,18 @@ class ResidentReplayTest : public testing::TestWithParam<World> {
     return std::make_unique<ReplayBuffer>(
         spaces_, kB,
         ReplayBuffer::Options{.capacity = GetParam().capacity,
-                              .n_step = 3,
+                              .n_step = GetParam().n_step,
                               .priority_alpha = 0.6,
                               .device = device,
                               .memory = memory});
   }
 
-  // Begins where the last one ended but for one row, and has the final
-  // observations of its time limits.
+  // Begins where the last one ended but for one row, has the final observations of
+  // its time limits, and some of its steps are lost.
   Rollout Next(int64_t length = kT) {
     Rollout r = RandomRollout(spaces_, length, kB);
+    r.valid.copy_(torch::rand({length, kB}) > 0.1);
+    r.valid[length - 1].fill_(1);
     r.observation.age()[0].fill_(spaces_.max_stack() - 1);
     if (rollouts_ > 0) {
       const torch::Tensor newest =
@@ -131,8 +136,16 @@ std::string Difference(const ReplayBatch& host, const ReplayBatch& there) {
   compare("n-step returns", host.n_step_return, there.n_step_return);
   compare("discounts", host.discount, there.discount);
   compare("weights", host.weight, there.weight);
-  if (found.empty() && host.id != there.id) found = "ids";
+  compare("ids", host.id, there.id);
   return found;
+}
+
+// Of draws that are the same, some of them more than once.
+void SetSomeErrors(const ReplayBatch& on_host, const ReplayBatch& on_device,
+                   ReplayBuffer* host, ReplayBuffer* there) {
+  const torch::Tensor errors = 3 * torch::randn({on_host.weight.numel()});
+  host->SetErrors(on_host.id.cpu(), errors);
+  there->SetErrors(on_device.id, ToDevice(errors, Device()));
 }
 
 // Rollouts whose observations an actor has left on the device, and others; more
@@ -140,9 +153,11 @@ std::string Difference(const ReplayBatch& host, const ReplayBatch& there) {
 TEST_P(ResidentReplayTest, DrawsWhatTheHostDraws) {
   const auto host = Replay(torch::kCPU, torch::kCPU);
   const auto there = Replay(Device(), Device());
-  Random rng(5), twin(5);
+  Draws draws(5), twin(5);
+  int64_t finals = 0;
   for (int i = 0; i < 12; ++i) {
     Rollout r = Next(/*length=*/i % 4 == 2 ? 2 : kT);
+    finals += static_cast<int64_t>(r.final_step.size());
     host->Add(r);
     if (i % 2 == 1) {
       r.there = std::make_shared<Rollout>(
@@ -159,61 +174,100 @@ TEST_P(ResidentReplayTest, DrawsWhatTheHostDraws) {
       }
       ASSERT_TRUE(there->Sample(32, 0.4, &twin, &got));
     }
-    ASSERT_TRUE(host->Sample(32, 0.4, &rng, &want));
+    ASSERT_TRUE(host->Sample(32, 0.4, &draws, &want));
     ASSERT_EQ(Difference(want, got), "") << "after rollout " << i;
-    const torch::Tensor errors = torch::rand({32});
-    host->SetErrors(want.id, errors.data_ptr<float>());
-    there->SetErrors(got.id, errors.data_ptr<float>());
+    SetSomeErrors(want, got, host.get(), there.get());
   }
   EXPECT_EQ(host->size(), there->size());
+  EXPECT_GT(finals, 0);
 }
 
-// What an actor left on the device does not cross again, and of what is drawn only
-// where it lies.
-TEST_P(ResidentReplayTest, AnObservationCrossesOnce) {
+// While a run goes on.
+TEST_P(ResidentReplayTest, AnotherDiscountIsThatOfAllThatIsDrawn) {
+  const auto host = Replay(torch::kCPU, torch::kCPU);
   const auto there = Replay(Device(), Device());
+  Draws draws(5), twin(5);
+  for (int i = 0; i < 4; ++i) {
+    const Rollout r = Next();
+    for (ReplayBuffer* replay : {host.get(), there.get()}) {
+      replay->Add(r);
+      if (i % 2 == 1) replay->set_discount(0.5);
+    }
+    ReplayBatch got, want;
+    ASSERT_TRUE(there->Sample(64, 0.4, &twin, &got));
+    ASSERT_TRUE(host->Sample(64, 0.4, &draws, &want));
+    ASSERT_EQ(Difference(want, got), "") << "after rollout " << i;
+    const double whole = std::pow(0.5, GetParam().n_step);
+    EXPECT_EQ((want.discount == whole).any().item<bool>(), i > 0);
+    SetSomeErrors(want, got, host.get(), there.get());
+  }
+}
+
+// What an actor left on the device does not cross again, what is known of transitions
+// does when it is known, and of what is drawn nothing.
+TEST_P(ResidentReplayTest, WhatIsKnownCrossesOnce) {
+  const auto there = Replay(Device(), Device());
+  const int64_t capacity = (GetParam().capacity + kB - 1) / kB;
+  const int64_t k = spaces_.max_stack();
   for (const bool left : {false, true}) {
     Rollout r = Next();
-    r.final_step.clear();
-    r.final_observation.clear();
     if (left) {
       r.there = std::make_shared<Rollout>(
           MakeRolloutOn(Device(), spaces_, kT, kB, /*state_size=*/0));
       Upload(r, r.there.get());
     }
-    int64_t seen = 0;  // bytes
-    for (int i = 0; i < r.observation.num_leaves(); ++i) {
+    int64_t bytes = 0, copies = 1;
+    for (int i = 0; i < r.observation.num_leaves() && !left; ++i) {
       const torch::Tensor leaf = r.observation.leaf(i);
-      seen += static_cast<int64_t>(leaf.nbytes()) / leaf.size(0) * (kT + 1);
+      bytes += static_cast<int64_t>(leaf.nbytes()) / leaf.size(0) * (kT + 1);
+      ++copies;
     }
+    if (k > 1) {
+      bytes += std::min(kT + 1, capacity + k) * kB;  // ages
+      ++copies;
+    }
+    const int64_t finals =
+        std::count_if(r.final_step.begin(), r.final_step.end(),
+                      [&](int64_t step) { return step / kB >= kT - capacity; });
+    bytes += finals * (8 + r.observation.row_bytes());
+    copies += finals > 0;
     rehearsal::ResetCounts();
     there->Add(r);
     const rehearsal::Counts added = rehearsal::ReadCounts();
-    EXPECT_EQ(added.pinned_to_device.bytes, left ? 0 : seen);
+    EXPECT_EQ(added.pinned_to_device.copies, copies);
     EXPECT_EQ(added.pageable_to_device.copies, 0);
+    const int64_t message = added.pinned_to_device.bytes - bytes;
+    const int64_t transition =
+        4 * (6 + spaces_.action.choices() + spaces_.action.continuous);
+    EXPECT_GT(message, 0);
+    EXPECT_EQ(message % transition, 0);
+    // Those that became ready, those that expired, and those that were cut.
+    EXPECT_LE(message, transition * (2 * kT + 2) * kB);
   }
   rehearsal::ResetCounts();
-  Random rng(1);
+  Draws draws(1);
   ReplayBatch batch;
-  ASSERT_TRUE(there->Sample(16, 0.4, &rng, &batch));
+  ASSERT_TRUE(there->Sample(16, 0.4, &draws, &batch));
+  there->SetErrors(batch.id, torch::ones({16}, Device()));
   const rehearsal::Counts drawn = rehearsal::ReadCounts();
   EXPECT_EQ(drawn.pageable_to_device.copies, 0);
+  EXPECT_EQ(drawn.pinned_to_device.copies, 0);
   EXPECT_EQ(drawn.HostWaits(), 0);
-  const int64_t stacks = 2 * spaces_.max_stack();  // at most: 4, 2 and 1
-  EXPECT_LE(
-      drawn.pinned_to_device.bytes,
-      16 * (2 * stacks * int64_t{sizeof(int32_t)} + 3 * 4 +
-            8 * spaces_.action.choices() + 4 * spaces_.action.continuous));
 }
 
 // A checkpoint of one is one of the other.
 TEST_P(ResidentReplayTest, IsRestoredOnEitherSide) {
   const auto host = Replay(Device(), torch::kCPU);
   const auto there = Replay(Device(), Device());
+  Draws before(7), same(7);
   for (int i = 0; i < 5; ++i) {
     const Rollout r = Next();
     host->Add(r);
     there->Add(r);
+    ReplayBatch here, drawn;
+    ASSERT_TRUE(host->Sample(32, 0.4, &before, &here));
+    ASSERT_TRUE(there->Sample(32, 0.4, &same, &drawn));
+    SetSomeErrors(here, drawn, host.get(), there.get());
   }
   const ReplayBuffer::Contents contents = there->Copy();
   ASSERT_EQ(contents.size(), host->Copy().size());
@@ -222,16 +276,19 @@ TEST_P(ResidentReplayTest, IsRestoredOnEitherSide) {
   }
   const auto again = Replay(Device(), Device());
   const auto on_host = Replay(torch::kCPU, torch::kCPU);
-  ASSERT_TRUE(again->Restore(contents).ok());
+  ASSERT_TRUE(again->Restore(host->Copy()).ok());
   ASSERT_TRUE(on_host->Restore(contents).ok());
-  const Rollout r = Next();
-  again->Add(r);
-  on_host->Add(r);
-  Random rng(2), twin(2);
-  ReplayBatch got, want;
-  ASSERT_TRUE(again->Sample(32, 0.4, &rng, &got));
-  ASSERT_TRUE(on_host->Sample(32, 0.4, &twin, &want));
-  EXPECT_EQ(Difference(want, got), "");
+  Draws draws(2), twin(2);
+  for (int i = 0; i < 4; ++i) {
+    ReplayBatch got, want;
+    ASSERT_TRUE(again->Sample(32, 0.4, &draws, &got));
+    ASSERT_TRUE(on_host->Sample(32, 0.4, &twin, &want));
+    EXPECT_EQ(Difference(want, got), "") << "after rollout " << i;
+    SetSomeErrors(want, got, on_host.get(), again.get());
+    const Rollout r = Next();
+    again->Add(r);
+    on_host->Add(r);
+  }
 }
 
 // One frame on the device that is not what was seen is found.
@@ -248,9 +305,9 @@ TEST_P(ResidentReplayTest, AStaleFrameIsFound) {
   const torch::Tensor leaf = r.there->observation.leaf(0);
   leaf[3 + ahead].copy_(leaf[2 + ahead]);
   there->Add(r);
-  Random rng(5), twin(5);
+  Draws draws(5), twin(5);
   ReplayBatch got, want;
-  ASSERT_TRUE(host->Sample(64, 0.4, &rng, &want));
+  ASSERT_TRUE(host->Sample(64, 0.4, &draws, &want));
   ASSERT_TRUE(there->Sample(64, 0.4, &twin, &got));
   EXPECT_EQ(Difference(want, got), "leaf 0 seen");
 }
@@ -258,7 +315,9 @@ TEST_P(ResidentReplayTest, AStaleFrameIsFound) {
 INSTANTIATE_TEST_SUITE_P(
     Worlds, ResidentReplayTest,
     testing::Values(World{"Vectors", VectorSpaces(4, 2), 30},
+                    World{"OneStep", VectorSpaces(4, 2), 30, 1},
                     World{"Frames", FrameSpaces(6, 4, 3), 24},
+                    World{"FramesOfOneStep", FrameSpaces(6, 4, 3), 24, 1},
                     World{"LongerThanTheRing", FrameSpaces(6, 4, 3), 9},
                     World{"SeveralLeaves", SeveralLeaves(), 40}),
     [](const auto& info) { return info.param.name; });

@@ -163,12 +163,9 @@ constexpr Budget kPpoUpdate = {.up = 10 + 2, .down = 1, .waits = 1};
 constexpr Budget kNothing = {};
 // Observations; logits and values.
 constexpr Budget kDecision = {.up = 1, .down = 2, .waits = 1};
-// Places, actions and numbers of what is drawn go up.
-constexpr Budget kDrawnStep = {.up = 3};
-// Errors come back, by which the next draw goes.
-constexpr Budget kPrioritizedStep = {.up = 3, .down = 1, .waits = 1};
-// What a rollout has seen goes up once, and what is reported comes back.
-constexpr Budget kReplayUpdate = {.up = 1, .down = 1, .waits = 1};
+// What a rollout has seen goes up once, and so do the transitions that it completes;
+// what is reported comes back. Of what is drawn nothing moves.
+constexpr Budget kReplayUpdate = {.up = 2, .down = 1, .waits = 1};
 constexpr char kDqn[] =
     "dqn { batch_size: 8 updates_per_rollout: 3 learning_starts: 0 "
     "replay_capacity: 200 ";
@@ -217,31 +214,31 @@ INSTANTIATE_TEST_SUITE_P(
              absl::StrCat(kModel, kDqn, "}"),
              VectorSpaces(4, 2),
              3,
-             kDrawnStep,
+             kNothing,
              kReplayUpdate,
              {.up = 1, .down = 1, .waits = 1}},
+        // Ages go up too.
         Case{"DqnOfFrames",
              absl::StrCat(kCnn, kDqn, "}"),
              FrameSpaces(36, 36, 3),
              3,
-             kDrawnStep,
-             kReplayUpdate,
+             kNothing,
+             {.up = 3, .down = 1, .waits = 1},
              {.up = 1, .down = 1, .waits = 1}},
         Case{"PrioritizedDqn",
              absl::StrCat(kModel, kDqn, "priority_alpha: 0.6 }"),
              VectorSpaces(4, 2),
              3,
-             kPrioritizedStep,
+             kNothing,
              kReplayUpdate,
              {.up = 1, .down = 1, .waits = 1}},
-        // Noise goes up too.
         Case{"Sac",
              absl::StrCat(kModel,
                           "sac { batch_size: 8 updates_per_rollout: 3 "
                           "learning_starts: 0 replay_capacity: 200 }"),
              BoundedSpaces(4, {-2, 0}, {2, 1}),
              3,
-             {.up = 4},
+             kNothing,
              kReplayUpdate,
              {.up = 1, .down = 1, .waits = 1}}),
     [](const auto& info) { return info.param.name; });

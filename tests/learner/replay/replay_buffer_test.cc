@@ -8,11 +8,13 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "services/base/random.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -212,11 +214,11 @@ void ExpectTheSlowLoops(const Spaces& spaces, const History& h,
       if (auto e = Window(h, b, start, n)) drawable[h.At(b, start).seen] = *e;
     }
   }
-  Random rng(7);
+  Draws source(7);
   ReplayBatch batch;
   std::set<Stack> drawn;
   const int64_t draws = 30 * drawable.size();
-  ASSERT_EQ(replay.Sample(draws, 1, &rng, &batch), !drawable.empty());
+  ASSERT_EQ(replay.Sample(draws, 1, &source, &batch), !drawable.empty());
   for (int64_t i = 0; i < draws; ++i) {
     const Stack seen = Shown(spaces, batch.observation.leaf[0][i]);
     const auto want = drawable.find(seen);
@@ -300,12 +302,12 @@ TEST_P(ReplayTest, WindowsGoOnAfterAShortRollout) {
 
 void ExpectTheSameDraws(const ReplayBuffer& first, const ReplayBuffer& second) {
   EXPECT_EQ(first.size(), second.size());
-  Random rng(9), again(9);
+  Draws draws(9), again(9);
   ReplayBatch a, b;
-  ASSERT_EQ(first.Sample(64, 0.7, &rng, &a),
+  ASSERT_EQ(first.Sample(64, 0.7, &draws, &a),
             second.Sample(64, 0.7, &again, &b));
-  if (a.id.empty()) return;
-  EXPECT_EQ(a.id, b.id);
+  if (!a.id.defined()) return;
+  EXPECT_TRUE(torch::equal(a.id, b.id));
   EXPECT_TRUE(torch::equal(a.observation.leaf[0], b.observation.leaf[0]));
   EXPECT_TRUE(
       torch::equal(a.next_observation.leaf[0], b.next_observation.leaf[0]));
@@ -316,12 +318,12 @@ void ExpectTheSameDraws(const ReplayBuffer& first, const ReplayBuffer& second) {
 }
 
 void SetSomeErrors(ReplayBuffer* replay) {
-  Random rng(2);
+  Draws draws(2);
   ReplayBatch batch;
-  if (!replay->Sample(20, 1, &rng, &batch)) return;
-  std::vector<float> errors(20);
-  for (float& error : errors) error = static_cast<float>(rng.Uniform(-3, 3));
-  replay->SetErrors(batch.id, errors.data());
+  if (!replay->Sample(20, 1, &draws, &batch)) return;
+  const torch::Tensor errors = torch::empty({20});
+  for (int i = 0; i < 20; ++i) errors[i] = 6 * draws.Uniform() - 3;
+  replay->SetErrors(batch.id, errors);
 }
 
 // At any place of the ring, and with priorities: it draws the same, also when
@@ -372,9 +374,9 @@ TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
   r.final_step = {4};
   AddFinal({reinterpret_cast<const char*>(&final_observation), 4}, &r);
   replay.Add(r);
-  Random rng(1);
+  Draws draws(1);
   ReplayBatch batch;
-  ASSERT_TRUE(replay.Sample(200, 1, &rng, &batch));
+  ASSERT_TRUE(replay.Sample(200, 1, &draws, &batch));
   const double returns[] = {2.71, 2.71, 2.71, 1.9, 1};
   const double discounts[] = {0.729, 0.729, 0.729, 0.81, 0.9};
   const float next[] = {3, 4, 99, 99, 99};
@@ -472,24 +474,29 @@ TEST(ReplayBufferTest, TheSameSeedDrawsTheSame) {
     History h(spaces, 1);
     ReplayBuffer replay(spaces, kRows, OptionsOf(3, 300));
     for (int i = 0; i < 10; ++i) replay.Add(h.Collect());
-    Random rng(seed);
+    Draws draws(seed);
     ReplayBatch batch;
-    EXPECT_TRUE(replay.Sample(64, 1, &rng, &batch));
+    EXPECT_TRUE(replay.Sample(64, 1, &draws, &batch));
+    EXPECT_EQ(draws.place(), 64u);
     return batch.observation.leaf[0];
   };
   EXPECT_TRUE(torch::equal(draw(1), draw(1)));
   EXPECT_FALSE(torch::equal(draw(1), draw(2)));
 }
 
+std::span<const int32_t> Ids(const ReplayBatch& batch) {
+  return {batch.id.data_ptr<int32_t>(), static_cast<size_t>(batch.id.numel())};
+}
+
 // How often each start was drawn, against its share by a chi-square test.
 void ExpectShares(const ReplayBuffer& replay,
                   const std::map<int64_t, double>& share) {
   const int draws = 20000;
-  Random rng(5);
+  Draws source(5);
   ReplayBatch batch;
-  ASSERT_TRUE(replay.Sample(draws, 1, &rng, &batch));
+  ASSERT_TRUE(replay.Sample(draws, 1, &source, &batch));
   std::map<int64_t, int> drawn;
-  for (int64_t id : batch.id) ++drawn[id];
+  for (const int32_t id : Ids(batch)) ++drawn[id];
   double square = 0;
   for (const auto& [id, p] : share) {
     square += std::pow(drawn[id] - draws * p, 2) / (draws * p);
@@ -507,9 +514,7 @@ TEST(ReplayBufferTest, WithoutPrioritiesDrawsAreUniform) {
   for (int i = 0; i < 8; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
   std::map<int64_t, double> share;
   for (int64_t id = 0; id < 40 * kRows; ++id) share[id] = 1.0 / (40 * kRows);
-  const std::vector<int64_t> ids = {0, 1};
-  const float errors[] = {100, 100};
-  replay.SetErrors(ids, errors);
+  replay.SetErrors(torch::arange(2, torch::kInt32), torch::full({2}, 100.0f));
   ExpectShares(replay, share);
 }
 
@@ -522,29 +527,28 @@ TEST(ReplayBufferTest, PrioritisedDrawsAndWeights) {
   ReplayBuffer replay(spaces, kRows, options);
   for (int i = 0; i < 4; ++i) replay.Add(h.Collect(kLength, /*quiet=*/true));
   const int64_t N = 20 * kRows;
-  std::vector<int64_t> ids(N);
   std::vector<float> errors(N);
   std::map<int64_t, double> share;
   double total = 0;
   for (int64_t i = 0; i < N; ++i) {
-    ids[i] = i;
     errors[i] = static_cast<float>((i % 7 + 1) * (i % 2 ? -0.3 : 0.3));
     share[i] = std::pow(std::abs(errors[i]), 0.6);
     total += share[i];
   }
-  replay.SetErrors(ids, errors.data());
+  replay.SetErrors(torch::arange(N, torch::kInt32), torch::tensor(errors));
   double largest_weight = 0;
   for (auto& [id, p] : share) {
     p /= total;
     largest_weight = std::max(largest_weight, std::pow(N * p, -0.4));
   }
   ExpectShares(replay, share);
-  Random rng(2);
+  Draws draws(2);
   ReplayBatch batch;
-  ASSERT_TRUE(replay.Sample(500, 0.4, &rng, &batch));
+  ASSERT_TRUE(replay.Sample(500, 0.4, &draws, &batch));
   for (int i = 0; i < 500; ++i) {
     EXPECT_NEAR(batch.weight[i].item<double>(),
-                std::pow(N * share[batch.id[i]], -0.4) / largest_weight, 1e-5);
+                std::pow(N * share[Ids(batch)[i]], -0.4) / largest_weight,
+                1e-5);
   }
   // What comes in is drawn like the most surprising so far.
   replay.Add(h.Collect(kLength, /*quiet=*/true));
@@ -557,19 +561,37 @@ TEST(ReplayBufferTest, PrioritisedDrawsAndWeights) {
   ExpectShares(replay, share);
 }
 
+// Of one that comes twice.
+TEST(ReplayBufferTest, TheLastErrorCounts) {
+  const Spaces spaces = VectorSpaces(1, 4);
+  History h(spaces, 1);
+  ReplayBuffer::Options options = OptionsOf(1, 300);
+  options.priority_alpha = 0.6;
+  ReplayBuffer replay(spaces, kRows, options);
+  replay.Add(h.Collect(kLength, /*quiet=*/true));
+  replay.SetErrors(torch::tensor({2, 4, 2}, torch::kInt32),
+                   torch::tensor({9.0f, 3.0f, 0.5f}));
+  const ReplayBuffer::Contents contents = replay.Copy();
+  const torch::Tensor priority = contents.at("priority").flatten();
+  EXPECT_NEAR(priority[2].item<double>(), std::pow(0.5, 0.6), 1e-5);
+  EXPECT_NEAR(priority[4].item<double>(), std::pow(3, 0.6), 1e-5);
+  EXPECT_EQ(priority[1].item<double>(), 1);
+  // What was the largest stays it.
+  EXPECT_NEAR(contents.at("numbers")[1].item<double>(), std::pow(9, 0.6), 1e-5);
+}
+
 TEST(ReplayBufferTest, NothingIsDrawnBeforeAWindowIsClosed) {
   const Spaces spaces = VectorSpaces(1, 4);
   History h(spaces, 1);
   ReplayBuffer replay(spaces, kRows, OptionsOf(3, 300));
-  Random rng(5);
-  const Random::State before = rng.state();
+  Draws draws(5);
   ReplayBatch batch;
-  EXPECT_FALSE(replay.Sample(4, 1, &rng, &batch));
+  EXPECT_FALSE(replay.Sample(4, 1, &draws, &batch));
   replay.Add(h.Collect(2, /*quiet=*/true));
-  EXPECT_FALSE(replay.Sample(4, 1, &rng, &batch));
-  EXPECT_EQ(rng.state(), before);
+  EXPECT_FALSE(replay.Sample(4, 1, &draws, &batch));
+  EXPECT_EQ(draws.place(), 0u);
   replay.Add(h.Collect(1, /*quiet=*/true));
-  EXPECT_TRUE(replay.Sample(4, 1, &rng, &batch));
+  EXPECT_TRUE(replay.Sample(4, 1, &draws, &batch));
 }
 
 int64_t ResidentBytes() {
