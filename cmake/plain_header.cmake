@@ -17,6 +17,6 @@ function(flotilla_plain_pch target)
     # g++ 12 tells of its own std::string then, as elsewhere of what -Wno-restrict is
     # for. Memory is checked by the sanitizers of the preset clang.
     target_compile_options(${target} PRIVATE
-      "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-stringop-overflow>")
+      "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>")
   endif()
 endfunction()
