@@ -1,7 +1,6 @@
 // Experience on a device: what is there is what the host has, each observation has
 // crossed once, and what is computed of it is what the host computes.
 
-#include <iostream>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,7 +18,6 @@
 #include "tests/learner/algo/random_rollout.h"
 #include "tests/rehearsal/counters.h"
 #include "tests/rehearsal/device.h"
-#include "tests/rehearsal/graph.h"
 #include "tests/rehearsal/no_host_wait.h"
 #include "tests/rehearsal/strict.h"
 #include "tests/testing/bounded_spaces.h"
@@ -385,61 +383,6 @@ INSTANTIATE_TEST_SUITE_P(
               "sac { learning_starts: 0 } model { hidden: 16 }"},
         Model{"SacUniform", BoundedSpaces(4, {-2, 0}, {2, 1}),
               "sac { learning_starts: 10 } model { hidden: 16 }"}),
-    [](const auto& info) { return info.param.name; });
-
-// Operators of one decision without a graph.
-struct Operators {
-  std::string name;
-  Spaces spaces;
-  std::string config;
-  int64_t most;
-};
-
-class DecisionOperatorsTest : public ResidentRolloutTest,
-                              public testing::WithParamInterface<Operators> {};
-
-TEST_P(DecisionOperatorsTest, ADecisionKeepsToIt) {
-  const rehearsal::NoGraphs none;
-  const Spaces& spaces = GetParam().spaces;
-  v1::RunConfig config;
-  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      absl::StrCat("env { num_envs: ", kB, " } rollout { length: ", kT, " } ",
-                   GetParam().config),
-      &config));
-  const auto algorithm = MakeAlgorithm(config, spaces, Device()).value();
-  const Policy* const policy = algorithm->live_policy();
-  Rollout host = RandomRollout(spaces, kT, kB);
-  host.there = std::make_shared<Rollout>(
-      MakeRolloutOn(Device(), spaces, kT, kB, policy->state_size()));
-  Draws draws(1);
-  ResidentActor actor(spaces, kB, Device());
-  actor.Begin(policy->resident(), policy->state_size(), /*forget=*/true, &host);
-  for (int64_t t = 0; t < 3; ++t) {
-    rehearsal::ResetCounts();
-    actor.Decide(t, 0, kB, /*fresh=*/true, &draws);
-  }
-  const int64_t launches = ReadCounts().launches;
-  std::string each;
-  for (const auto& [op, count] : rehearsal::LaunchesByOperator()) {
-    absl::StrAppend(&each, "  ", count, " ", op, "\n");
-  }
-  std::cout << GetParam().name << ": " << launches << " operators a decision\n";
-  EXPECT_LE(launches, GetParam().most) << each;
-}
-
-INSTANTIATE_TEST_SUITE_P(
-    Networks, DecisionOperatorsTest,
-    testing::Values(
-        Operators{"Mlp", VectorSpaces(4, 2), "ppo {} model { hidden: 16 }", 0},
-        Operators{"NatureCnn", FrameSpaces(36, 36, 3),
-                  "ppo {} model { hidden: 16 conv_channels: [4, 4, 4] }", 0},
-        Operators{"Numbers", ContinuousSpaces(3, 2),
-                  "ppo {} model { hidden: 16 }", 0},
-        Operators{"SeveralMaskedChoices", MaskedSpaces(),
-                  "ppo {} model { hidden: 16 }", 0},
-        Operators{"Dqn", VectorSpaces(4, 2), "dqn {} model { hidden: 16 }", 0},
-        Operators{"Sac", BoundedSpaces(4, {-2, 0}, {2, 1}),
-                  "sac { learning_starts: 0 } model { hidden: 16 }", 0}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace
