@@ -48,9 +48,9 @@ fi
 sections=(
   'The rehearsal device itself|rehearsal_test'
   'Missing events and moved buffers are named|order_and_graph_test'
-  'Transfers|transfer_test'
-  'Kernels of our own beside Torch and the formulas|cuda_adam_test cuda_frames_test cuda_ppo_loss_test cuda_traces_test'
-  'What a decision, a minibatch and an update ask for|transfer_budget_test resident_rollout_test'
+  'Transfers, and the order of two threads|transfer_test stream_test'
+  'Kernels of our own beside Torch and the formulas|cuda_adam_test cuda_frames_test cuda_mlp_policy_test cuda_ppo_loss_test cuda_ring_test cuda_sampling_test cuda_sum_tree_test cuda_traces_test mlp_on_device_test'
+  'What a decision, a minibatch and an update ask for|transfer_budget_test resident_rollout_test resident_replay_test'
   'Gradient steps that the host does not wait for|device_step_test minibatch_graphs_test'
   'Which backend and device each rank gets|backend_test device_table_test'
   'NCCL over its fake|nccl_collective_test'
