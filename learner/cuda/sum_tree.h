@@ -10,7 +10,7 @@
 namespace flotilla {
 
 // The sum tree of a replay (replay/sum_tree.h): after the same changes it is the host's
-// to the bit, but for what pow rounds. Pointers are the device's.
+// to the bit, but for what exp and log round. Pointers are the device's.
 
 // Gives n leaves, no two of them alike, the weight that is meant.
 struct MarkLeavesArgs {

@@ -41,17 +41,22 @@ FLOTILLA_INLINE int64_t FindLeaf(const SumNode* nodes, int64_t leaves,
   return i - leaves;
 }
 
+// x ^ y for x above 0, and 1 for x = 1: less of a GPU than pow.
+FLOTILLA_INLINE double PowerOf(double x, double y) {
+  return std::exp(y * std::log(x));
+}
+
 // priority ^ alpha (Schaul et al. 2016, section 3.3, proportional).
 FLOTILLA_INLINE double WeightOf(float td_error, double alpha) {
   // Keeps a transition that was learned perfectly within reach.
   constexpr double kLeastPriority = 1e-6;
-  return std::pow(std::abs(static_cast<double>(td_error)) + kLeastPriority,
-                  alpha);
+  return PowerOf(std::abs(static_cast<double>(td_error)) + kLeastPriority,
+                 alpha);
 }
 
 // The importance weight, 1 at most, of a leaf that is drawn by `weight`.
 FLOTILLA_INLINE float ImportanceOf(double least, double weight, double beta) {
-  return static_cast<float>(std::pow(least / weight, beta));
+  return static_cast<float>(PowerOf(least / weight, beta));
 }
 
 }  // namespace flotilla
