@@ -47,8 +47,7 @@ class SegmentPpo : public PolicyGradient {
   void DrawNumbers(const UpdateContext& context);
   void EstimateAgain(const Rollout& rollout);
   // Which steps `segments` [b] int64 have, by t and then in this order.
-  void Select(const Rollout& rollout, const torch::Tensor& segments,
-              PpoBatch* batch) const;
+  void Select(const torch::Tensor& segments, PpoBatch* batch) const;
   // The m-th minibatch's, multiplied by what each segment weighs.
   torch::Tensor Advantages(const torch::Tensor& index,
                            const torch::Tensor& segments,
@@ -119,8 +118,7 @@ void SegmentPpo::EstimateAgain(const Rollout& r) {
       (target_ - value_.narrow(0, 0, r.length)).masked_fill_(r.valid == 0, 0));
 }
 
-void SegmentPpo::Select(const Rollout& r, const torch::Tensor& segments,
-                        PpoBatch* batch) const {
+void SegmentPpo::Select(const torch::Tensor& segments, PpoBatch* batch) const {
   const torch::Device device = memory().device();
   torch::Tensor index = (steps_ + segments).flatten().to(torch::kInt32);
   batch->columns = segments.to(torch::kInt32);
@@ -165,7 +163,7 @@ PpoBatch SegmentPpo::NextBatch(int, Minibatches*, Estimates* estimates,
 
   PpoBatch batch;
   batch.rollout = &r;
-  Select(r, segments, &batch);
+  Select(segments, &batch);
   advantage_.copy_(Advantages(batch.index, segments, probabilities));
   batch.advantage = advantage_;
   batch.returns = target_;
