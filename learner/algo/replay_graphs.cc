@@ -40,7 +40,7 @@ torch::Tensor ReplayGraphs::Run(const ReplayBatch& batch,
       std::move(key),
       [&](Held* held) {
         held->batch = batch;
-        held->batch.id = {};
+        held->batch.id = torch::Tensor();
         for (torch::Tensor* one : TensorsOf(&held->batch)) *one = one->clone();
         if (noise.defined()) held->noise = noise.clone();
       },
