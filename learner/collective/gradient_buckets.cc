@@ -1,5 +1,6 @@
 #include "learner/collective/gradient_buckets.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
 #include <functional>

@@ -1,5 +1,7 @@
 #include "learner/collective/rank_device.h"
 
+#include <torch/cuda.h>
+
 #include <cstdlib>
 #include <optional>
 #include <utility>

@@ -3,6 +3,7 @@
 
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
+#include <torch/cuda.h>
 
 #include <optional>
 #include <string>
