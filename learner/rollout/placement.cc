@@ -11,7 +11,11 @@ namespace flotilla {
 namespace {
 
 double ExperienceBytes(const v1::RunConfig& config, const Spaces& spaces) {
-  double step = 64;  // what is no observation
+  // What is no observation: of a replay up to 64 bytes of a sum tree, and what the
+  // transition is; of a rollout less.
+  const ActionSpace& action = spaces.action;
+  double step =
+      80 + 4 * static_cast<double>(action.choices() + action.continuous);
   for (const LeafSpec& spec : spaces.observation) {
     step += static_cast<double>(spec.bytes());
   }
