@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "services/base/random.h"
 
@@ -46,8 +47,8 @@ World OneLeaf(const std::string& fields) {
 }
 
 World Frames(int stack) {
-  return OneLeaf("dtype: UINT8 shape: [3, 2] frame_stack: " +
-                 std::to_string(stack));
+  return OneLeaf(
+      absl::StrCat("dtype: UINT8 shape: [3, 2] frame_stack: ", stack));
 }
 
 // Every kind of leaf, with stacks that differ.
