@@ -11,7 +11,7 @@ namespace {
 // Pushes the cart one way: episodes of about ten steps, the same each time.
 class OneWay : public Policy {
  public:
-  void Decide(const Observations& seen, bool greedy, Random*,
+  void Decide(const Observations& seen, bool greedy, Draws*,
               const DecisionOutput& out) override {
     asked_greedy = greedy;
     for (int64_t r = 0; r < seen.rows; ++r) {
