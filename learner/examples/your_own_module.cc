@@ -8,7 +8,6 @@
 #include "learner/actor/env_pool.h"
 #include "learner/library/data_parallel.h"
 #include "learner/library/world.h"
-#include "learner/torch_nn.h"
 
 using namespace flotilla;
 int main(int argc, char** argv) {
