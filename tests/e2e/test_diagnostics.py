@@ -12,7 +12,8 @@ PPO = {
     "Memory": (0.979, 100, ["--set=model.recurrent=LSTM"]),
     "Password": (1.0, 200, []),
     "Spaces": (0.972, 100, []),
-    "Squared": (0.971, 400, []),
+    # 64 units end in a corner, or not, by the seed: 0.86 to 1.00 of six; these, 0.995 and more.
+    "Squared": (0.971, 800, ["--set=model.hidden=[128,128]", "--set=optimizer.learning_rate=1e-3"]),
     "Stochastic": (0.998, 200, []),
 }
 
