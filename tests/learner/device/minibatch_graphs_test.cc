@@ -331,10 +331,10 @@ TEST(MinibatchGraphsLaunchTest, AStepOnADrawIsOneReplay) {
     // and end, and what was seen there.
     int64_t all = 0, draw = 0;
     for (const auto& [op, count] : more) {
-      const bool drawing =
-          op == "flotilla::find_leaves" || op == "aten::index_select" ||
-          op == "aten::cat" || op == "flotilla::gather_ring" ||
-          op == "flotilla::normal_draws";
+      const bool drawing = op == "flotilla::find_leaves" ||
+                           op == "aten::index_select" || op == "aten::cat" ||
+                           op == "flotilla::gather_ring" ||
+                           op == "flotilla::normal_draws";
       (drawing ? draw : all) += count;
     }
     EXPECT_EQ(more["a graph"], 2) << sac;
