@@ -45,6 +45,14 @@ target_compile_options(flotilla_warnings INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>"
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety;-Wno-error;-Werror=thread-safety>")
 
+# Half of the time from nothing: what files include is read once for some. Builds
+# with sanitizers, which are for finding faults, show that each file stands alone.
+set(unity ON)
+if(FLOTILLA_SANITIZE)
+  set(unity OFF)
+endif()
+option(FLOTILLA_UNITY "Compile files of a library together" ${unity})
+
 # Adds a folder that has a CMakeLists.txt.
 macro(flotilla_subdirectory folder)
   if(EXISTS "${CMAKE_CURRENT_SOURCE_DIR}/${folder}/CMakeLists.txt")
@@ -72,12 +80,24 @@ function(flotilla_links out wanted)
   endforeach()
 endfunction()
 
-# flotilla_library(name [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
+# Compiles files of `target` together that begin with letters of one range: another file
+# changes what one of them has, and meets the names of no other.
+function(flotilla_unity target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLOTILLA_UNITY} UNITY_BUILD_MODE GROUP)
+  foreach(range a-e f-o p-r s-z)
+    set(files ${ARGN})
+    list(FILTER files INCLUDE REGEX "(^|/)[${range}][^/]*$")
+    set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${range})
+  endforeach()
+endfunction()
+
+# flotilla_library(name [ALONE] [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
 #
 # Makes flotilla_<name> with the alias flotilla::<name>. Without sources it is
-# header-only. Dependencies are public.
+# header-only. Dependencies are public. ALONE: files are compiled one by one, by the
+# library's own options, so that what becomes of each depends on no other.
 function(flotilla_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;HDRS;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "" "SRCS;HDRS;DEPS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "flotilla_library(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
@@ -85,7 +105,12 @@ function(flotilla_library name)
     add_library(flotilla_${name} STATIC ${arg_SRCS} ${arg_HDRS})
     target_link_libraries(flotilla_${name}
       PUBLIC flotilla_flags ${arg_DEPS} PRIVATE flotilla_warnings)
-    flotilla_plain_pch(flotilla_${name} ${arg_DEPS})
+    if(arg_ALONE)
+      flotilla_plain_pch(flotilla_${name} OWN ${arg_DEPS})
+    else()
+      flotilla_unity(flotilla_${name} ${arg_SRCS})
+      flotilla_plain_pch(flotilla_${name} ${arg_DEPS})
+    endif()
   else()
     add_library(flotilla_${name} INTERFACE ${arg_HDRS})
     target_link_libraries(flotilla_${name} INTERFACE flotilla_flags ${arg_DEPS})

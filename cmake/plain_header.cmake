@@ -7,13 +7,18 @@ target_link_libraries(flotilla_plain_header
   PRIVATE flotilla_flags flotilla_warnings gRPC::grpc++ protobuf::libprotobuf glog::glog
     absl::status absl::statusor absl::strings absl::str_format absl::time)
 
-# flotilla_plain_pch(target dep...): compiles `target`, which links `dep`s, with it, if
-# they see our messages and no Torch.
+# flotilla_plain_pch(target [OWN] dep...): compiles `target`, which links `dep`s, with it,
+# if they see our messages and no Torch. It brings options along that it was compiled
+# with: OWN makes another by those of `target`.
 function(flotilla_plain_pch target)
   flotilla_links(torch torch::torch ${ARGN})
   flotilla_links(messages flotilla::proto ${ARGN})
   if(messages AND NOT torch)
-    target_precompile_headers(${target} REUSE_FROM flotilla_plain_header)
+    if("OWN" IN_LIST ARGN)
+      target_precompile_headers(${target} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/plain_header.h")
+    else()
+      target_precompile_headers(${target} REUSE_FROM flotilla_plain_header)
+    endif()
     # g++ 12 tells of its own std::string then, as elsewhere of what -Wno-restrict is
     # for. Memory is checked by the sanitizers of the preset clang.
     target_compile_options(${target} PRIVATE

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 using google::protobuf::FieldDescriptor;
 
-bool IsSection(const FieldDescriptor* field) {
+bool IsOneSection(const FieldDescriptor* field) {
   return field->message_type() != nullptr && !field->is_repeated();
 }
 
@@ -61,11 +61,11 @@ Completion Fields(const std::string& typed, const std::string& after_field) {
     }
     const FieldDescriptor* field = *FindConfigField(path);
     const std::string about = CommentInShort(field);
-    if (!IsSection(field) || after_field.empty()) {
+    if (!IsOneSection(field) || after_field.empty()) {
       completion.words.push_back(
           {path + (field->is_map() ? "." : after_field), about});
     }
-    if (IsSection(field)) completion.words.push_back({path + ".", about});
+    if (IsOneSection(field)) completion.words.push_back({path + ".", about});
   }
   return completion;
 }

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using State = Finding::State;
 
-constexpr absl::Duration kTimeout = absl::Seconds(30);
+constexpr absl::Duration kProbeTimeout = absl::Seconds(30);
 
 double GigaBytes(double bytes) { return bytes / (1 << 30); }
 
@@ -61,7 +61,7 @@ Finding LibTorch() {
       fs::temp_directory_path() / absl::StrCat("flotilla-doctor-", getpid());
   const auto learner =
       Subprocess::Start({.argv = {*path, "--help"}, .log_path = log});
-  const auto exit = learner.ok() ? (*learner)->Wait(kTimeout) : std::nullopt;
+  const auto exit = learner.ok() ? (*learner)->Wait(kProbeTimeout) : std::nullopt;
   std::error_code ignored;
   fs::remove(log, ignored);
   if (exit && exit->signal == 0 && exit->code < 126) {
@@ -96,7 +96,7 @@ Finding Gpus() {
 }
 
 std::vector<Finding> Environments() {
-  const auto known = AskEnvServer("", v1::EnvOptions(), kTimeout);
+  const auto known = AskEnvServer("", v1::EnvOptions(), kProbeTimeout);
   if (!known.ok()) {
     return {{State::kBad, "environments", std::string(known.status().message()),
              MendCommand()}};
@@ -114,7 +114,7 @@ std::vector<Finding> Environments() {
     findings.push_back({State::kNote, "Atari", "no emulator (it is GPL-2.0)",
                         "flotilla install atari"});
   }
-  const auto gym = AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kTimeout);
+  const auto gym = AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kProbeTimeout);
   if (gym.ok()) {
     findings.push_back(
         {State::kGood, "Gymnasium", "gym: environments work", ""});

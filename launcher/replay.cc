@@ -81,7 +81,7 @@ absl::Status StartServer(const v1::RecordedGames& games,
   return absl::OkStatus();
 }
 
-std::string Number(double value) { return absl::StrCat(value); }
+std::string InFull(double value) { return absl::StrCat(value); }
 
 }  // namespace
 
@@ -260,8 +260,8 @@ ReplayOutcome ReplayCheck::Finish(bool lost) {
       outcome.difference = absl::StrCat(
           "the return",
           games_.agents() > 1 ? absl::StrCat(" of agent ", s + 1) : "", " is ",
-          Number(is.raw_return()), " over ", is.length(), " steps, and was ",
-          Number(was.raw_return()), " over ", was.length());
+          InFull(is.raw_return()), " over ", is.length(), " steps, and was ",
+          InFull(was.raw_return()), " over ", was.length());
       break;
     }
   }

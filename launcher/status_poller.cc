@@ -7,7 +7,7 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kCallTimeout = absl::Seconds(1);
+constexpr absl::Duration kPollTimeout = absl::Seconds(1);
 
 }  // namespace
 
@@ -35,7 +35,7 @@ absl::Duration StatusPoller::AnsweredFor() const {
 
 void StatusPoller::Run() {
   for (;;) {
-    absl::StatusOr<v1::Status> status = calls_->GetStatus(kCallTimeout);
+    absl::StatusOr<v1::Status> status = calls_->GetStatus(kPollTimeout);
     const bool answered = status.ok();
     {
       MutexLock lock(&mu_);

@@ -21,7 +21,7 @@ namespace flotilla {
 namespace {
 
 constexpr absl::Duration kImportTimeout = absl::Minutes(2);
-constexpr absl::Duration kInterval = absl::Seconds(1);
+constexpr absl::Duration kLookInterval = absl::Seconds(1);
 // Alive, it touches its file every few seconds; to begin may take it longer.
 constexpr absl::Duration kSilent = absl::Seconds(30);
 constexpr absl::Duration kFinishTimeout = absl::Minutes(1);
@@ -148,7 +148,7 @@ void Trackers::Start(SideCar* car) {
 
 void Trackers::Check(absl::Time now) {
   if (now < check_at_) return;
-  check_at_ = now + kInterval;
+  check_at_ = now + kLookInterval;
   for (const auto& car : cars_) {
     if (car->process == nullptr) {
       if (now >= car->start_at) Start(car.get());

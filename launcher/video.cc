@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Minutes(1);
 constexpr absl::Duration kEndTimeout = absl::Minutes(10);
-constexpr absl::Duration kPoll = absl::Milliseconds(5);
+constexpr absl::Duration kEncoderPoll = absl::Milliseconds(5);
 
 // Before each frame, little-endian; 0 x 0 says that all have come.
 struct Size {
@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
       return absl::UnavailableError(
           absl::StrCat("cannot open ", pipe, ": ", std::strerror(errno)));
     }
-    if (writer->encoder_->Wait(kPoll)) return writer->Explain();
+    if (writer->encoder_->Wait(kEncoderPoll)) return writer->Explain();
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError("the video's encoder does not start");
     }

@@ -28,7 +28,7 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kStartTimeout = absl::Seconds(60);
+constexpr absl::Duration kServerTimeout = absl::Seconds(60);
 constexpr char kOptionsPrefix[] = "env.options.";
 
 struct CheckFlags {
@@ -153,7 +153,7 @@ int CheckOurs(const CheckFlags& flags, ConformanceOptions options) {
                                   .socket = scratch.path() + "/socket",
                                   .log_path = scratch.path() + "/log",
                                   .keeps_log = false};
-  const auto server = StartEnvProgram(program, kStartTimeout, {});
+  const auto server = StartEnvProgram(program, kServerTimeout, {});
   if (!server.ok()) return Report("check-env", server.status());
   const auto channel = MakeChannel(server->address, {});
   if (!channel.ok()) return Report("check-env", channel.status());
@@ -162,7 +162,7 @@ int CheckOurs(const CheckFlags& flags, ConformanceOptions options) {
   v1::GetSpecRequest request;
   request.set_env_id(options.env_id);
   *request.mutable_options() = options.options;
-  const auto known = Ask(*channel, request, kStartTimeout);
+  const auto known = Ask(*channel, request, kServerTimeout);
   if (!known.ok()) return Report("check-env", known.status());
   // Python, as a worker, obeys its parent's lifeline and no signal.
   if (!IsGym(options.env_id)) {

@@ -14,13 +14,13 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kSetTimeout = absl::Seconds(5);
 
 absl::StatusOr<v1::Change> SetFields(const RunAddress& run,
                                      const std::vector<std::string>& overrides,
                                      absl::Duration timeout,
                                      CoordinatorCalls* calls) {
-  ASSIGN_OR_RETURN(const v1::Status status, calls->GetStatus(kTimeout));
+  ASSIGN_OR_RETURN(const v1::Status status, calls->GetStatus(kSetTimeout));
   RETURN_IF_ERROR(CheckSameRun(run, status));
   return calls->Set(overrides, timeout);
 }

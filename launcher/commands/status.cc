@@ -20,7 +20,7 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kStatusTimeout = absl::Seconds(5);
 constexpr absl::Duration kInterval = absl::Seconds(1);
 // With a coordinator that has gone.
 constexpr absl::Duration kPatience = absl::Seconds(10);
@@ -119,7 +119,7 @@ int RunStatus(const Arguments& arguments) {
   const auto calls = CoordinatorCalls::Make(
       run->address, WithRunToken(credentials, run->run_dir));
   if (!calls.ok()) return Report("status", calls.status());
-  const auto status = (*calls)->GetStatus(kTimeout);
+  const auto status = (*calls)->GetStatus(kStatusTimeout);
   const absl::Status answered =
       status.ok() ? CheckSameRun(*run, *status) : status.status();
   if (!answered.ok()) return ShowFinished(*run, answered, json);

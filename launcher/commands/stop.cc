@@ -12,11 +12,11 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kTimeout = absl::Seconds(5);
+constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 
 absl::Status StopRun(const RunAddress& run, const std::string& reason,
                      CoordinatorCalls* calls) {
-  const auto status = calls->GetStatus(kTimeout);
+  const auto status = calls->GetStatus(kStopTimeout);
   // Without a coordinator, a result tells that it ended rather than vanished.
   if (!status.ok() && !run.run_dir.empty() &&
       ReadRunSummary(RunFolder(run.run_dir).summary()).ok()) {
@@ -25,7 +25,7 @@ absl::Status StopRun(const RunAddress& run, const std::string& reason,
   }
   RETURN_IF_ERROR(status.status());
   RETURN_IF_ERROR(CheckSameRun(run, *status));
-  return calls->Stop(reason, kTimeout);
+  return calls->Stop(reason, kStopTimeout);
 }
 
 }  // namespace

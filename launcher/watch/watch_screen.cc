@@ -22,11 +22,11 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kInterval = absl::Seconds(1);
+constexpr absl::Duration kDrawInterval = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(200);
-constexpr absl::Duration kStopTimeout = absl::Seconds(5);
+constexpr absl::Duration kWatchStopTimeout = absl::Seconds(5);
 // Silence of a coordinator that may be started again; then a result counts.
-constexpr absl::Duration kPatience = absl::Seconds(5);
+constexpr absl::Duration kWatchPatience = absl::Seconds(5);
 constexpr std::streamoff kLogBytes = 16 << 10;
 
 // The newest status, from a thread of its own that asks again whenever the
@@ -53,7 +53,7 @@ class Stream {
     while (!stop.stop_requested()) {
       calls_
           ->WatchStatus(
-              kInterval,
+              kDrawInterval,
               [&](const v1::Status& status) {
                 {
                   MutexLock lock(&mu_);
@@ -122,11 +122,11 @@ absl::StatusOr<std::optional<v1::Status>> WatchOnScreen(const RunAddress& run,
       if (status->state() == v1::CLOSED) return status;
     }
     const absl::Duration silence = stream.Silence();
-    if (silence >= kPatience && HasEnded(run, began)) {
+    if (silence >= kWatchPatience && HasEnded(run, began)) {
       return absl::UnavailableError("the run is over");
     }
     view.SetSilence(
-        silence >= 3 * kInterval
+        silence >= 3 * kDrawInterval
             ? absl::StrCat("the coordinator at ", calls->address(),
                            " has not answered for ",
                            BriefSeconds(absl::ToDoubleSeconds(silence)),
@@ -136,13 +136,13 @@ absl::StatusOr<std::optional<v1::Status>> WatchOnScreen(const RunAddress& run,
       view.SetLog(Tail(RunFolder(run.run_dir).rank_log(view.LogRank())));
     }
     terminal->Draw(view.Render(terminal->columns(), terminal->rows()));
-    for (const int key : terminal->AwaitKeys(kInterval, &closed)) {
+    for (const int key : terminal->AwaitKeys(kDrawInterval, &closed)) {
       switch (view.Press(key)) {
         case WatchView::Wish::kQuit:
           return std::nullopt;
         case WatchView::Wish::kStop:
           complaint = std::string(
-              calls->Stop("flotilla status --watch", kStopTimeout).message());
+              calls->Stop("flotilla status --watch", kWatchStopTimeout).message());
           break;
         case WatchView::Wish::kNothing:
           break;

@@ -173,9 +173,9 @@ std::unique_ptr<NetworkPolicy> Make(const Network* net, const Spaces& spaces,
   return std::make_unique<TorchPolicy>(net, spaces, settled);
 }
 
-class FrozenPolicy : public Policy {
+class FrozenActorCritic : public Policy {
  public:
-  FrozenPolicy(std::unique_ptr<Network> net, const Spaces& spaces)
+  FrozenActorCritic(std::unique_ptr<Network> net, const Spaces& spaces)
       : net_(std::move(net)),
         policy_(Make(net_.get(), spaces, /*settled=*/true)) {
     net_->Settle();
@@ -207,7 +207,7 @@ std::unique_ptr<NetworkPolicy> MakeNetworkPolicy(const Network* net,
 
 std::unique_ptr<Policy> MakeFrozenPolicy(const Network& net,
                                          const Spaces& spaces) {
-  return std::make_unique<FrozenPolicy>(net.Clone(), spaces);
+  return std::make_unique<FrozenActorCritic>(net.Clone(), spaces);
 }
 
 }  // namespace flotilla

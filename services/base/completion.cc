@@ -12,7 +12,7 @@
 namespace flotilla {
 namespace {
 
-bool IsFlag(const std::string& word) {
+bool IsFlagWord(const std::string& word) {
   return word.size() > 1 && word[0] == '-';
 }
 
@@ -89,7 +89,7 @@ Completion Complete(const CommandLine& line,
   bool flags_over = false;
   for (size_t i = 0; i + 1 < words.size(); ++i) {
     open = nullptr;
-    if (flags_over || !IsFlag(words[i])) {
+    if (flags_over || !IsFlagWord(words[i])) {
       ++arguments;
       continue;
     }
@@ -109,11 +109,11 @@ Completion Complete(const CommandLine& line,
     AppendValues(open->value_name, typed, source, &completion);
     return completion;
   }
-  if (IsFlag(typed) && !flags_over && equals == typed.npos) {
+  if (IsFlagWord(typed) && !flags_over && equals == typed.npos) {
     AppendFlags(line, &completion);
     return completion;
   }
-  if (IsFlag(typed) && !flags_over) {
+  if (IsFlagWord(typed) && !flags_over) {
     const CommandLine::Flag* flag = line.Find(typed.substr(0, equals));
     if (flag == nullptr) return completion;
     AppendValues(flag->value_name, typed.substr(equals + 1), source,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr char kCuda[] = "cuda";
 
-absl::Status Invalid(const std::string& message) {
+absl::Status Refused(const std::string& message) {
   return absl::InvalidArgumentError(message);
 }
 
@@ -35,18 +35,18 @@ absl::StatusOr<std::optional<int>> FromIds(const DeviceRequest& request,
       absl::StrCat("--device-ids ", absl::StrJoin(ids, ","));
   const int learners = request.local_world_size;
   if (ids.size() != static_cast<size_t>(learners)) {
-    return Invalid(absl::StrCat(flag, " names ",
+    return Refused(absl::StrCat(flag, " names ",
                                 Count(static_cast<int>(ids.size()), "GPU"),
                                 " for ", Count(learners, "learner"),
                                 " on this host; name one for each, or give ",
                                 "--nproc-per-node ", ids.size()));
   }
   if (request.device != "auto" && request.device != kCuda) {
-    return Invalid(absl::StrCat(flag, " contradicts runtime.device \"",
+    return Refused(absl::StrCat(flag, " contradicts runtime.device \"",
                                 request.device, "\"; leave one of them out"));
   }
   for (const int id : ids) {
-    if (id >= gpus) return Invalid(NotThere(flag, id, gpus));
+    if (id >= gpus) return Refused(NotThere(flag, id, gpus));
   }
   return ids[local_rank];
 }
@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<int>> ParseDeviceIds(const std::string& text) {
   for (const auto part : absl::StrSplit(text, ',')) {
     int id = -1;
     if (!absl::SimpleAtoi(part, &id) || id < 0) {
-      return Invalid(absl::StrCat("--device-ids is \"", text,
+      return Refused(absl::StrCat("--device-ids is \"", text,
                                   "\"; expected a GPU's number for each "
                                   "learner of this host, as in 0,1"));
     }
@@ -95,27 +95,27 @@ absl::StatusOr<std::optional<int>> ChooseGpu(const DeviceRequest& request,
   if (device == kRehearsalDevice) return std::nullopt;
   const std::optional<int> named = NamedGpu(device);
   if (!named && device != "auto" && device != kCuda) {
-    return Invalid(absl::StrCat("runtime.device is \"", device,
+    return Refused(absl::StrCat("runtime.device is \"", device,
                                 "\"; use auto, cpu, cuda or cuda:N"));
   }
   const std::string what = absl::StrCat("runtime.device \"", device, "\"");
   if (gpus == 0) {
-    return Invalid(absl::StrCat(what,
+    return Refused(absl::StrCat(what,
                                 " needs a GPU, and this host has none; use "
                                 "--set runtime.device=cpu (see `flotilla "
                                 "doctor`)"));
   }
-  if (named.value_or(0) >= gpus) return Invalid(NotThere(what, *named, gpus));
+  if (named.value_or(0) >= gpus) return Refused(NotThere(what, *named, gpus));
   if (request.given_rank && gpus == 1) return 0;
   if (named && learners > 1) {
-    return Invalid(absl::StrCat(
+    return Refused(absl::StrCat(
         what, " puts ", learners, " learners of this host on one GPU; use ",
         "runtime.device cuda, or share it on purpose: --backend gloo "
         "--device-ids ",
         absl::StrJoin(std::vector<int>(learners, *named), ",")));
   }
   if (learners > gpus) {
-    return Invalid(absl::StrCat(
+    return Refused(absl::StrCat(
         what, ": ", learners, " learners on this host, but ",
         Count(gpus, "GPU"), "; use --nproc-per-node ", gpus,
         ", or --set runtime.device=cpu, or share on purpose: --backend gloo "

@@ -19,10 +19,10 @@
 namespace flotilla {
 namespace {
 
-constexpr size_t kBytes = 32;
+constexpr size_t kSecretBytes = 32;
 
 bool IsSecret(const std::string& text) {
-  return text.size() == 2 * kBytes &&
+  return text.size() == 2 * kSecretBytes &&
          std::all_of(text.begin(), text.end(),
                      [](char c) { return absl::ascii_isxdigit(c); });
 }
@@ -39,10 +39,10 @@ absl::Status CheckOwner(const std::string& path, const struct stat& info) {
 }  // namespace
 
 std::string DrawSecret() {
-  std::string bytes(kBytes, '\0');
+  std::string bytes(kSecretBytes, '\0');
   size_t drawn = 0;
-  while (drawn < kBytes) {
-    const ssize_t n = getrandom(bytes.data() + drawn, kBytes - drawn, 0);
+  while (drawn < kSecretBytes) {
+    const ssize_t n = getrandom(bytes.data() + drawn, kSecretBytes - drawn, 0);
     PCHECK(n >= 0 || errno == EINTR) << "getrandom";
     if (n > 0) drawn += static_cast<size_t>(n);
   }
@@ -59,7 +59,7 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   absl::Status status = fstat(fd, &info) == 0
                             ? CheckOwner(path, info)
                             : absl::ErrnoToStatus(errno, path);
-  char text[2 * kBytes + 2];
+  char text[2 * kSecretBytes + 2];
   const ssize_t size = read(fd, text, sizeof(text));
   close(fd);
   RETURN_IF_ERROR(status);
@@ -67,7 +67,7 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
   absl::StripAsciiWhitespace(&secret);
   if (IsSecret(secret)) return secret;
   return absl::DataLossError(
-      absl::StrCat("\"", path, "\" holds no secret of ", 2 * kBytes,
+      absl::StrCat("\"", path, "\" holds no secret of ", 2 * kSecretBytes,
                    " hex digits: delete it, and start anew"));
 }
 

@@ -13,7 +13,6 @@ namespace {
 
 // How long what must not come is waited for.
 constexpr absl::Duration kQuiet = absl::Milliseconds(100);
-constexpr absl::Duration kSeatPause = absl::Milliseconds(20);
 // Between two looks at the stream beside a ring.
 constexpr std::chrono::milliseconds kRingSleep(5);
 

@@ -34,6 +34,9 @@ struct Exam {
   void NoteSilence();
 };
 
+// Between two tries to get a seat that another stream still has.
+inline constexpr absl::Duration kSeatPause = absl::Milliseconds(20);
+
 // One stream, played by the book: what comes is checked, whoever plays.
 //
 // A function that returns false has said why in the findings, or the stream is

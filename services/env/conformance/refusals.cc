@@ -13,8 +13,6 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kSeatPause = absl::Milliseconds(20);
-
 using absl::StatusCode;
 
 // Sends `first`, and whatever follows it, on a stream of its own; again while
