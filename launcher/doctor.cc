@@ -61,7 +61,8 @@ Finding LibTorch() {
       fs::temp_directory_path() / absl::StrCat("flotilla-doctor-", getpid());
   const auto learner =
       Subprocess::Start({.argv = {*path, "--help"}, .log_path = log});
-  const auto exit = learner.ok() ? (*learner)->Wait(kProbeTimeout) : std::nullopt;
+  const auto exit =
+      learner.ok() ? (*learner)->Wait(kProbeTimeout) : std::nullopt;
   std::error_code ignored;
   fs::remove(log, ignored);
   if (exit && exit->signal == 0 && exit->code < 126) {
@@ -114,7 +115,8 @@ std::vector<Finding> Environments() {
     findings.push_back({State::kNote, "Atari", "no emulator (it is GPL-2.0)",
                         "flotilla install atari"});
   }
-  const auto gym = AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kProbeTimeout);
+  const auto gym =
+      AskEnvServer("gym:CartPole-v1", v1::EnvOptions(), kProbeTimeout);
   if (gym.ok()) {
     findings.push_back(
         {State::kGood, "Gymnasium", "gym: environments work", ""});

@@ -142,7 +142,8 @@ absl::StatusOr<std::optional<v1::Status>> WatchOnScreen(const RunAddress& run,
           return std::nullopt;
         case WatchView::Wish::kStop:
           complaint = std::string(
-              calls->Stop("flotilla status --watch", kWatchStopTimeout).message());
+              calls->Stop("flotilla status --watch", kWatchStopTimeout)
+                  .message());
           break;
         case WatchView::Wish::kNothing:
           break;
