@@ -143,7 +143,7 @@ endfunction()
 
 # flotilla_binary(name SRCS main.cc... [DEPS target...])
 #
-# Puts the program <name> in <build>/bin.
+# Puts the program <name> in <build>/bin. Those of tests/ are no part of `programs`.
 function(flotilla_binary name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SRCS;DEPS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -153,7 +153,11 @@ function(flotilla_binary name)
   target_link_libraries(${name} PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bin")
   flotilla_plain_pch(${name} ${arg_DEPS})
-  flotilla_part(programs ${name})
+  set(tests "${CMAKE_SOURCE_DIR}/tests")
+  cmake_path(IS_PREFIX tests "${CMAKE_CURRENT_SOURCE_DIR}" of_tests)
+  if(NOT of_tests)
+    flotilla_part(programs ${name})
+  endif()
   flotilla_links(torch torch::torch ${arg_DEPS})
   if(NOT torch)
     flotilla_part(torch_free ${name})
