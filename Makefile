@@ -9,7 +9,9 @@ TESTS ?=
 
 .PHONY: quickstart build test test-long bench wheel site pictures format clean
 
-# Installs, builds, trains CartPole-v1 with two learners, shows the result.
+# Installs, builds, trains CartPole-v1 with two learners, shows the result. Of the
+# emulator there is no need yet.
+quickstart: export FLOTILLA_ATARI ?= OFF
 quickstart: build
 	build/bin/flotilla train cartpole_fast --nproc-per-node 2 --progress auto --run-dir $(RUN)
 	@cat $(RUN)/summary.json

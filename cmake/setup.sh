@@ -150,7 +150,7 @@ debian "${packages[@]}"
 if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
   python_step libtorch-cuda cuda-venv torch_cuda.txt &
 else
-  python_step libtorch venv torch_cpu.txt --no-deps &
+  python_step libtorch venv torch_cpu.txt --no-deps --no-compile &
 fi
 libtorch=$!
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
