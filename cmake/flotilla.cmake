@@ -45,8 +45,8 @@ target_compile_options(flotilla_warnings INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>"
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety;-Wno-error;-Werror=thread-safety>")
 
-# Half of the time from nothing: what files include is read once for some. Builds
-# with sanitizers, which are for finding faults, show that each file stands alone.
+# Half of the time from nothing: what files include is read once for some. With
+# sanitizers each is compiled alone, which shows that those without Torch stand alone.
 set(unity ON)
 if(FLOTILLA_SANITIZE)
   set(unity OFF)

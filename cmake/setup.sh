@@ -148,7 +148,7 @@ debian "${packages[@]}"
 
 # The big download and the emulator's build overlap.
 if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
-  python_step libtorch-cuda cuda-venv torch_cuda.txt &
+  python_step libtorch-cuda cuda-venv torch_cuda.txt --no-compile &
 else
   python_step libtorch venv torch_cpu.txt --no-deps --no-compile &
 fi
