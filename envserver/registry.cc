@@ -13,6 +13,7 @@
 #include "envserver/envs/cartpole.h"
 #include "envserver/envs/connect4.h"
 #include "envserver/envs/diagnostic.h"
+#include "envserver/envs/invaders.h"
 #include "envserver/envs/maze.h"
 #include "envserver/envs/pendulum.h"
 #include "envserver/envs/point_nav.h"
@@ -92,6 +93,7 @@ EnvironmentRegistry::EnvironmentRegistry()
         "who plays the other side: random, one_ply or two_ply; else an "
         "agent"}});
   Add("Continuous", [](auto&) { return MakeContinuous(); });
+  AddBatch("Invaders", Invaders::Make, Invaders::Options());
   Add("Mask", [](auto& a) { return MakeMask(a.Switch("hide_mask")); },
       {{"hide_mask", false, "show a mask that forbids nothing"}});
   Add("Memory", [](auto&) { return MakeMemory(); });

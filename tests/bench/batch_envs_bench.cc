@@ -93,7 +93,8 @@ void Run(const std::string& env_id, int rows, double seconds) {
 int main(int argc, char** argv) {
   const int rows = argc > 1 ? std::atoi(argv[1]) : 1024;
   const double seconds = argc > 2 ? std::atof(argv[2]) : 2;
-  for (const char* id : {"Breakout", "Pong", "Snake", "CartPole-v1"}) {
+  for (const char* id :
+       {"Breakout", "Invaders", "Pong", "Snake", "CartPole-v1"}) {
     flotilla::Run(id, rows, seconds);
   }
 }

@@ -18,9 +18,10 @@ def test_the_readme_is_true(sandbox):
         done = sandbox.run(*shlex.split(command, comments=True)[1:])
         assert done.returncode == 0, f"{command}\n{done.stderr}"
     runs = sandbox.folder / "runs"
-    # Who knows nothing breaks two or three bricks, loses each round of Pong, and
-    # runs into walls.
+    # Who knows nothing breaks two or three bricks, shoots three invaders, loses each
+    # round of Pong, and runs into walls.
     assert returns(runs / "breakout")[0] < 4 < 7 < returns(runs / "breakout")[-1]
+    assert returns(runs / "invaders")[0] < 8 < 20 < returns(runs / "invaders")[-1]
     assert returns(runs / "pong")[0] < -18 < 10 < returns(runs / "pong")[-1]
     assert returns(runs / "snake")[-1] > 4
     last = training_lines(runs / "snake")[-1]

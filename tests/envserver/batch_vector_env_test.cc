@@ -194,8 +194,8 @@ TEST_P(SameAsOneByOne, WhateverItIsCutInto) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Games, SameAsOneByOne,
-                         testing::Values("Counting", "Breakout", "Pong",
-                                         "Snake"));
+                         testing::Values("Counting", "Breakout", "Invaders",
+                                         "Pong", "Snake"));
 
 TEST(BatchVectorEnvTest, RowsDoNotDependOnHowManyThereAre) {
   Rig few = BatchRig({.num_envs = 2, .seed = 9});

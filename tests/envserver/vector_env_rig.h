@@ -2,6 +2,8 @@
 #define FLOTILLA_TESTS_ENVSERVER_VECTOR_ENV_RIG_H_
 
 #include <glog/logging.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -121,7 +123,13 @@ class Rig {
 
   // Everything a learner would see of `group`.
   std::string Snapshot(int group) {
-    std::string all = steps_[group].SerializeAsString();
+    std::string all;
+    {  // Maps in one order.
+      google::protobuf::io::StringOutputStream bytes(&all);
+      google::protobuf::io::CodedOutputStream coded(&bytes);
+      coded.SetSerializationDeterministic(true);
+      EXPECT_TRUE(steps_[group].SerializeToCodedStream(&coded));
+    }
     for (const auto& leaf : memory_[group]) {
       all.append(reinterpret_cast<const char*>(leaf.data()), leaf.size());
     }
