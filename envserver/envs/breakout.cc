@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "envserver/envs/frame_skip.h"
 #include "envserver/picture.h"
@@ -12,7 +11,6 @@ namespace flotilla {
 namespace {
 
 constexpr float kPi = 3.14159265358979f;
-constexpr size_t kBytes = BreakoutGame::kObserved * sizeof(float);
 // Where a ball touches nothing.
 constexpr float kFreeTop =
     BreakoutGame::kBricksTop + BreakoutGame::kRows * BreakoutGame::kBrickHeight;
@@ -27,7 +25,7 @@ void BreakoutGame::Reset(uint64_t seed) {
   spare_balls_ = kSpareBalls;
   std::fill_n(observed_ + kNumbers, kBricks, 0.0f);
   StartRound();
-  Observe();
+  Refresh();
 }
 
 void BreakoutGame::StartRound() {
@@ -66,7 +64,7 @@ int BreakoutGame::Step(int64_t action, int ticks) {
   } else {
     for (int i = 0; i < ticks && !over(); ++i) Tick(paddle_step);
   }
-  Observe();
+  Refresh();
   return score_ - before;
 }
 
@@ -161,7 +159,7 @@ void BreakoutGame::MeetPaddle() {
   if (score_ == kWallScore) std::fill_n(observed_ + kNumbers, kBricks, 0.0f);
 }
 
-void BreakoutGame::Observe() {
+void BreakoutGame::Refresh() {
   constexpr float kFastest = 1 / (kTopSpeed * kTick);
   observed_[0] = paddle_ * (1 / kWidth);
   observed_[1] = kPaddleTop / kHeight;
@@ -187,35 +185,7 @@ absl::StatusOr<std::unique_ptr<BatchEnvironment>> Breakout::Make(
 }
 
 Breakout::Breakout(size_t environments, int frame_skip)
-    : frame_skip_(frame_skip), games_(environments) {
-  spec_.set_env_id("Breakout");
-  v1::Leaf* observation = spec_.add_observation();
-  observation->set_dtype(v1::FLOAT32);
-  observation->add_shape(BreakoutGame::kObserved);
-  v1::Leaf* action = spec_.add_action();
-  action->set_dtype(v1::INT64);
-  action->set_num_values(3);
-  spec_.set_max_episode_steps(10000);
-}
-
-void Breakout::Reset(size_t environment, uint64_t seed,
-                     Row observation) noexcept {
-  BreakoutGame& game = games_[environment];
-  game.Reset(seed);
-  std::memcpy(RowOf(observation[0], environment, kBytes).data(),
-              game.observed(), kBytes);
-}
-
-void Breakout::StepAll(const BatchColumns& columns) noexcept {
-  std::byte* to = columns.observation[0].data();
-  for (size_t e = 0; e < games_.size(); ++e, to += kBytes) {
-    BreakoutGame& game = games_[e];
-    const auto action = ReadValue<int64_t>(columns.action[0], e);
-    columns.reward[e] = static_cast<float>(game.Step(action, frame_skip_));
-    if (game.over()) columns.end[e] = kTerminated;
-    std::memcpy(to, game.observed(), kBytes);
-  }
-}
+    : GameBatch("Breakout", environments, frame_skip) {}
 
 v1::Frame BreakoutGame::Render() const {
   constexpr Color kRowColors[] = {{200, 72, 72},  {198, 108, 58},
@@ -241,10 +211,6 @@ v1::Frame BreakoutGame::Render() const {
     picture.Disc({14.0 + 20 * ball, 14}, 7, kOwn);
   }
   return picture.frame();
-}
-
-v1::Frame Breakout::Render(size_t environment) const {
-  return games_[environment].Render();
 }
 
 }  // namespace flotilla

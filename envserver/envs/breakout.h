@@ -2,12 +2,13 @@
 #define FLOTILLA_ENVSERVER_ENVS_BREAKOUT_H_
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "envserver/batch_environment.h"
 #include "envserver/environment_arguments.h"
+#include "envserver/envs/game_batch.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -30,6 +31,8 @@ class BreakoutGame {
   static constexpr int kSpareBalls = 5;
   static constexpr int kWallScore = 432, kMaxScore = 2 * kWallScore;
   static constexpr int kNumbers = 10, kObserved = kNumbers + kBricks;
+  static constexpr int kActions = 3, kMaxSteps = 10000;
+  static constexpr float kRewardOfAPoint = 1;
 
   static constexpr int Points(int brick) {
     return 7 - 3 * (brick / kColumns / 2);
@@ -47,6 +50,7 @@ class BreakoutGame {
 
   // What Breakout observes: [kObserved].
   const float* observed() const { return observed_; }
+  void Observe(void* to) const { std::memcpy(to, observed_, sizeof observed_); }
 
   v1::Frame Render() const;
 
@@ -59,7 +63,7 @@ class BreakoutGame {
   int Struck(float x, float y) const;
   void Break(int brick);
   void MeetPaddle();
-  void Observe();
+  void Refresh();
 
   float ball_x_, ball_y_, speed_x_, speed_y_;  // the latter a tick
   float paddle_, paddle_width_;
@@ -93,26 +97,15 @@ class BreakoutGame {
 // sends it off at 67.5 degrees at most, where there a short paddle's edge may send
 // it down; speeds are observed in units of the fastest, not of 512 px a tick; and
 // the time limit.
-class Breakout final : public BatchEnvironment {
+class Breakout final : public GameBatch<BreakoutGame> {
  public:
   static std::vector<EnvironmentOption> Options();
   // Errors: kInvalidArgument if an option does not fit.
   static absl::StatusOr<std::unique_ptr<BatchEnvironment>> Make(
       const EnvironmentArguments& arguments, size_t environments);
 
-  const v1::EnvSpec& spec() const override { return spec_; }
-  void Reset(size_t environment, uint64_t seed,
-             Row observation) noexcept override;
-  void StepAll(const BatchColumns& columns) noexcept override;
-  bool renders() const override { return true; }
-  v1::Frame Render(size_t environment) const override;
-
  private:
   Breakout(size_t environments, int frame_skip);
-
-  const int frame_skip_;
-  v1::EnvSpec spec_;
-  std::vector<BreakoutGame> games_;
 };
 
 }  // namespace flotilla

@@ -13,7 +13,6 @@ namespace {
 
 using Game = InvadersGame;
 
-constexpr size_t kBytes = Game::kObserved * sizeof(float);
 constexpr int kFormation = (Game::kColumns - 1) * Game::kPitch + Game::kInvader;
 constexpr int kFurthest = Game::kWidth - Game::kInvader;  // an invader's left
 constexpr int kCannonLast = Game::kWidth - Game::kCannonWidth;
@@ -195,29 +194,32 @@ void InvadersGame::CrushShields() {
   }
 }
 
-void InvadersGame::Observe(float* to) const {
+void InvadersGame::Observe(void* to) const {
+  float seen[kObserved];
+  float* next = seen;
   constexpr float kX = 1.0f / kWidth, kY = 1.0f / kHeight;
-  *to++ = static_cast<float>(cannon_) * (1.0f / kCannonLast);
+  *next++ = static_cast<float>(cannon_) * (1.0f / kCannonLast);
   const auto see = [&](const Shot& shot, int from) {
-    *to++ = shot.flies ? 1 : 0;
-    *to++ = shot.flies ? static_cast<float>(shot.x - from) * kX : 0;
-    *to++ = shot.flies ? static_cast<float>(shot.y) * kY : 0;
+    *next++ = shot.flies ? 1 : 0;
+    *next++ = shot.flies ? static_cast<float>(shot.x - from) * kX : 0;
+    *next++ = shot.flies ? static_cast<float>(shot.y) * kY : 0;
   };
   see(shot_, 0);
-  *to++ = static_cast<float>(lives_) * (1.0f / kLives);
-  *to++ = static_cast<float>(wave_) * (1.0f / kWaves);
+  *next++ = static_cast<float>(lives_) * (1.0f / kLives);
+  *next++ = static_cast<float>(wave_) * (1.0f / kWaves);
   for (const Shot& shot : theirs_) see(shot, cannon_ + kCannonWidth / 2);
   // What is left of a formation may go beyond the sides of a whole one.
-  *to++ = static_cast<float>(2 * left_ + kFormation - kWidth) * kX;
-  *to++ = static_cast<float>(top_) * kY;
-  *to++ = static_cast<float>(direction_);
-  *to++ = static_cast<float>(wait_) * (1.0f / kSlowest);
+  *next++ = static_cast<float>(2 * left_ + kFormation - kWidth) * kX;
+  *next++ = static_cast<float>(top_) * kY;
+  *next++ = static_cast<float>(direction_);
+  *next++ = static_cast<float>(wait_) * (1.0f / kSlowest);
   for (int i = 0; i < kInvaders; ++i) {
-    *to++ = static_cast<float>(alive_ >> i & 1);
+    *next++ = static_cast<float>(alive_ >> i & 1);
   }
   for (int i = 0; i < kShieldCells; ++i) {
-    *to++ = static_cast<float>(shields_ >> i & 1);
+    *next++ = static_cast<float>(shields_ >> i & 1);
   }
+  std::memcpy(to, seen, sizeof seen);
 }
 
 std::vector<EnvironmentOption> Invaders::Options() {
@@ -232,47 +234,16 @@ absl::StatusOr<std::unique_ptr<BatchEnvironment>> Invaders::Make(
 }
 
 Invaders::Invaders(size_t environments, int frame_skip)
-    : frame_skip_(frame_skip), games_(environments) {
-  spec_.set_env_id("Invaders");
-  v1::Leaf* observation = spec_.add_observation();
-  observation->set_dtype(v1::FLOAT32);
-  observation->add_shape(Game::kObserved);
-  v1::Leaf* action = spec_.add_action();
-  action->set_dtype(v1::INT64);
-  action->set_num_values(6);
-  spec_.set_max_episode_steps(10000);
-  spec_.add_episode_metric("score");
-  spec_.add_episode_metric("waves");
-}
-
-void Invaders::Reset(size_t environment, uint64_t seed,
-                     Row observation) noexcept {
-  games_[environment].Reset(seed);
-  float observed[Game::kObserved];
-  games_[environment].Observe(observed);
-  std::memcpy(RowOf(observation[0], environment, kBytes).data(), observed,
-              kBytes);
-}
-
-void Invaders::StepAll(const BatchColumns& columns) noexcept {
-  std::byte* to = columns.observation[0].data();
-  for (size_t e = 0; e < games_.size(); ++e, to += kBytes) {
-    Game& game = games_[e];
-    const auto action = ReadValue<int64_t>(columns.action[0], e);
-    columns.reward[e] =
-        static_cast<float>(game.Step(action, frame_skip_)) * 0.1f;
-    if (game.over()) columns.end[e] = kTerminated;
-    float observed[Game::kObserved];
-    game.Observe(observed);
-    std::memcpy(to, observed, kBytes);
-  }
+    : GameBatch("Invaders", environments, frame_skip) {
+  mutable_spec().add_episode_metric("score");
+  mutable_spec().add_episode_metric("waves");
 }
 
 void Invaders::GameOver(size_t environment, size_t /*agent*/,
                         v1::EpisodeEnd* end) {
   auto& metric = *end->mutable_metric();
-  metric["score"] = games_[environment].score();
-  metric["waves"] = games_[environment].waves();
+  metric["score"] = game(environment).score();
+  metric["waves"] = game(environment).waves();
 }
 
 v1::Frame InvadersGame::Render() const {
@@ -317,10 +288,6 @@ v1::Frame InvadersGame::Render() const {
     picture.Disc({14.0 + 20 * life, 14}, 7, kOwn);
   }
   return picture.frame();
-}
-
-v1::Frame Invaders::Render(size_t environment) const {
-  return games_[environment].Render();
 }
 
 }  // namespace flotilla

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "envserver/batch_environment.h"
 #include "envserver/environment_arguments.h"
+#include "envserver/envs/game_batch.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -41,6 +41,8 @@ class InvadersGame {
   static constexpr int kMaxScore = kWaves * kWaveScore;
   static constexpr int kObserved =
       6 + 3 * kShots + 4 + kInvaders + kShieldCells;
+  static constexpr int kActions = 6, kMaxSteps = 10000;
+  static constexpr float kRewardOfAPoint = 0.1f;
 
   void Reset(uint64_t seed);
 
@@ -54,8 +56,8 @@ class InvadersGame {
   int lives() const { return lives_; }
   int waves() const { return wave_; }  // shot down
 
-  // What Invaders observes.
-  void Observe(float* to) const;  // [kObserved]
+  // What Invaders observes, [kObserved].
+  void Observe(void* to) const;
 
   v1::Frame Render() const;
 
@@ -120,27 +122,17 @@ class InvadersGame {
 //
 // The actions, the rows of six and their points are those of Atari's Space Invaders.
 // All else is ours: speeds, shields, five waves, and what is observed.
-class Invaders final : public BatchEnvironment {
+class Invaders final : public GameBatch<InvadersGame> {
  public:
   static std::vector<EnvironmentOption> Options();
   // Errors: kInvalidArgument if an option does not fit.
   static absl::StatusOr<std::unique_ptr<BatchEnvironment>> Make(
       const EnvironmentArguments& arguments, size_t environments);
 
-  const v1::EnvSpec& spec() const override { return spec_; }
-  void Reset(size_t environment, uint64_t seed,
-             Row observation) noexcept override;
-  void StepAll(const BatchColumns& columns) noexcept override;
   void GameOver(size_t environment, size_t agent, v1::EpisodeEnd* end) override;
-  bool renders() const override { return true; }
-  v1::Frame Render(size_t environment) const override;
 
  private:
   Invaders(size_t environments, int frame_skip);
-
-  const int frame_skip_;
-  v1::EnvSpec spec_;
-  std::vector<InvadersGame> games_;
 };
 
 }  // namespace flotilla

@@ -13,7 +13,6 @@ namespace {
 constexpr float kPaddleLast = PongGame::kHeight - PongGame::kPaddleHeight;
 constexpr float kBallRight = PongGame::kWidth - PongGame::kBall;
 constexpr float kBallBottom = PongGame::kHeight - PongGame::kBall;
-constexpr size_t kBytes = PongGame::kObserved * sizeof(float);
 
 bool Meets(float paddle, float ball) {
   return ball + PongGame::kBall > paddle &&
@@ -83,15 +82,17 @@ void PongGame::Tick(float direction) {
   }
 }
 
-void PongGame::Observe(float* to) const {
-  to[0] = left_paddle_ * (1 / kPaddleLast);
-  to[1] = right_paddle_ * (1 / kPaddleLast);
-  to[2] = ball_x_ * (1 / kBallRight);
-  to[3] = ball_y_ * (1 / kBallBottom);
-  to[4] = speed_x_ * (1 / kSpeedX);
-  to[5] = speed_y_ * (1 / kTopSpeedY);
-  to[6] = static_cast<float>(left_) * (1.0f / kTopScore);
-  to[7] = static_cast<float>(right_) * (1.0f / kTopScore);
+void PongGame::Observe(void* to) const {
+  float seen[kObserved];
+  seen[0] = left_paddle_ * (1 / kPaddleLast);
+  seen[1] = right_paddle_ * (1 / kPaddleLast);
+  seen[2] = ball_x_ * (1 / kBallRight);
+  seen[3] = ball_y_ * (1 / kBallBottom);
+  seen[4] = speed_x_ * (1 / kSpeedX);
+  seen[5] = speed_y_ * (1 / kTopSpeedY);
+  seen[6] = static_cast<float>(left_) * (1.0f / kTopScore);
+  seen[7] = static_cast<float>(right_) * (1.0f / kTopScore);
+  std::memcpy(to, seen, sizeof seen);
 }
 
 std::vector<EnvironmentOption> Pong::Options() {
@@ -105,37 +106,7 @@ absl::StatusOr<std::unique_ptr<BatchEnvironment>> Pong::Make(
 }
 
 Pong::Pong(size_t environments, int frame_skip)
-    : frame_skip_(frame_skip), games_(environments) {
-  spec_.set_env_id("Pong");
-  v1::Leaf* observation = spec_.add_observation();
-  observation->set_dtype(v1::FLOAT32);
-  observation->add_shape(PongGame::kObserved);
-  v1::Leaf* action = spec_.add_action();
-  action->set_dtype(v1::INT64);
-  action->set_num_values(3);
-  spec_.set_max_episode_steps(20000);
-}
-
-void Pong::Reset(size_t environment, uint64_t seed, Row observation) noexcept {
-  games_[environment].Reset(seed);
-  float observed[PongGame::kObserved];
-  games_[environment].Observe(observed);
-  std::memcpy(RowOf(observation[0], environment, kBytes).data(), observed,
-              kBytes);
-}
-
-void Pong::StepAll(const BatchColumns& columns) noexcept {
-  std::byte* to = columns.observation[0].data();
-  for (size_t e = 0; e < games_.size(); ++e, to += kBytes) {
-    PongGame& game = games_[e];
-    const auto action = ReadValue<int64_t>(columns.action[0], e);
-    columns.reward[e] = static_cast<float>(game.Step(action, frame_skip_));
-    if (game.over()) columns.end[e] = kTerminated;
-    float observed[PongGame::kObserved];
-    game.Observe(observed);
-    std::memcpy(to, observed, kBytes);
-  }
-}
+    : GameBatch("Pong", environments, frame_skip) {}
 
 v1::Frame PongGame::Render() const {
   Picture picture(static_cast<int>(kWidth), static_cast<int>(kHeight),
@@ -156,10 +127,6 @@ v1::Frame PongGame::Render() const {
                       kRight);
   }
   return picture.frame();
-}
-
-v1::Frame Pong::Render(size_t environment) const {
-  return games_[environment].Render();
 }
 
 }  // namespace flotilla

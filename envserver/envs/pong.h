@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "envserver/batch_environment.h"
 #include "envserver/environment_arguments.h"
+#include "envserver/envs/game_batch.h"
 #include "services/base/random.h"
 
 namespace flotilla {
@@ -25,7 +25,8 @@ class PongGame {
   static constexpr float kSpeedX = 10, kFirstSpeedY = 1;
   static constexpr float kSpin = 3, kTopSpeedY = 13;
   static constexpr int kTopScore = 21;
-  static constexpr int kObserved = 8;
+  static constexpr int kObserved = 8, kActions = 3, kMaxSteps = 20000;
+  static constexpr float kRewardOfAPoint = 1;
 
   void Reset(uint64_t seed);
 
@@ -37,8 +38,8 @@ class PongGame {
   int left() const { return left_; }
   int right() const { return right_; }
 
-  // What Pong observes.
-  void Observe(float* to) const;  // [kObserved]
+  // What Pong observes, [kObserved].
+  void Observe(void* to) const;
 
   v1::Frame Render() const;
 
@@ -70,26 +71,15 @@ class PongGame {
 // tick at most, which a paddle's 8 cannot follow. All code is ours. What differs:
 // the script, which goes towards where the ball is in every tick; how what is
 // observed is scaled; and the time limit.
-class Pong final : public BatchEnvironment {
+class Pong final : public GameBatch<PongGame> {
  public:
   static std::vector<EnvironmentOption> Options();
   // Errors: kInvalidArgument if an option does not fit.
   static absl::StatusOr<std::unique_ptr<BatchEnvironment>> Make(
       const EnvironmentArguments& arguments, size_t environments);
 
-  const v1::EnvSpec& spec() const override { return spec_; }
-  void Reset(size_t environment, uint64_t seed,
-             Row observation) noexcept override;
-  void StepAll(const BatchColumns& columns) noexcept override;
-  bool renders() const override { return true; }
-  v1::Frame Render(size_t environment) const override;
-
  private:
   Pong(size_t environments, int frame_skip);
-
-  const int frame_skip_;
-  v1::EnvSpec spec_;
-  std::vector<PongGame> games_;
 };
 
 }  // namespace flotilla
