@@ -47,9 +47,9 @@ def section(title, contenders, tables, verdicts, note=""):
 
 def cartpole(options, turns):
     """CleanRL's ppo.py: 4 environments, 128 steps, 500,000 steps."""
-    limit = 6 if options.quick else 20
+    limit = 6 if options.quick else 10
     how = dict(limit_s=limit, threads=tuned(options), flop_per_step=CARTPOLE_FLOP)
-    # Its own bound is soon reached: the peers take twenty seconds for less.
+    # Its own bound is soon reached: the peers take ten seconds for less.
     us = train("Flotilla", "cartpole_ppo", 1, limit, **QUIET, total_env_steps=10 ** 9, flop_per_step=CARTPOLE_FLOP)
     clean = cleanrl("CleanRL", "ppo.py", "--total-timesteps", "500000", **how)
     rejax = peer("rejax, compiled, on a CPU", "v_rejax", "rejax_cartpole.py", "4x128", **how | dict(threads=()))
@@ -70,7 +70,7 @@ def fast(options, turns):
     # It ends by itself within a second: too short for a rate.
     unstopped = dict(evaluation__every_updates=10 ** 6, total_env_steps=10 ** 12)
     flop = dict(flop_per_step=CARTPOLE_FLOP)
-    one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "cartpole_fast", n, min(limit, 20), **unstopped, **flop)
+    one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "cartpole_fast", n, min(limit, 10), **unstopped, **flop)
                 for n in (1, 2))
     stops = [train(f"Flotilla, {n} learner{'s' * (n > 1)}, evaluating, stops when solved", "cartpole_fast", n, limit)
              for n in (1, 2)]
@@ -85,7 +85,7 @@ def fast(options, turns):
     theirs = [sb3, own] + ([] if options.quick else rest)
     everyone = [two, sb3, one, own, *stops] + ([] if options.quick else rest) + rejax
     turns(everyone, options.rounds)
-    sps, solved, evaluated = "steps_per_second", "seconds_to_475", "seconds_to_eval_475"
+    sps, solved, evaluated = "steps_per_second", "seconds_to_target", "seconds_to_eval_475"
     quickest = min((who.median(solved) for who in theirs if who.median(solved)), default=None)
     training = [two, one, *theirs]
     return section(
@@ -160,6 +160,26 @@ def breakout(options, turns):
                                    times(2.2, best)),
                     report.verdict("one learner beats CleanRL's best (any variant)", one.median(sps), best),
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
+
+
+def native(options, turns):
+    """Games in batches: PufferLib's Breakout, and ours of the same rules."""
+    limit = 8 if options.quick else 20
+    alone = QUIET | dict(evaluation__every_updates=10 ** 6, total_env_steps=10 ** 9)
+    one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "native_breakout", n, limit, **alone, **settings)
+                for n, settings in ((1, {}), (2, dict(env__num_envs=512))))
+    how = dict(limit_s=limit, threads=tuned(options))
+    mlp = peer("PufferLib, 1,024 games, without LSTM", "v_puffer", "puffer_breakout.py", "mlp", **how)
+    own = peer("PufferLib, its breakout.ini: 8,192 games, LSTM", "v_puffer", "puffer_breakout.py", "own", **how)
+    everyone = [two, mlp, one] + ([] if options.quick else [own])
+    turns(everyone, options.rounds)
+    sps = "steps_per_second"
+    return section("Native Breakout", everyone,
+                   [report.table(everyone, sps, "agents' steps a second", two), report.resources(everyone, turns)],
+                   [report.verdict("two learners: at least 1,000,000 agents' steps a second", two.median(sps), 1e6),
+                    report.verdict("two learners are ahead of PufferLib's fastest", two.median(sps),
+                                   fastest([mlp, own], sps))],
+                   "The network of the first three is of 128 units.")
 
 
 def scaling(options, turns):
@@ -267,7 +287,7 @@ def coordinator(options, turns):
 
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
+       "native": native, "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
        "memory_atari": memory_of(memory.breakout), "kernels": kernels,
        "watched": watched_of("cartpole_fast", evaluation__every_updates=10 ** 6, total_env_steps=10 ** 12),
        "watched_atari": watched_of("breakout_ppo", env__num_envs=4, runtime__torch_threads=1, **QUIET)}

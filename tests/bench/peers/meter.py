@@ -17,10 +17,11 @@ def emit(**result):
 
 
 class Meter:
-    """Steady steps per second, and the seconds until the last 100 training episodes average TARGET."""
+    """Steady steps per second, and the seconds until the last 100 training episodes average `target`."""
 
-    def __init__(self):
+    def __init__(self, target=TARGET):
         self.first = self.last = None  # (steps, time)
+        self.target = target
         self.returns = deque(maxlen=100)
         self.solved_at = None
         self.begin()
@@ -36,7 +37,12 @@ class Meter:
 
     def episode(self, episode_return):
         self.returns.append(float(episode_return))
-        if self.solved_at is None and len(self.returns) == 100 and sum(self.returns) / 100 >= TARGET:
+        if len(self.returns) == 100:
+            self.mean(sum(self.returns) / 100)
+
+    def mean(self, value):
+        """Of what trained last, where the peer says no more of its episodes."""
+        if self.solved_at is None and value >= self.target:
             self.solved_at = self.elapsed()
 
     def elapsed(self):
@@ -52,4 +58,4 @@ class Meter:
         if t1 <= t0:  # one reading only: count from the start
             n0, t0 = 0, self.start
         clock = time.time() - time.perf_counter()
-        emit(steps_per_second=(n1 - n0) / (t1 - t0), seconds_to_475=self.solved_at, span=[t0 + clock, t1 + clock, n1 - n0])
+        emit(steps_per_second=(n1 - n0) / (t1 - t0), seconds_to_target=self.solved_at, span=[t0 + clock, t1 + clock, n1 - n0])

@@ -24,12 +24,22 @@ for peer in ${*:-cleanrl sb3 puffer envpool rejax}; do
     venv v_sb3
     v_sb3/bin/pip install -q $TORCH stable-baselines3==2.9.2 gymnasium==1.4.0;;
   puffer)
-    # Its C environments need raylib, which its build downloads; NO_OCEAN leaves them out, but its
-    # setup.py then reads a name that it never set, so the environment's Python sets that name.
+    # Its setup.py downloads what its C environments may need, and all of it, or with NO_OCEAN none; then it
+    # reads a name that it never set, so the environment's Python sets that name.
     venv v_puffer
     v_puffer/bin/pip install -q 'setuptools<81' wheel 'numpy<2' Cython $TORCH
-    echo 'import builtins; builtins.c_extension_paths = []' >"$(echo v_puffer/lib/python3*/site-packages)/sitecustomize.py"
-    NO_OCEAN=1 v_puffer/bin/pip install -q --no-build-isolation pufferlib==3.0.0;;
+    packages=$(echo v_puffer/lib/python3*/site-packages)
+    echo 'import builtins; builtins.c_extension_paths = []' >"$packages/sitecustomize.py"
+    export NO_OCEAN=1
+    v_puffer/bin/pip install -q --no-build-isolation pufferlib==3.0.0
+    # Breakout by itself, with what the source package has of raylib and with setup.py's flags.
+    rm -rf puffer_source
+    v_puffer/bin/pip download -q --no-deps --no-build-isolation --no-binary :all: pufferlib==3.0.0 -d puffer_source
+    tar -xzf puffer_source/pufferlib-3.0.0.tar.gz -C puffer_source --strip-components 1
+    python=$(v_puffer/bin/python -c 'import numpy, sysconfig; print(sysconfig.get_paths()["include"], "-I", numpy.get_include())')
+    cc -shared -fPIC -O2 -flto -fwrapv -Wl,-Bsymbolic-functions -DPLATFORM_DESKTOP -DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION \
+      -I $python -I puffer_source/raylib-5.5_linux_amd64/include -I puffer_source puffer_source/pufferlib/ocean/breakout/binding.c \
+      puffer_source/raylib-5.5_linux_amd64/lib/libraylib.a -lm -o "$packages/pufferlib/ocean/breakout/binding.so";;
   envpool)  # and the ALE's own vector interface
     venv v_envpool
     v_envpool/bin/pip install -q envpool==1.2.5 gymnasium==1.4.0 ale-py==0.12.1 opencv-python-headless==5.0.0.93;;
