@@ -62,12 +62,12 @@ class Turns:
     """Runs what takes part, and sees to what others do to the machine meanwhile.
 
     What is to be recorded wants the machine for itself, and the same one: a turn in which others used more than
-    QUIET cores, or around which the machine itself became faster or slower (probe.MOST), is taken again, its result
-    thrown away whatever it was; after TRIES, Disturbed is raised.
+    QUIET cores, or around which the machine itself was slower than around the others (probe.MOST), is taken again, its
+    result thrown away whatever it was; after TRIES, Disturbed is raised.
     """
 
     QUIET = 0.1
-    TRIES = 3
+    TRIES = 10
 
     def __init__(self, cores, quiet_s, recorded, machine_probe=""):
         self.cores, self.quiet_s, self.recorded, self.machine_probe = cores, quiet_s, recorded, machine_probe
@@ -108,7 +108,7 @@ class Turns:
             before = probe.measure(self.machine_probe, self.cores)
             result, used = attempt()
             after = probe.measure(self.machine_probe, self.cores)
-            moved = probe.moved(before, after)
+            moved = probe.moved((before, after), self.probed)
             if not self.recorded or (used <= self.QUIET and not moved):
                 self.probed += [before, after]
                 return result

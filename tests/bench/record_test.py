@@ -17,6 +17,8 @@ import probe  # noqa: E402
 import report  # noqa: E402
 import watched  # noqa: E402
 
+TRIES = contender.Turns.TRIES
+
 TURN = """
 import contender
 who = contender.Contender("sleeper", ["sleep", "0.5"], lambda output, folder: {"steps_per_second": 1})
@@ -54,8 +56,8 @@ def test_a_load_beside_it_refuses_the_record():
         load.wait()
         load.stdout.close()
     assert done.stdout.startswith("refused: sleeper, round 1: others used "), done
-    assert "3 times in a row" in done.stdout
-    assert done.stderr.count("once more") == 3
+    assert f"{TRIES} times in a row" in done.stdout
+    assert done.stderr.count("once more") == TRIES
 
 
 def test_a_disturbed_turn_is_taken_again_and_leaves_no_number(runs):
@@ -92,10 +94,19 @@ def test_a_machine_that_became_slower_takes_the_turn_again(runs, probed):
 
 
 def test_one_that_never_stays_the_same_is_not_recorded(runs, probed):
-    runs += [("7", 0.0)] * 3
-    probed += [machine(), machine(copy=9)] * 3
-    with pytest.raises(contender.Disturbed, match="copy_gb_s went from 10 to 9, 3 times in a row"):
+    runs += [("7", 0.0)] * TRIES
+    probed += [machine(), machine(fma=90)] * TRIES
+    with pytest.raises(contender.Disturbed, match=f"fma_gflops was 90 of 100, {TRIES} times in a row"):
         contender.Turns(cores=1, quiet_s=0, recorded=True)([sleeper()], 1)
+
+
+def test_one_that_stays_slower_than_it_was_takes_the_turn_again(runs, probed):
+    runs += [("7", 0.0), ("1000", 0.0), ("9", 0.0)]
+    probed += [machine(), machine(), machine(fma=50), machine(fma=50), machine(copy=3), machine(copy=30)]
+    who, turns = sleeper(), contender.Turns(cores=1, quiet_s=0, recorded=True)
+    turns([who], 2)
+    assert who.metrics == {"steps_per_second": [7, 9]}
+    assert turns.again == ["sleeper, round 2"]
 
 
 def test_the_probe_measures_this_machine():
@@ -230,7 +241,7 @@ def test_a_record_is_of_seven_rounds_and_says_what_the_machine_did(runs, record)
 
 
 def test_a_disturbed_comparison_writes_nothing(runs, record):
-    runs += [("1", 0.0)] + [("2", 0.4)] * 3
+    runs += [("1", 0.0)] + [("2", 0.4)] * TRIES
     failure, text = record()
     assert "sleeper, round 2: others used 0.40 cores" in failure
     assert text is None

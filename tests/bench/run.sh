@@ -7,7 +7,7 @@
 # same work on the same cores, and prints the medians as Markdown. Wants the machine for itself.
 #   --quick  about 3 minutes: one round, short runs, fewer peers; a smoke test, not a measurement
 #   --save   also writes tests/bench/results/<date>-<cpu>[-<groups>].md: of seven rounds at least, and only if
-#            nobody else used the cores; a turn that was disturbed is taken again, three times at most
+#            nobody else used the cores; a turn that was disturbed is taken again, ten times at most
 # FLOTILLA_BIN: our programs (build/bin). PEERS_DIR: what peers/setup.sh made. CLEANRL_DIR: a CleanRL
 # checkout of yours. What is not installed is named, and left out.
 set -euo pipefail
