@@ -10,17 +10,19 @@ TESTS ?=
 .PHONY: quickstart build test test-long bench wheel site pictures format clean
 
 # Installs, builds, trains CartPole-v1 with two learners, shows the result. Of the
-# emulator there is no need yet.
+# emulator and of the examples there is no need yet.
 quickstart: export FLOTILLA_ATARI ?= OFF
+quickstart: PROGRAMS = flotilla flotilla-coordinator flotilla-envserver flotilla-learner
 quickstart: build
 	build/bin/flotilla train cartpole_fast --nproc-per-node 2 --progress auto --run-dir $(RUN)
 	@cat $(RUN)/summary.json
 
 # The programs, in build/bin/.
+PROGRAMS = programs
 build:
 	cmake/setup.sh runtime
 	cmake --preset $(PRESET) -B build
-	cmake --build build --target programs
+	cmake --build build --target $(PROGRAMS)
 
 # Everything is built, and tested by all that is not labelled long; `make test
 # TESTS=roster` runs only what matches. test-long runs every test: it takes hours.

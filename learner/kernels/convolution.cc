@@ -3,38 +3,78 @@
 #include <vector>
 
 namespace flotilla {
+namespace {
+
+// `weight` as [kernel, out, kernel, in].
+std::vector<float> Turned(const ConvolutionShape& shape, const float* weight,
+                          const KernelTable& kernels) {
+  std::vector<float> packed(static_cast<size_t>(shape.weights()));
+  std::vector<float> turned(packed.size());
+  kernels.convolution_pack(shape, weight, packed.data());
+  kernels.convolution_turn(shape, packed.data(), turned.data());
+  return turned;
+}
+
+}  // namespace
 
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      float* packed, const KernelTable& kernels) {
   kernels.convolution_pack(shape, weight, packed);
 }
 
+void PackConvolution(const ConvolutionShape& shape, const float* weight,
+                     Bfloat16* packed, const KernelTable& kernels) {
+  std::vector<float> floats(static_cast<size_t>(shape.weights()));
+  kernels.convolution_pack(shape, weight, floats.data());
+  kernels.pair_rows(shape.kernel * shape.kernel * shape.in / 2, shape.out,
+                    floats.data(), packed);
+}
+
+void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
+                       float* weight, const KernelTable& kernels) {
+  kernels.convolution_unpack(shape, packed, weight);
+}
+
+template <>
 void ConvolutionForward(const ConvolutionShape& shape,
-                        const ConvolutionImages& images,
+                        const ConvolutionImages<float>& images,
                         const KernelTable& kernels) {
   kernels.convolution_forward(shape, images);
 }
 
+template <>
+void ConvolutionForward(const ConvolutionShape& shape,
+                        const ConvolutionImages<Bfloat16>& images,
+                        const KernelTable& kernels) {
+  kernels.convolution_forward_bfloat16(shape, images);
+}
+
+template <>
 void ConvolutionBackward(const ConvolutionShape& shape,
-                         const ConvolutionBack& images,
+                         const ConvolutionBack<float>& images,
                          const KernelTable& kernels) {
   std::vector<float> turned;
+  if (images.to_x != nullptr) turned = Turned(shape, images.weight, kernels);
+  kernels.convolution_backward(shape, images, turned.data(), nullptr);
+}
+
+template <>
+void ConvolutionBackward(const ConvolutionShape& shape,
+                         const ConvolutionBack<Bfloat16>& images,
+                         const KernelTable& kernels) {
+  std::vector<Bfloat16> turned,
+      pairs(static_cast<size_t>(2 * BlockOf(shape).images *
+                                (shape.image() + shape.out_image())));
+  std::vector<float> sums;
   if (images.to_x != nullptr) {
-    // [kernel, out, kernel, in]
     turned.resize(static_cast<size_t>(shape.weights()));
-    const int64_t K = shape.kernel;
-    const float* weight = images.weight;
-    for (int64_t o = 0; o < shape.out; ++o) {
-      for (int64_t i = 0; i < shape.in; ++i) {
-        for (int64_t y = 0; y < K; ++y) {
-          for (int64_t x = 0; x < K; ++x) {
-            turned[((y * shape.out + o) * K + x) * shape.in + i] = *weight++;
-          }
-        }
-      }
-    }
+    kernels.pair_rows(shape.kernel * shape.out / 2, shape.kernel * shape.in,
+                      Turned(shape, images.weight, kernels).data(),
+                      turned.data());
+    sums.resize(static_cast<size_t>(kImagesAtOnce * shape.image()));
   }
-  kernels.convolution_backward(shape, images, turned.data());
+  ConvolutionScratch scratch = {.pairs = pairs.data(), .sums = sums.data()};
+  kernels.convolution_backward_bfloat16(shape, images, turned.data(), &scratch);
 }
 
 }  // namespace flotilla

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "learner/kernels/bfloat16.h"
 #include "learner/kernels/isa/kernel_table.h"
 #include "learner/kernels/lane.h"
 
@@ -33,44 +34,85 @@ struct ConvolutionShape {
 };
 
 // Channels out are a multiple of this; for a gradient of the images, channels in
-// too.
+// too. Of bfloat16 channels in are even.
 inline constexpr int64_t kConvolutionWidth = 16;
 
 // `weight` [out, in, kernel, kernel] as ConvolutionForward multiplies by it:
-// `packed` [kernel, kernel, in, out].
+// `packed` [kernel, kernel, in, out], or in bfloat16 [kernel, kernel, in / 2, out,
+// 2], two channels in beside each other.
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      float* packed, const KernelTable& kernels = BestKernels());
+void PackConvolution(const ConvolutionShape& shape, const float* weight,
+                     Bfloat16* packed,
+                     const KernelTable& kernels = BestKernels());
+
+// Back from floats: `packed` [kernel, kernel, in, out] as `weight`.
+void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
+                       float* weight,
+                       const KernelTable& kernels = BestKernels());
 
 // Borrowed. Images know nothing of each other: each is the same bits in any
-// batch.
+// batch. Number: float, or Bfloat16, of which sums are made in float.
+template <typename Number>
 struct ConvolutionImages {
   int64_t n = 0;
-  const float* x = nullptr;       // [n, height, width, in]
-  const float* packed = nullptr;  // see PackConvolution
-  const float* bias = nullptr;    // [out]
-  float* y = nullptr;             // [n, out_height, out_width, out]; out
+  const Number* x = nullptr;       // [n, height, width, in]
+  const Number* packed = nullptr;  // see PackConvolution
+  const float* bias = nullptr;     // [out]
+  Number* y = nullptr;             // [n, out_height, out_width, out]; out
 };
 
+template <typename Number>
 struct ConvolutionBack {
   int64_t n = 0;
-  const float* x = nullptr;       // [n, height, width, in]
+  const Number* x = nullptr;      // [n, height, width, in]
   const float* weight = nullptr;  // [out, in, kernel, kernel]
-  const float* y = nullptr;       // [n, out_height, out_width, out]
+  const Number* y = nullptr;      // [n, out_height, out_width, out]
   // d loss / d y; becomes that of the sums before the ReLU.
-  float* from_y = nullptr;  // [n, out_height, out_width, out]
-  float* to_x = nullptr;    // [n, height, width, in]  out; null: not wanted
+  Number* from_y = nullptr;  // [n, out_height, out_width, out]
+  Number* to_x = nullptr;    // [n, height, width, in]  out; null: not wanted
   // Both are added to.
   float* to_packed = nullptr;  // [kernel, kernel, in, out]
   float* to_bias = nullptr;    // [out]
 };
 
-// Thread-safe; never block.
+// Thread-safe; never block. Defined for float and Bfloat16.
+template <typename Number>
 void ConvolutionForward(const ConvolutionShape& shape,
-                        const ConvolutionImages& images,
+                        const ConvolutionImages<Number>& images,
                         const KernelTable& kernels = BestKernels());
+template <typename Number>
 void ConvolutionBackward(const ConvolutionShape& shape,
-                         const ConvolutionBack& images,
+                         const ConvolutionBack<Number>& images,
                          const KernelTable& kernels = BestKernels());
+
+// Of gradients: images and their gradients are read again and again, and stay in
+// a core's own second cache; of less at a time, sums of many weights are loaded and
+// stored too often.
+struct ConvolutionBlock {
+  int64_t rows;  // out, at a time
+  int64_t
+      images;  // of four bytes a number, at a time: one, or more with all rows
+};
+FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
+  constexpr int64_t kBytes = 256 << 10;
+  const int64_t height = shape.out_height();
+  const int64_t row_bytes = 4 * (shape.stride * shape.width * shape.in +
+                                 shape.out_width() * shape.out);
+  const int64_t fit = kBytes / row_bytes;
+  return {.rows = fit >= height ? height
+                  : fit > 1     ? fit
+                                : 1,
+          .images = fit >= height ? fit / height : 1};
+}
+// Whose gradients of images are summed together.
+inline constexpr int64_t kImagesAtOnce = 12;
+
+// What a gradient in bfloat16 needs room for.
+struct ConvolutionScratch {
+  Bfloat16* pairs = nullptr;  // [block.images, image + out_image, 2]
+  float* sums = nullptr;      // [kImagesAtOnce, height, width, in]
+};
 
 }  // namespace flotilla
 

@@ -4,9 +4,11 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "learner/device/host.h"
 #include "learner/kernels/convolution.h"
+#include "services/base/precision.h"
 
 namespace flotilla {
 namespace {
@@ -16,9 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kImages = 4;  // that are worth a thread
-// Image by image all weights are read: they must stay in a core's own cache. Pong's
-// DQN, with 128 and 512 channels, took a tenth longer than by conv2d.
-constexpr int64_t kMostWeights = 64 << 10;
+// Image by image all weights are read: no more than a cache that cores share holds.
+constexpr int64_t kMostWeights = 1 << 20;
 
 // [N, C, H, W] as [N, H, W, C], without a copy if its channels are last.
 Tensor ChannelsLast(const Tensor& x) {
@@ -35,23 +36,76 @@ ConvolutionShape ShapeOf(const Tensor& x, const Tensor& weight,
           .out = weight.size(0)};
 }
 
+// A tensor's numbers, of the type that the kernels call them by.
+template <typename Number>
+Number* Numbers(const Tensor& tensor) {
+  if constexpr (std::is_same_v<Number, Bfloat16>) {
+    return reinterpret_cast<Bfloat16*>(Host<at::BFloat16>(tensor));
+  } else {
+    return Host<Number>(tensor);
+  }
+}
+
 // `x` [N, H, W, C].
+template <typename Number>
 Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
                   const Tensor& weight, const Tensor& bias) {
-  const Tensor packed = at::empty({shape.weights()}, weight.options());
-  PackConvolution(shape, Host<float>(weight), Host<float>(packed));
+  const Tensor packed = at::empty({shape.weights()}, x.options());
+  PackConvolution(shape, Host<float>(weight), Numbers<Number>(packed));
   Tensor y =
       at::empty({x.size(0), shape.out_height(), shape.out_width(), shape.out},
                 x.options());
   at::parallel_for(0, x.size(0), kImages, [&](int64_t first, int64_t end) {
-    ConvolutionForward(shape,
-                       {.n = end - first,
-                        .x = Host<float>(x) + first * shape.image(),
-                        .packed = Host<float>(packed),
-                        .bias = Host<float>(bias),
-                        .y = Host<float>(y) + first * shape.out_image()});
+    ConvolutionForward(
+        shape, ConvolutionImages<Number>{
+                   .n = end - first,
+                   .x = Numbers<Number>(x) + first * shape.image(),
+                   .packed = Numbers<Number>(packed),
+                   .bias = Host<float>(bias),
+                   .y = Numbers<Number>(y) + first * shape.out_image()});
   });
   return y;
+}
+
+Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
+                  const Tensor& weight, const Tensor& bias) {
+  const auto run = x.scalar_type() == torch::kBFloat16 ? RunForward<Bfloat16>
+                                                       : RunForward<float>;
+  return run(shape, x, weight, bias);
+}
+
+// Of `from_y`, which it changes, for `x` if `to_x` is a tensor, and for what is
+// added to `sums` [shares, weights and biases]: a share of the images a thread.
+template <typename Number>
+void RunBackward(const ConvolutionShape& shape, const variable_list& saved,
+                 const Tensor& from_y, const Tensor& to_x, const Tensor& sums) {
+  const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
+  const int64_t N = x.size(0), shares = sums.size(0);
+  const int64_t share = (N + shares - 1) / shares;
+  at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t stop) {
+    for (int64_t s = begin; s < stop; ++s) {
+      const int64_t first = s * share;
+      const int64_t n = std::min(share, N - first);
+      if (n <= 0) continue;
+      const auto images = [&](const Tensor& of) {
+        return Numbers<Number>(of) + first * shape.image();
+      };
+      const auto out = [&](const Tensor& of) {
+        return Numbers<Number>(of) + first * shape.out_image();
+      };
+      float* const sum = Host<float>(sums) + s * sums.size(1);
+      ConvolutionBackward(shape,
+                          ConvolutionBack<Number>{
+                              .n = n,
+                              .x = images(x),
+                              .weight = Host<float>(weight),
+                              .y = out(y),
+                              .from_y = out(from_y),
+                              .to_x = to_x.defined() ? images(to_x) : nullptr,
+                              .to_packed = sum,
+                              .to_bias = sum + shape.weights()});
+    }
+  });
 }
 
 class Convolution : public torch::autograd::Function<Convolution> {
@@ -71,60 +125,56 @@ class Convolution : public torch::autograd::Function<Convolution> {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "ConvolveRelu has no gradient of its gradient");
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
+    const Tensor &x = saved[0], &weight = saved[1];
     const ConvolutionShape shape =
         ShapeOf(x, weight, ctx->saved_data["stride"].toInt());
     // Of its own: the kernel takes the ReLU off in place.
     const Tensor from_y =
         grads[0].permute({0, 2, 3, 1}).clone(torch::MemoryFormat::Contiguous);
     const Tensor to_x = ctx->needs_input_grad(0) ? at::empty_like(x) : Tensor();
-    // A share of the images a thread, and sums of its own.
-    const int64_t N = x.size(0);
-    const int64_t shares =
-        std::clamp<int64_t>(at::get_num_threads(), 1, std::max<int64_t>(N, 1));
-    const int64_t share = (N + shares - 1) / shares;
+    const int64_t shares = std::clamp<int64_t>(at::get_num_threads(), 1,
+                                               std::max<int64_t>(x.size(0), 1));
     const Tensor sums =
-        at::zeros({shares, shape.weights() + shape.out}, x.options());
-    at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t stop) {
-      for (int64_t s = begin; s < stop; ++s) {
-        const int64_t first = s * share;
-        const int64_t n = std::min(share, N - first);
-        if (n <= 0) continue;
-        float* const sum = Host<float>(sums) + s * sums.size(1);
-        ConvolutionBackward(
-            shape,
-            {.n = n,
-             .x = Host<float>(x) + first * shape.image(),
-             .weight = Host<float>(weight),
-             .y = Host<float>(y) + first * shape.out_image(),
-             .from_y = Host<float>(from_y) + first * shape.out_image(),
-             .to_x = to_x.defined() ? Host<float>(to_x) + first * shape.image()
-                                    : nullptr,
-             .to_packed = sum,
-             .to_bias = sum + shape.weights()});
-      }
-    });
+        at::zeros({shares, shape.weights() + shape.out}, weight.options());
+    const auto run = x.scalar_type() == torch::kBFloat16 ? RunBackward<Bfloat16>
+                                                         : RunBackward<float>;
+    run(shape, saved, from_y, to_x, sums);
     const Tensor sum = shares == 1 ? sums[0] : sums.sum(0);
-    return {to_x.defined() ? to_x.permute({0, 3, 1, 2}) : Tensor(),
-            sum.narrow(0, 0, shape.weights())
-                .view({shape.kernel, shape.kernel, shape.in, shape.out})
-                .permute({3, 2, 0, 1}),
+    const Tensor to_weight = at::empty_like(weight);
+    UnpackConvolution(shape, Host<float>(sum), Host<float>(to_weight));
+    return {to_x.defined() ? to_x.permute({0, 3, 1, 2}) : Tensor(), to_weight,
             sum.narrow(0, shape.weights(), shape.out), Tensor()};
   }
 };
 
 }  // namespace
 
+bool KernelsMultiplyBfloat16() {
+  static const bool do_so = [] {
+    const Arithmetic cpu = ArithmeticOfCpu();
+    return BestKernels().multiplies_bfloat16 && cpu.full_avx512_bf16 &&
+           !cpu.amx_bf16;
+  }();
+  return do_so;
+}
+
 bool ConvolvesByKernel(const Tensor& x, const Tensor& weight) {
   const auto fits = [](int64_t channels) {
     return channels % kConvolutionWidth == 0;
   };
-  return x.is_cpu() && x.scalar_type() == torch::kFloat32 && x.dim() == 4 &&
-         weight.is_cpu() && weight.scalar_type() == torch::kFloat32 &&
-         weight.dim() == 4 && weight.numel() <= kMostWeights &&
-         weight.size(1) == x.size(1) && weight.size(2) == weight.size(3) &&
-         weight.size(2) <= x.size(2) && weight.size(3) <= x.size(3) &&
-         fits(weight.size(0)) && (!x.requires_grad() || fits(weight.size(1)));
+  if (!x.is_cpu() || x.dim() != 4 || !weight.is_cpu() || weight.dim() != 4 ||
+      weight.scalar_type() != torch::kFloat32) {
+    return false;
+  }
+  const bool half = x.scalar_type() == torch::kBFloat16;
+  if (half ? !KernelsMultiplyBfloat16() || x.size(1) % 2 != 0
+           : x.scalar_type() != torch::kFloat32) {
+    return false;
+  }
+  return weight.numel() <= kMostWeights && weight.size(1) == x.size(1) &&
+         weight.size(2) == weight.size(3) && weight.size(2) <= x.size(2) &&
+         weight.size(3) <= x.size(3) && fits(weight.size(0)) &&
+         (!x.requires_grad() || fits(weight.size(1)));
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -10,10 +10,12 @@ namespace flotilla {
 // relu(conv2d(x, weight, bias, stride)) without padding, by kernels of this
 // project (learner/kernels/convolution.h), with its gradients.
 //
-//   x       [N, C, H, W] float32, fastest with its channels last
-//   weight  [out, C, kernel, kernel] float32
+//   x       [N, C, H, W] float32 or bfloat16, fastest with its channels last
+//   weight  [out, C, kernel, kernel] float32, to which bfloat16 are rounded
 //   bias    [out] float32
-//   result  [N, out, H', W'] float32, its channels last
+//   result  [N, out, H', W'] of x's type, its channels last
+//
+// Sums are in float32, and so are the gradients of weight and bias.
 //
 // For what ConvolvesByKernel. Thread-safe; Torch's threads share the images. Errors: a
 // gradient of its gradient throws c10::Error.
@@ -22,8 +24,14 @@ torch::Tensor ConvolveRelu(const torch::Tensor& x, const torch::Tensor& weight,
 
 // Whether ConvolveRelu takes them: on a CPU, a square kernel that fits into the
 // images, `out` a multiple of kConvolutionWidth, and C too if x needs a gradient; no
-// more weights than are fast so.
+// more weights than are fast so. In bfloat16 only where KernelsMultiplyBfloat16, and C
+// even.
 bool ConvolvesByKernel(const torch::Tensor& x, const torch::Tensor& weight);
+
+// Whether this CPU multiplies bfloat16 faster by kernels of this project than by
+// Torch's library: by an instruction twice as fast as float32's
+// (services/base/precision.h), and it has no tiles, which the library knows.
+bool KernelsMultiplyBfloat16();
 
 }  // namespace flotilla
 

@@ -9,6 +9,7 @@
 #include "learner/device/host.h"
 #include "learner/kernels/pixels.h"
 #include "learner/nn/convolution.h"
+#include "learner/nn/linear.h"
 
 namespace flotilla {
 namespace {
@@ -84,14 +85,17 @@ struct Operands {
   torch::Tensor weight, bias;
 };
 
-// `scale`: what `x` was not yet multiplied by.
+// `scale`: what goes in was not yet multiplied by it.
+torch::Tensor ScaledWeight(const Layer& layer, double scale) {
+  return scale == 1 ? layer.weight : layer.weight * scale;
+}
+
 Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
   if (dtype == torch::kBFloat16 && layer.settled_weight.defined() &&
       !at::GradMode::is_enabled()) {
     return {layer.settled_weight, layer.settled_bias};
   }
-  const torch::Tensor weight = scale == 1 ? layer.weight : layer.weight * scale;
-  return {weight.to(dtype), layer.bias.to(dtype)};
+  return {ScaledWeight(layer, scale).to(dtype), layer.bias.to(dtype)};
 }
 
 torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
@@ -234,7 +238,17 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     const bool activate = i + 1 < layers.size() || options.activate_last;
     if (layer.stride > 0 && layer.padding == 0 && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {
-      x = ConvolveRelu(x, layer.weight, layer.bias, layer.stride);
+      x = ConvolveRelu(x, ScaledWeight(layer, i == 0 ? scale : 1), layer.bias,
+                       layer.stride);
+      continue;
+    }
+    // Decisions are of few rows: there weights that were settled are read as they are.
+    if (layer.stride == 0 && (options.relu || !activate) &&
+        (at::GradMode::is_enabled() || !layer.settled_weight.defined()) &&
+        IsLinearByKernel(x, layer.weight)) {
+      x = LinearByKernel(x, ScaledWeight(layer, i == 0 ? scale : 1), layer.bias,
+                         activate);
+      if (i + 1 < layers.size()) x = x.to(dtype);
       continue;
     }
     x = Apply(layer, x, i == 0 ? scale : 1);

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 
 import bounded
@@ -68,6 +69,7 @@ class Turns:
 
     QUIET = 0.1
     TRIES = 10
+    PAUSE = 5  # seconds, between looks at a machine that is slower than it was
 
     def __init__(self, cores, quiet_s, recorded, machine_probe=""):
         self.cores, self.quiet_s, self.recorded, self.machine_probe = cores, quiet_s, recorded, machine_probe
@@ -105,7 +107,7 @@ class Turns:
         """The result of `attempt`, a function that gives it and the cores that others used meanwhile."""
         for _ in range(self.TRIES):
             bounded.wait_until_quiet(self.quiet_s)
-            before = probe.measure(self.machine_probe, self.cores)
+            before = self.as_fast_as_it_was()
             result, used = attempt()
             after = probe.measure(self.machine_probe, self.cores)
             moved = probe.moved((before, after), self.probed)
@@ -118,6 +120,15 @@ class Turns:
         raise Disturbed(f"{what}: {why}, {self.TRIES} times in a row; a record allows {self.QUIET} cores, and "
                         f"{100 * probe.MOST:.0f} % of change. Nothing of this comparison was recorded: run it on a "
                         "machine that does nothing else, or without --save")
+
+    def as_fast_as_it_was(self):
+        """What the machine can do, once that is what it could; or after some looks."""
+        for _ in range(self.TRIES):
+            numbers = probe.measure(self.machine_probe, self.cores)
+            if not self.recorded or not probe.moved((numbers,), self.probed):
+                break
+            time.sleep(self.PAUSE)
+        return numbers
 
     def limit(self, name):
         """The median of what the machine could do of `name` around the turns so far; None where it was not asked."""

@@ -138,25 +138,29 @@ def atari(options, turns):
 
 def breakout(options, turns):
     """CleanRL's ppo_atari.py: 8 games, 128 steps, on a CPU."""
-    limit = 15 if options.quick else 25
+    limit = 15 if options.quick else 20
     flop = dict(flop_per_step=NATURE_FLOP)
     one = train("Flotilla, 1 learner, 2 threads", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=2)
     two = train("Flotilla, 2 learners of 4 games, 1 thread each", "breakout_ppo", 2, limit, **QUIET, **flop,
                 env__num_envs=4, runtime__torch_threads=1)
+    half = train("Flotilla, the same in bfloat16", "breakout_ppo", 2, limit, **QUIET, **flop,
+                 env__num_envs=4, runtime__torch_threads=1, runtime__precision="BF16")
     single = train("Flotilla, 1 learner, 1 thread", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=1)
     clean = [cleanrl(f"CleanRL, {n} thread{'s' * (n > 1)}", "ppo_atari.py", limit_s=limit, threads=(n,), **flop)
              for n in (2, 1)]
     gloo = cleanrl("CleanRL, 2 Gloo ranks of 4 games", "ppo_atari_multigpu.py", "--local-num-envs", "4", "--backend",
                    "gloo", limit_s=limit, ranks=2, **flop)
     pool = cleanrl("CleanRL with EnvPool, 2 threads", "ppo_atari_envpool.py", limit_s=limit, threads=(2,), **flop)
-    everyone = [one, clean[0]] if options.quick else [one, clean[0], two, gloo, single, clean[1], pool]
+    everyone = [one, clean[0]] if options.quick else [one, clean[0], two, gloo, half, pool, single, clean[1]]
     turns(everyone, options.rounds)
     sps = "steps_per_second"
     best = fastest([*clean, gloo, pool], sps)
     return section("breakout_ppo", everyone,
                    [report.table(everyone, sps, "steps a second", two if two.metrics else one),
                     report.resources(everyone, turns)],
-                   [report.verdict("two learners at least 2.2 times CleanRL's best (any variant)", two.median(sps),
+                   [report.verdict("two learners in bfloat16 at least 4 times CleanRL's best (any variant)",
+                                   half.median(sps), times(4, best)),
+                    report.verdict("two learners at least 2.2 times CleanRL's best (any variant)", two.median(sps),
                                    times(2.2, best)),
                     report.verdict("one learner beats CleanRL's best (any variant)", one.median(sps), best),
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])

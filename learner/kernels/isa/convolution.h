@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "learner/kernels/convolution.h"
+#include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/gemm.h"
 #include "learner/kernels/isa/vec.h"
 
@@ -24,47 +25,117 @@ constexpr int PixelsAtOnce() {
 #endif
 }
 
-// What of a core's own first cache weights may take, and what images and
-// gradients: what is read again and again stays there.
+// What of a core's own first cache weights may take: what is read again and again
+// stays there.
 constexpr int64_t kWeightBytes = 32 << 10;
-constexpr int64_t kImageBytes = 32 << 10;
 
 // Some rows of a kernel's taps.
+template <typename E>
 struct Taps {
   int64_t count;
-  const float* packed;
+  const E* packed;
   const float* addend;  // a pixel's; the next pixel's is `addend_step` on
   int64_t addend_step;
   bool last;
 };
 
-void ConvolutionPack(const ConvolutionShape& shape, const float* weight,
-                     float* packed) {
+// Calls run(at, depth, rows) for squares of weights [out, depth], which begin `at` a
+// place, and whose columns begin at `rows` of the packed; run_one(at, packed) for the
+// numbers that are left.
+template <typename Run, typename RunOne>
+FLOTILLA_INLINE void ForSquares(const ConvolutionShape& shape, Run run,
+                                RunOne run_one) {
   const int64_t taps = shape.kernel * shape.kernel, depth = taps * shape.in;
   const auto row = [&](int64_t k) {
-    return packed + (k % taps * shape.in + k / taps) * shape.out;
+    return (k % taps * shape.in + k / taps) * shape.out;
   };
   for (int64_t o = 0; o < shape.out; o += kLanes) {
-    const float* const from = weight + o * depth;
     int64_t k = 0;
     for (; k + kLanes <= depth; k += kLanes) {
-      Vec square[kLanes];
-      for (int i = 0; i < kLanes; ++i) square[i] = Load(from + i * depth + k);
-      Transpose(square);
-      for (int i = 0; i < kLanes; ++i) Store(row(k + i) + o, square[i]);
+      int64_t rows[kLanes];
+      for (int i = 0; i < kLanes; ++i) rows[i] = row(k + i) + o;
+      run(o * depth + k, depth, rows);
     }
     for (; k < depth; ++k) {
-      for (int i = 0; i < kLanes; ++i) row(k)[o + i] = from[i * depth + k];
+      for (int i = 0; i < kLanes; ++i) {
+        run_one((o + i) * depth + k, row(k) + o + i);
+      }
+    }
+  }
+}
+
+void ConvolutionPack(const ConvolutionShape& shape, const float* weight,
+                     float* packed) {
+  ForSquares(
+      shape,
+      [&](int64_t at, int64_t depth, const int64_t(&rows)[kLanes]) {
+        Vec square[kLanes];
+        for (int i = 0; i < kLanes; ++i) {
+          square[i] = Load(weight + at + i * depth);
+        }
+        Transpose(square);
+        for (int i = 0; i < kLanes; ++i) Store(packed + rows[i], square[i]);
+      },
+      [&](int64_t at, int64_t in_packed) { packed[in_packed] = weight[at]; });
+}
+
+void ConvolutionUnpack(const ConvolutionShape& shape, const float* packed,
+                       float* weight) {
+  ForSquares(
+      shape,
+      [&](int64_t at, int64_t depth, const int64_t(&rows)[kLanes]) {
+        Vec square[kLanes];
+        for (int i = 0; i < kLanes; ++i) square[i] = Load(packed + rows[i]);
+        Transpose(square);
+        for (int i = 0; i < kLanes; ++i) {
+          Store(weight + at + i * depth, square[i]);
+        }
+      },
+      [&](int64_t at, int64_t in_packed) { weight[at] = packed[in_packed]; });
+}
+
+// From [kernel, kernel, in, out] to [kernel, out, kernel, in]; in is a multiple of
+// kConvolutionWidth.
+void ConvolutionTurn(const ConvolutionShape& shape, const float* packed,
+                     float* turned) {
+  const int64_t K = shape.kernel;
+  for (int64_t y = 0; y < K; ++y) {
+    for (int64_t x = 0; x < K; ++x) {
+      const float* const from = packed + (y * K + x) * shape.in * shape.out;
+      for (int64_t c = 0; c < shape.in; c += kLanes) {
+        for (int64_t o = 0; o < shape.out; o += kLanes) {
+          Vec square[kLanes];
+          for (int i = 0; i < kLanes; ++i) {
+            square[i] = Load(from + (c + i) * shape.out + o);
+          }
+          Transpose(square);
+          for (int i = 0; i < kLanes; ++i) {
+            Store(turned + ((y * shape.out + o + i) * K + x) * shape.in + c,
+                  square[i]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// [2 rows, columns] as pairs of the numbers below each other, [rows, columns].
+void PairRows(int64_t rows, int64_t columns, const float* in, Bfloat16* out) {
+  Pair* to = reinterpret_cast<Pair*>(out);
+  for (int64_t r = 0; r < rows; ++r, in += 2 * columns, to += columns) {
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      Store(to + c, PairUp(ToBfloat16(Load(in + c)),
+                           ToBfloat16(Load(in + columns + c))));
     }
   }
 }
 
 // R pixels next to each other, V vectors of their channels: sums stay in
-// registers over all taps.
-template <int R, int V>
+// registers over all taps. `shape` counts elements in.
+template <int R, int V, typename E>
 [[gnu::noinline]] void ConvolvePixels(const ConvolutionShape& shape,
-                                      const Taps& taps, const float* x,
-                                      const float* addend, float* y) {
+                                      const Taps<E>& taps, const E* x,
+                                      const float* addend, NumberOf<E>* y) {
   Vec sum[R][V];
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -75,16 +146,16 @@ template <int R, int V>
   }
   const int64_t step = shape.stride * shape.in;
   const int64_t depth = shape.kernel * shape.in;
-  const float* packed = taps.packed;
+  const E* packed = taps.packed;
   for (int64_t tap = 0; tap < taps.count; ++tap) {
-    const float* at = x + tap * shape.width * shape.in;
+    const E* at = x + tap * shape.width * shape.in;
     for (int64_t k = 0; k < depth; ++k) {
-      Vec weight[V];
+      LanesOf<E> weight[V];
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) weight[v] = Load(packed + v * kLanes);
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) {
-        const Vec pixel = Splat(at[r * step]);
+        const LanesOf<E> pixel = Splat(at[r * step]);
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) {
           sum[r][v] = MultiplyAdd(pixel, weight[v], sum[r][v]);
@@ -104,10 +175,10 @@ template <int R, int V>
   }
 }
 
-template <int R, int V>
+template <int R, int V, typename E>
 void ConvolvePixelsOf(int64_t pixels, const ConvolutionShape& shape,
-                      const Taps& taps, const float* x, const float* addend,
-                      float* y) {
+                      const Taps<E>& taps, const E* x, const float* addend,
+                      NumberOf<E>* y) {
   if constexpr (R > 0) {
     if (pixels == R) {
       ConvolvePixels<R, V>(shape, taps, x, addend, y);
@@ -118,9 +189,9 @@ void ConvolvePixelsOf(int64_t pixels, const ConvolutionShape& shape,
 }
 
 // One row of an image, in parts as equal as they can be.
-template <int V>
-void ConvolveRow(const ConvolutionShape& shape, const Taps& taps,
-                 const float* x, const float* addend, float* y) {
+template <int V, typename E>
+void ConvolveRow(const ConvolutionShape& shape, const Taps<E>& taps, const E* x,
+                 const float* addend, NumberOf<E>* y) {
   constexpr int kMost = PixelsAtOnce<V>();
   int64_t left = shape.out_width();
   for (int64_t parts = (left + kMost - 1) / kMost; parts > 0; --parts) {
@@ -145,33 +216,62 @@ FLOTILLA_INLINE void ForVectors(int64_t channels, Run run) {
   if (channels > first) run.template operator()<1>(first);
 }
 
-void ConvolutionForwardOf(const ConvolutionShape& shape,
-                          const ConvolutionImages& images) {
+// `shape`, `x` and `packed` count elements in. Sums of more taps at a time than are
+// kept in the first cache go through `y`, or, where that would round them, are not
+// parted.
+template <typename E>
+void Convolve(const ConvolutionShape& shape, int64_t n, const E* x,
+              const E* packed, const float* bias, NumberOf<E>* y) {
+  constexpr bool kFloats = sizeof(NumberOf<E>) == sizeof(float);
   const int64_t row = shape.width * shape.in;
   const int64_t out_row = shape.out_width() * shape.out;
   const int64_t depth = shape.kernel * shape.in;
-  for (int64_t n = 0; n < images.n; ++n) {
-    const float* const x = images.x + n * shape.image();
-    float* const y = images.y + n * shape.out_image();
+  for (; n > 0; --n, x += shape.image(), y += shape.out_image()) {
     ForVectors(shape.out, [&]<int V>(int64_t first) {
-      const int64_t most = kWeightBytes / (depth * V * kLanes * 4);
+      const int64_t most =
+          kFloats ? kWeightBytes / (depth * V * kLanes * 4) : shape.kernel;
       const int64_t at_once = most < 1 ? 1 : most;
       for (int64_t tap = 0; tap < shape.kernel; tap += at_once) {
         const int64_t left = shape.kernel - tap;
-        const Taps taps = {
-            .count = left < at_once ? left : at_once,
-            .packed = images.packed + tap * depth * shape.out + first,
-            .addend = tap == 0 ? images.bias + first : y + first,
-            .addend_step = tap == 0 ? 0 : shape.out,
-            .last = left <= at_once};
+        Taps<E> taps = {.count = left < at_once ? left : at_once,
+                        .packed = packed + tap * depth * shape.out + first,
+                        .addend = bias + first,
+                        .addend_step = 0,
+                        .last = left <= at_once};
+        if constexpr (kFloats) {
+          if (tap > 0) {
+            taps.addend = y + first;
+            taps.addend_step = shape.out;
+          }
+        }
+        const int64_t addend_row = tap == 0 ? 0 : out_row;
         for (int64_t i = 0; i < shape.out_height(); ++i) {
           ConvolveRow<V>(shape, taps, x + (i * shape.stride + tap) * row,
-                         taps.addend + (tap == 0 ? 0 : i * out_row),
-                         y + i * out_row + first);
+                         taps.addend + i * addend_row, y + i * out_row + first);
         }
       }
     });
   }
+}
+
+const Pair* AsPairs(const Bfloat16* numbers) {
+  return reinterpret_cast<const Pair*>(numbers);
+}
+
+ConvolutionShape InPairs(ConvolutionShape shape) {
+  shape.in /= 2;
+  return shape;
+}
+
+void ConvolutionForwardOf(const ConvolutionShape& shape,
+                          const ConvolutionImages<float>& images) {
+  Convolve(shape, images.n, images.x, images.packed, images.bias, images.y);
+}
+
+void ConvolutionForwardOf(const ConvolutionShape& shape,
+                          const ConvolutionImages<Bfloat16>& images) {
+  Convolve(InPairs(shape), images.n, AsPairs(images.x), AsPairs(images.packed),
+           images.bias, images.y);
 }
 
 // Rows [first, end) out of each of `n` images. More than one image: all rows.
@@ -180,11 +280,11 @@ struct Strip {
 };
 
 // Of R weights next to each other, V vectors of channels out: the sum over all
-// pixels of a strip.
-template <int R, int V>
+// pixels of a strip. A pair is of two images.
+template <int R, int V, typename E>
 [[gnu::noinline]] void WeightGradient(const ConvolutionShape& shape,
-                                      const Strip& strip, const float* x,
-                                      const float* from_y, float* to) {
+                                      const Strip& strip, const E* x,
+                                      const E* from_y, float* to) {
   Vec sum[R][V];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -198,14 +298,14 @@ template <int R, int V>
   from_y += strip.first * width * shape.out;
   for (int64_t image = 0; image < strip.n; ++image) {
     for (int64_t i = strip.first; i < strip.end; ++i) {
-      const float* at = x + image * shape.image() + i * row;
+      const E* at = x + image * shape.image() + i * row;
       for (int64_t j = 0; j < width; ++j) {
-        Vec gradient[V];
+        LanesOf<E> gradient[V];
 #pragma GCC unroll 8
         for (int v = 0; v < V; ++v) gradient[v] = Load(from_y + v * kLanes);
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
-          const Vec pixel = Splat(at[r]);
+          const LanesOf<E> pixel = Splat(at[r]);
 #pragma GCC unroll 8
           for (int v = 0; v < V; ++v) {
             sum[r][v] = MultiplyAdd(pixel, gradient[v], sum[r][v]);
@@ -224,13 +324,14 @@ template <int R, int V>
   }
 }
 
+template <typename E>
 void WeightGradients(const ConvolutionShape& shape, const Strip& strip,
-                     const float* x, const float* from_y, float* to_packed) {
+                     const E* x, const E* from_y, float* to_packed) {
   const int64_t depth = shape.kernel * shape.in;
   ForVectors(shape.out, [&]<int V>(int64_t first) {
     constexpr int R = kLanes == 16 || V == 1 ? 8 : 4;
     for (int64_t tap = 0; tap < shape.kernel; ++tap) {
-      const float* const at = x + tap * shape.width * shape.in;
+      const E* const at = x + tap * shape.width * shape.in;
       float* const to = to_packed + tap * depth * shape.out + first;
       int64_t k = 0;
       for (; k + R <= depth; k += R) {
@@ -245,36 +346,51 @@ void WeightGradients(const ConvolutionShape& shape, const Strip& strip,
   });
 }
 
+// Calls run(strip) for all rows of `count` images, or pairs of them.
+template <typename Run>
+void ForStrips(const ConvolutionShape& shape, const ConvolutionBlock& block,
+               int64_t count, Run run) {
+  const int64_t height = shape.out_height();
+  for (int64_t row = 0; row < height; row += block.rows) {
+    const int64_t end = row + block.rows;
+    run(Strip{count, row, end < height ? end : height});
+  }
+}
+
 // For each pixel out and row of taps, the images at once: what it adds to the
 // images' pixels is side by side in each, and apart from that of the others.
-void ImageGradients(const ConvolutionShape& shape, int64_t n,
-                    const float* from_y, const float* turned, float* to_x) {
+// `out`: elements of `from_y` and `turned`.
+template <typename E>
+void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
+                    const E* from_y, const E* turned, float* to_x) {
   const int64_t depth = shape.kernel * shape.in;
+  const int64_t pixels = shape.out_height() * shape.out_width();
   for (int64_t i = 0; i < n * shape.image(); ++i) to_x[i] = 0;
   for (int64_t i = 0; i < shape.out_height(); ++i) {
     for (int64_t j = 0; j < shape.out_width(); ++j) {
-      const float* const from =
-          from_y + (i * shape.out_width() + j) * shape.out;
+      const E* const from = from_y + (i * shape.out_width() + j) * out;
       for (int64_t tap = 0; tap < shape.kernel; ++tap) {
         float* const to =
             to_x + ((i * shape.stride + tap) * shape.width + j * shape.stride) *
                        shape.in;
-        Multiply(n, depth, shape.out, {from, shape.out_image(), 1},
-                 {turned + tap * shape.out * depth, depth}, {to, shape.image()},
-                 {to, shape.image()});
+        Multiply<E>(n, depth, out, {from, pixels * out, 1},
+                    {turned + tap * out * depth, depth}, {to, shape.image()},
+                    {to, shape.image()});
       }
     }
   }
 }
 
 // Gradients of the sums before the ReLU, in place, and of the bias.
-void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const float* y,
-                 float* from_y, float* to_bias) {
+template <typename Number>
+void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const Number* y,
+                 Number* from_y, float* to_bias) {
   for (int64_t o = 0; o < shape.out; o += kLanes) {
     Vec sum = Load(to_bias + o);
     for (int64_t i = o; i < pixels * shape.out; i += shape.out) {
       // Also of a NaN, which is not hidden.
-      const Vec gradient = Load(y + i) <= 0.0f ? Vec{} : Load(from_y + i);
+      const Vec gradient =
+          LoadFloats(y + i) <= 0.0f ? Vec{} : LoadFloats(from_y + i);
       Store(from_y + i, gradient);
       sum += gradient;
     }
@@ -282,37 +398,86 @@ void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const float* y,
   }
 }
 
-// `turned`: the weights as [kernel, out, kernel, in].
+// Each number of an image with that of the next image, which is 0 of none.
+void PairImages(int64_t size, bool next, const Bfloat16* image, Pair* out) {
+  const Bfloat16* const other = image + size;
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    Store(out + i, PairUp(LoadShort(image + i),
+                          next ? LoadShort(other + i) : ShortVec{}));
+  }
+  for (; i < size; ++i) out[i] = {image[i], next ? other[i] : Bfloat16{0}};
+}
+
+// Adds what some images give the weights.
+void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
+                int64_t count, const float* x, const float* from_y,
+                ConvolutionScratch*, float* to_packed) {
+  ForStrips(shape, block, count, [&](const Strip& strip) {
+    WeightGradients(shape, strip, x, from_y, to_packed);
+  });
+}
+
+void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
+                int64_t count, const Bfloat16* x, const Bfloat16* from_y,
+                ConvolutionScratch* scratch, float* to_packed) {
+  Pair* const images = reinterpret_cast<Pair*>(scratch->pairs);
+  const int64_t pairs = (count + 1) / 2;
+  Pair* const gradients = images + pairs * shape.image();
+  for (int64_t p = 0; p < pairs; ++p) {
+    const bool next = 2 * p + 1 < count;
+    PairImages(shape.image(), next, x + 2 * p * shape.image(),
+               images + p * shape.image());
+    PairImages(shape.out_image(), next, from_y + 2 * p * shape.out_image(),
+               gradients + p * shape.out_image());
+  }
+  ForStrips(shape, block, pairs, [&](const Strip& strip) {
+    WeightGradients<Pair>(shape, strip, images, gradients, to_packed);
+  });
+}
+
+// The gradients of a few images, from those of the sums.
+void SumImages(const ConvolutionShape& shape, int64_t n, const float* from_y,
+               const float* turned, ConvolutionScratch*, float* to_x) {
+  ImageGradients(shape, n, shape.out, from_y, turned, to_x);
+}
+
+void SumImages(const ConvolutionShape& shape, int64_t n, const Bfloat16* from_y,
+               const Bfloat16* turned, ConvolutionScratch* scratch,
+               Bfloat16* to_x) {
+  ImageGradients(shape, n, shape.out / 2, AsPairs(from_y), AsPairs(turned),
+                 scratch->sums);
+  for (int64_t i = 0; i < n * shape.image(); i += kLanes) {
+    Store(to_x + i, Load(scratch->sums + i));
+  }
+}
+
+// `turned`: the weights as [kernel, out, kernel, in], of bfloat16 [kernel, out / 2,
+// kernel, in, 2].
+template <typename Number>
 void ConvolutionBackwardOf(const ConvolutionShape& shape,
-                           const ConvolutionBack& images, const float* turned) {
+                           const ConvolutionBack<Number>& images,
+                           const Number* turned, ConvolutionScratch* scratch) {
   const FlushDenormals flush;
-  const int64_t height = shape.out_height();
-  const int64_t pixels = height * shape.out_width();
-  // Whole images at once, or some of the rows of one.
-  const int64_t row_bytes = 4 * (shape.stride * shape.width * shape.in +
-                                 shape.out_width() * shape.out);
-  const int64_t fit = kImageBytes / row_bytes;
-  const int64_t rows = fit >= height ? height : fit > 1 ? fit : 1;
-  const int64_t together = fit >= height ? fit / height : 1;
+  const int64_t pixels = shape.out_height() * shape.out_width();
+  const ConvolutionBlock block = BlockOf(shape);
+  const int64_t together =
+      block.images * static_cast<int64_t>(sizeof(float) / sizeof(Number));
   for (int64_t n = 0; n < images.n; n += together) {
     const int64_t left = images.n - n;
     const int64_t count = left < together ? left : together;
-    float* const from_y = images.from_y + n * shape.out_image();
+    Number* const from_y = images.from_y + n * shape.out_image();
     TakeOffRelu(shape, count * pixels, images.y + n * shape.out_image(), from_y,
                 images.to_bias);
-    for (int64_t row = 0; row < height; row += rows) {
-      const int64_t end = row + rows < height ? row + rows : height;
-      WeightGradients(shape, {count, row, end}, images.x + n * shape.image(),
-                      from_y, images.to_packed);
-    }
+    SumWeights(shape, block, count, images.x + n * shape.image(), from_y,
+               scratch, images.to_packed);
   }
   if (images.to_x == nullptr) return;
-  constexpr int64_t kAtOnce = 2 * kBlockRows;
-  for (int64_t n = 0; n < images.n; n += kAtOnce) {
+  for (int64_t n = 0; n < images.n; n += kImagesAtOnce) {
     const int64_t left = images.n - n;
-    ImageGradients(shape, left < kAtOnce ? left : kAtOnce,
-                   images.from_y + n * shape.out_image(), turned,
-                   images.to_x + n * shape.image());
+    SumImages(shape, left < kImagesAtOnce ? left : kImagesAtOnce,
+              images.from_y + n * shape.out_image(), turned, scratch,
+              images.to_x + n * shape.image());
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/vec.h"
 
 // One matrix product serves all layers, forward and backward. Included by
@@ -24,25 +25,29 @@ constexpr int kBlockRows = 4, kBlockVecs = 2;
 #endif
 
 // The left operand, in any orientation: element (i, k) is at i * row + k *
-// column.
-struct Left {
-  const float* data;
+// column. Of elements: see element.h.
+template <typename E>
+struct LeftOf {
+  const E* data;
   int64_t row, column;
 };
+using Left = LeftOf<float>;
 
-// A right operand, an addend or a result: rows of floats, `row` apart.
-struct Rows {
-  const float* data;
+// A right operand, an addend or a result: rows, `row` apart.
+template <typename E>
+struct RowsOf {
+  const E* data;
   int64_t row;
 };
+using Rows = RowsOf<float>;
 struct Result {
   float* data;
   int64_t row;
 };
 
-template <int R, int V>
-[[gnu::noinline]] void MultiplyBlock(int64_t depth, Left a, Rows b, Rows addend,
-                                     Result c) {
+template <int R, int V, typename E>
+[[gnu::noinline]] void MultiplyBlock(int64_t depth, LeftOf<E> a, RowsOf<E> b,
+                                     Rows addend, Result c) {
   // Unrolled early, or the accumulators pass through memory.
   Vec sum[R][V];
 #pragma GCC unroll 8
@@ -53,12 +58,12 @@ template <int R, int V>
     }
   }
   for (int64_t k = 0; k < depth; ++k) {
-    Vec row[V];
+    LanesOf<E> row[V];
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) row[v] = Load(b.data + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const Vec x = Splat(a.data[r * a.row]);
+      const LanesOf<E> x = Splat(a.data[r * a.row]);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         sum[r][v] = MultiplyAdd(x, row[v], sum[r][v]);
@@ -77,9 +82,9 @@ template <int R, int V>
 }
 
 // The rows left over when blocks of R no longer fit.
-template <int R, int V>
-void MultiplyRest(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
-                  Result c) {
+template <int R, int V, typename E>
+void MultiplyRest(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
+                  Rows addend, Result c) {
   if constexpr (R > 0) {
     if (rows == R) {
       MultiplyBlock<R, V>(depth, a, b, addend, c);
@@ -89,9 +94,9 @@ void MultiplyRest(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
   }
 }
 
-template <int V>
-void MultiplyColumns(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
-                     Result c) {
+template <int V, typename E>
+void MultiplyColumns(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
+                     Rows addend, Result c) {
   for (; rows >= kBlockRows; rows -= kBlockRows) {
     MultiplyBlock<kBlockRows, V>(depth, a, b, addend, c);
     a.data += kBlockRows * a.row;
@@ -101,9 +106,9 @@ void MultiplyColumns(int64_t rows, int64_t depth, Left a, Rows b, Rows addend,
   MultiplyRest<kBlockRows - 1, V>(rows, depth, a, b, addend, c);
 }
 
-template <int V>
-void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth, Left a,
-                         Rows b, Rows addend, Result c) {
+template <int V, typename E>
+void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth, LeftOf<E> a,
+                         RowsOf<E> b, Rows addend, Result c) {
   if constexpr (V > 0) {
     if (vecs == V) {
       MultiplyColumns<V>(rows, depth, a, b, addend, c);
@@ -117,8 +122,9 @@ void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth, Left a,
 // multiple of kLanes. An addend with row 0 is one row for all (a bias); the
 // result itself accumulates. Every element is one chain of multiply-adds over
 // rising k, whatever block it falls into.
-void Multiply(int64_t rows, int64_t columns, int64_t depth, Left a, Rows b,
-              Rows addend, Result c) {
+template <typename E = float>
+void Multiply(int64_t rows, int64_t columns, int64_t depth, LeftOf<E> a,
+              RowsOf<E> b, Rows addend, Result c) {
   constexpr int64_t kBlockColumns = kBlockVecs * kLanes;
   for (; columns >= kBlockColumns; columns -= kBlockColumns) {
     MultiplyColumns<kBlockVecs>(rows, depth, a, b, addend, c);

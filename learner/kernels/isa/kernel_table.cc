@@ -6,6 +6,7 @@ extern const KernelTable kKernelsBase;
 #ifdef __x86_64__
 extern const KernelTable kKernelsV3;
 extern const KernelTable kKernelsV4;
+extern const KernelTable kKernelsV4Bf16;
 
 namespace {
 
@@ -33,6 +34,9 @@ std::vector<const KernelTable*> RunnableKernels() {
   std::vector<const KernelTable*> runnable;
 #ifdef __x86_64__
   __builtin_cpu_init();
+  if (HasV4() && __builtin_cpu_supports("avx512bf16")) {
+    runnable.push_back(&kKernelsV4Bf16);
+  }
   if (HasV4()) runnable.push_back(&kKernelsV4);
   if (HasV3()) runnable.push_back(&kKernelsV3);
 #endif

@@ -5,15 +5,21 @@
 #include <vector>
 
 #include "learner/kernels/adam_update.h"
+#include "learner/kernels/bfloat16.h"
 #include "learner/kernels/isa/mlp_plan.h"
 #include "learner/kernels/ppo_loss.h"
 
 namespace flotilla {
 
+template <typename Number>
 struct ConvolutionBack;
+template <typename Number>
 struct ConvolutionImages;
+struct ConvolutionScratch;
 struct ConvolutionShape;
 struct GaeInput;
+struct LinearPart;
+struct LinearShape;
 struct LstmStep;
 struct LstmStepBack;
 struct QSamples;
@@ -27,7 +33,10 @@ struct VtraceInput;
 //
 // The classes one folder up are the interface; they say what each does.
 struct KernelTable {
-  const char* name;  // "x86-64-v4" (AVX-512), "x86-64-v3" (AVX2), "base"
+  // "x86-64-v4-bf16" (AVX-512 with avx512_bf16), "x86-64-v4", "x86-64-v3" (AVX2),
+  // "base"
+  const char* name;
+  bool multiplies_bfloat16;  // by an instruction
 
   void (*pack)(const MlpPlan& plan, const float* parameters, float* workspace);
   void (*forward)(const MlpPlan& plan, float* workspace,
@@ -65,14 +74,44 @@ struct KernelTable {
   void (*lstm_forward)(const LstmStep& step);
   void (*lstm_backward)(const LstmStepBack& step);
 
-  // See convolution.h; `turned` is weights as [kernel, out, kernel, in].
+  // See convolution.h; `turned` is weights as [kernel, out, kernel, in], of
+  // bfloat16 [kernel, out / 2, kernel, in, 2].
   void (*convolution_pack)(const ConvolutionShape& shape, const float* weight,
                            float* packed);
+  void (*convolution_unpack)(const ConvolutionShape& shape, const float* packed,
+                             float* weight);
+  void (*convolution_turn)(const ConvolutionShape& shape, const float* packed,
+                           float* turned);
   void (*convolution_forward)(const ConvolutionShape& shape,
-                              const ConvolutionImages& images);
+                              const ConvolutionImages<float>& images);
   void (*convolution_backward)(const ConvolutionShape& shape,
-                               const ConvolutionBack& images,
-                               const float* turned);
+                               const ConvolutionBack<float>& images,
+                               const float* turned, ConvolutionScratch*);
+  void (*convolution_forward_bfloat16)(
+      const ConvolutionShape& shape, const ConvolutionImages<Bfloat16>& images);
+  void (*convolution_backward_bfloat16)(const ConvolutionShape& shape,
+                                        const ConvolutionBack<Bfloat16>& images,
+                                        const Bfloat16* turned,
+                                        ConvolutionScratch* scratch);
+  // [2 rows, columns] to [rows, columns, 2], columns a multiple of 16.
+  void (*pair_rows)(int64_t rows, int64_t columns, const float* in,
+                    Bfloat16* out);
+
+  // [size, 2] of an image of `size` numbers and the next, or none.
+  void (*pair_images)(int64_t size, bool next, const Bfloat16* image,
+                      Bfloat16* out);
+
+  // See linear.h; `block` and `sums` are room for kLinearBlock columns.
+  void (*linear_forward)(const LinearShape& shape, LinearPart out,
+                         const Bfloat16* x, const float* weight,
+                         const float* bias, bool relu, float* y,
+                         Bfloat16* block);
+  void (*linear_to_weight)(const LinearShape& shape, LinearPart out,
+                           const Bfloat16* x_pairs,
+                           const Bfloat16* from_y_pairs, float* to_weight);
+  void (*linear_to_x)(const LinearShape& shape, LinearPart in,
+                      const Bfloat16* from_y, const float* weight,
+                      Bfloat16* to_x, Bfloat16* block, float* sums);
 
   // One frame's pixels; see pixels.h.
   void (*pixels_to_float)(const uint8_t* frame, int64_t channels,

@@ -5,6 +5,7 @@
 #include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/flat.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/linear.h"
 #include "learner/kernels/isa/lstm.h"
 #include "learner/kernels/isa/pixels.h"
 #include "learner/kernels/isa/ppo.h"
@@ -20,6 +21,7 @@ namespace {
 constexpr KernelTable MakeKernelTable(const char* name) {
   return {
       .name = name,
+      .multiplies_bfloat16 = kMultipliesBfloat16,
       .pack = Pack,
       .forward = Forward,
       .decide_discrete = DecideDiscrete,
@@ -35,8 +37,17 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .lstm_forward = LstmForwardOf,
       .lstm_backward = LstmBackwardOf,
       .convolution_pack = ConvolutionPack,
+      .convolution_unpack = ConvolutionUnpack,
+      .convolution_turn = ConvolutionTurn,
       .convolution_forward = ConvolutionForwardOf,
-      .convolution_backward = ConvolutionBackwardOf,
+      .convolution_backward = ConvolutionBackwardOf<float>,
+      .convolution_forward_bfloat16 = ConvolutionForwardOf,
+      .convolution_backward_bfloat16 = ConvolutionBackwardOf<Bfloat16>,
+      .pair_rows = PairRows,
+      .pair_images = PairImagesOf,
+      .linear_forward = LinearForwardOf,
+      .linear_to_weight = LinearToWeightOf,
+      .linear_to_x = LinearToXOf,
       .pixels_to_float = PixelsToFloatOf,
       .pixels_to_bfloat16 = PixelsToBfloat16Of,
       .tanh = Map<Tanh>,

@@ -4,15 +4,13 @@
 #include <cstdint>
 #include <utility>
 
+#include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/vec.h"
 
 // Pixels on their way into a convolution. Included by kernels.h alone.
 
 namespace flotilla {
 namespace {
-
-typedef uint16_t ShortVec __attribute__((vector_size(2 * kLanes)));
-typedef ShortVec UnalignedShortVec __attribute__((aligned(2), may_alias));
 
 // a0 b0 a1 b1 ... of the lower (kHalf 0) or upper halves of both, in units of
 // kUnit bytes.

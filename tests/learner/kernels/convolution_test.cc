@@ -1,16 +1,20 @@
 #include "learner/kernels/convolution.h"
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/learner/kernels/bfloat16_numbers.h"
 #include "tests/learner/kernels/every_kernel_test.h"
 
 namespace flotilla {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr Bfloat16 kHalfNaN = 0x7fc0;
 
 // The layers of Mnih et al. 2015 on small images, and: what no block fits, rows of
 // pixels and of weights that are more than one block, weights and images larger
@@ -30,10 +34,10 @@ struct Layer {
   Layer(const ConvolutionShape& s, int64_t images)
       : shape(s),
         n(images),
-        x(Draw(n * s.image(), 1, 1)),
-        weight(Draw(s.weights(), 0.3f, 2)),
+        x(DrawRounded(n * s.image(), 1, 1)),
+        weight(DrawRounded(s.weights(), 0.3f, 2)),
         bias(Draw(s.out, 0.5f, 3)),
-        from_y(Draw(n * s.out_image(), 1, 4)),
+        from_y(DrawRounded(n * s.out_image(), 1, 4)),
         sum(from_y.size()),
         to_x(x.size()),
         to_weight(weight.size()),
@@ -82,62 +86,61 @@ struct Layer {
 
 class ConvolutionTest : public EveryKernelTest {
  protected:
-  std::vector<float> Packed(const Layer& layer) const {
-    std::vector<float> packed(layer.weight.size(), kNaN);
+  template <typename Number>
+  std::vector<Number> Forward(const Layer& layer) const {
+    std::vector<Number> packed(layer.weight.size());
     PackConvolution(layer.shape, layer.weight.data(), packed.data(), kernels());
-    return packed;
-  }
-
-  std::vector<float> Forward(const Layer& layer) const {
-    const std::vector<float> packed = Packed(layer);
-    std::vector<float> y(layer.sum.size(), kNaN);
+    const std::vector<Number> x = NumbersOf<Number>(layer.x);
+    std::vector<Number> y(layer.sum.size());
     ConvolutionForward(layer.shape,
-                       {.n = layer.n,
-                        .x = layer.x.data(),
-                        .packed = packed.data(),
-                        .bias = layer.bias.data(),
-                        .y = y.data()},
+                       ConvolutionImages<Number>{.n = layer.n,
+                                                 .x = x.data(),
+                                                 .packed = packed.data(),
+                                                 .bias = layer.bias.data(),
+                                                 .y = y.data()},
                        kernels());
     return y;
   }
-};
 
-TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
-  for (const ConvolutionShape& shape : kShapes) {
-    const Layer layer(shape, 3);
-    const std::vector<float> y = Forward(layer);
+  template <typename Number>
+  void ExpectSums(const Layer& layer) const {
+    const std::vector<float> y = FloatsOf(Forward<Number>(layer));
     for (size_t i = 0; i < y.size(); ++i) {
-      ASSERT_NEAR(y[i], std::max(layer.sum[i], 0.0), 1e-4)
-          << shape.width << ", " << i;
+      const double want = std::max(layer.sum[i], 0.0);
+      ASSERT_NEAR(y[i], want, Tolerance<Number>(want))
+          << layer.shape.width << ", " << i;
     }
   }
-}
 
-TEST_P(ConvolutionTest, GradientsAreTheLoops) {
-  for (const ConvolutionShape& shape : kShapes) {
-    // More than the blocks of images, and a rest.
-    const Layer layer(shape, 15);
-    const std::vector<float> y = Forward(layer);
-    std::vector<float> from_y = layer.from_y;
+  template <typename Number>
+  void ExpectGradients(const Layer& layer) const {
+    const ConvolutionShape& shape = layer.shape;
+    const std::vector<Number> x = NumbersOf<Number>(layer.x);
+    const std::vector<Number> y = Forward<Number>(layer);
+    std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
     const bool images = shape.in % kConvolutionWidth == 0;
-    std::vector<float> to_x(layer.x.size(), kNaN);
+    std::vector<Number> to_x(x.size());
     // Both are added to.
     std::vector<float> to_packed(layer.weight.size(), 1), to_bias(shape.out, 2);
-    ConvolutionBackward(shape,
-                        {.n = layer.n,
-                         .x = layer.x.data(),
-                         .weight = layer.weight.data(),
-                         .y = y.data(),
-                         .from_y = from_y.data(),
-                         .to_x = images ? to_x.data() : nullptr,
-                         .to_packed = to_packed.data(),
-                         .to_bias = to_bias.data()},
-                        kernels());
+    ConvolutionBackward(
+        shape,
+        ConvolutionBack<Number>{.n = layer.n,
+                                .x = x.data(),
+                                .weight = layer.weight.data(),
+                                .y = y.data(),
+                                .from_y = from_y.data(),
+                                .to_x = images ? to_x.data() : nullptr,
+                                .to_packed = to_packed.data(),
+                                .to_bias = to_bias.data()},
+        kernels());
+    const std::vector<float> passed = FloatsOf(from_y), out = FloatsOf(y);
     for (size_t i = 0; i < y.size(); ++i) {
-      ASSERT_EQ(from_y[i], y[i] > 0 ? layer.from_y[i] : 0);
+      ASSERT_EQ(passed[i], out[i] > 0 ? layer.from_y[i] : 0);
     }
-    for (size_t i = 0; i < to_x.size() && images; ++i) {
-      ASSERT_NEAR(to_x[i], layer.to_x[i], 1e-4) << shape.width << ", " << i;
+    const std::vector<float> back = FloatsOf(to_x);
+    for (size_t i = 0; i < back.size() && images; ++i) {
+      ASSERT_NEAR(back[i], layer.to_x[i], Tolerance<Number>(layer.to_x[i]))
+          << shape.width << ", " << i;
     }
     const int64_t taps = shape.kernel * shape.kernel;
     for (int64_t w = 0; w < shape.weights(); ++w) {
@@ -150,23 +153,87 @@ TEST_P(ConvolutionTest, GradientsAreTheLoops) {
       ASSERT_NEAR(to_bias[o] - 2, layer.to_bias[o], 1e-3) << shape.width;
     }
   }
+};
+
+bool IsForPairs(const ConvolutionShape& shape) { return shape.in % 2 == 0; }
+
+TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
+  for (const ConvolutionShape& shape : kShapes) {
+    const Layer layer(shape, 3);
+    ExpectSums<float>(layer);
+    if (IsForPairs(shape)) ExpectSums<Bfloat16>(layer);
+  }
+}
+
+TEST_P(ConvolutionTest, GradientsAreTheLoops) {
+  for (const ConvolutionShape& shape : kShapes) {
+    // More than the blocks of images, and a rest; no image's pair.
+    const Layer layer(shape, 15);
+    ExpectGradients<float>(layer);
+    if (IsForPairs(shape)) ExpectGradients<Bfloat16>(layer);
+  }
+}
+
+TEST_P(ConvolutionTest, UnpacksWhatItPacked) {
+  for (const ConvolutionShape& shape : kShapes) {
+    const std::vector<float> weight = Draw(shape.weights(), 1, 6);
+    std::vector<float> packed(weight.size(), kNaN), back(weight.size(), kNaN);
+    PackConvolution(shape, weight.data(), packed.data(), kernels());
+    UnpackConvolution(shape, packed.data(), back.data(), kernels());
+    EXPECT_EQ(back, weight) << shape.width;
+  }
 }
 
 TEST_P(ConvolutionTest, AnImageIsTheSameInAnyBatch) {
+  const auto expect = [](const auto& one, const auto& all) {
+    for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], all[i]);
+  };
   for (const ConvolutionShape& shape : kShapes) {
     const Layer layer(shape, 3), alone(shape, 1);
-    const std::vector<float> all = Forward(layer), one = Forward(alone);
-    for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], all[i]);
+    expect(Forward<float>(alone), Forward<float>(layer));
+    if (IsForPairs(shape)) {
+      expect(Forward<Bfloat16>(alone), Forward<Bfloat16>(layer));
+    }
   }
 }
 
 TEST_P(ConvolutionTest, HandsOnNaN) {
   Layer layer(kShapes[1], 2);
   layer.x[3] = kNaN;
-  const std::vector<float> y = Forward(layer);
-  EXPECT_TRUE(std::isnan(y[0]));
-  for (size_t i = layer.shape.out_image(); i < y.size(); ++i) {
-    ASSERT_FALSE(std::isnan(y[i])) << "of the other image";
+  for (const std::vector<float>& y :
+       {Forward<float>(layer), FloatsOf(Forward<Bfloat16>(layer))}) {
+    EXPECT_TRUE(std::isnan(y[0]));
+    for (size_t i = layer.shape.out_image(); i < y.size(); ++i) {
+      ASSERT_FALSE(std::isnan(y[i])) << "of the other image";
+    }
+  }
+}
+
+TEST_P(ConvolutionTest, RoundsToTheNearestOfBfloat16) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  std::vector<float> rows = Draw(2 * 16, 3, 5);
+  // Halfway, down to an even number and up to one; what is rounded to infinity.
+  rows[0] = 1 + 1.0f / 256;
+  rows[1] = 1 + 3.0f / 256;
+  rows[2] = -rows[1];
+  rows[3] = std::numeric_limits<float>::max();
+  rows[4] = -infinity;
+  rows[5] = 0;
+  rows[6] = kNaN;
+  // What is quiet about it may be in the half that is cut off.
+  rows[7] = std::bit_cast<float>(0x7f800001);
+  std::vector<Bfloat16> pairs(rows.size(), kHalfNaN);
+  kernels().pair_rows(1, 16, rows.data(), pairs.data());
+  const std::vector<float> got = FloatsOf(pairs);
+  EXPECT_EQ(got[0], 1);
+  EXPECT_EQ(got[2], 1 + 4.0f / 256);
+  EXPECT_EQ(got[4], -(1 + 4.0f / 256));
+  EXPECT_EQ(got[6], infinity);
+  EXPECT_EQ(got[8], -infinity);
+  EXPECT_TRUE(std::isnan(got[12]) && std::isnan(got[14]));
+  for (size_t column = 8; column < 16; ++column) {
+    EXPECT_EQ(got[2 * column], Rounded(rows[column]));
+    EXPECT_EQ(got[2 * column + 1], Rounded(rows[16 + column]));
   }
 }
 

@@ -1,0 +1,58 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_LINEAR_H_
+#define FLOTILLA_LEARNER_KERNELS_LINEAR_H_
+
+#include <cstdint>
+
+#include "learner/kernels/bfloat16.h"
+#include "learner/kernels/isa/kernel_table.h"
+
+namespace flotilla {
+
+// A linear layer in bfloat16 whose weights are float32, in memory as they are
+// learned: they are rounded on their way into a core's caches, a block at a time,
+// and read once a batch. A library is given them rounded, and so reads and writes
+// them twice more; with more weights than caches hold that is what takes the time.
+//
+// in is even, out a multiple of kLinearWidth; for the gradient of x, in too.
+struct LinearShape {
+  int64_t n = 0, in = 0, out = 0;
+};
+inline constexpr int64_t kLinearWidth = 16;
+// Of out or of in: who shares a layer between threads gives each a multiple of it.
+inline constexpr int64_t kLinearBlock = 64;
+
+// What of out, or of in, a call is for: [first, end).
+struct LinearPart {
+  int64_t first = 0, end = 0;
+};
+
+// All borrowed. Sums are in float32. Thread-safe; never block.
+
+// y [n, out] = x weight^T + bias, and a ReLU after it if `relu`; a part of out.
+void LinearForward(const LinearShape& shape, LinearPart out,
+                   const Bfloat16* x,    // [n, in]
+                   const float* weight,  // [out, in]
+                   const float* bias,    // [out]
+                   bool relu, float* y,  // [n, out]
+                   const KernelTable& kernels = BestKernels());
+
+// [(n + 1) / 2, width, 2]: the numbers of two rows beside each other, which sums over
+// rows want; what the last one lacks is 0.
+void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows,  // [n, width]
+                Bfloat16* pairs, const KernelTable& kernels = BestKernels());
+
+// to_weight [out, in] = from_y^T x, of PairRowsOf both; a part of out.
+void LinearToWeight(const LinearShape& shape, LinearPart out,
+                    const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
+                    float* to_weight,
+                    const KernelTable& kernels = BestKernels());
+
+// to_x [n, in] = from_y weight; a part of in.
+void LinearToX(const LinearShape& shape, LinearPart in,
+               const Bfloat16* from_y,  // [n, out]
+               const float* weight,     // [out, in]
+               Bfloat16* to_x, const KernelTable& kernels = BestKernels());
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_LINEAR_H_

@@ -1,0 +1,115 @@
+#include "learner/nn/linear.h"
+
+#include <glog/logging.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "learner/device/host.h"
+#include "learner/kernels/linear.h"
+#include "learner/nn/convolution.h"
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+Bfloat16* Halves(const Tensor& tensor) {
+  return reinterpret_cast<Bfloat16*>(Host<at::BFloat16>(tensor));
+}
+
+LinearShape ShapeOf(const Tensor& x, const Tensor& weight) {
+  return {.n = x.size(0), .in = x.size(1), .out = weight.size(0)};
+}
+
+// Calls run(part) in as many parts of `width` as there are threads, of whole blocks.
+template <typename Run>
+void ForParts(int64_t width, Run run) {
+  const int64_t blocks = (width + kLinearBlock - 1) / kLinearBlock;
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t end) {
+    run(LinearPart{first * kLinearBlock, std::min(end * kLinearBlock, width)});
+  });
+}
+
+Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  bool relu) {
+  const LinearShape shape = ShapeOf(x, weight);
+  const Tensor y = at::empty({shape.n, shape.out}, weight.options());
+  ForParts(shape.out, [&](LinearPart out) {
+    LinearForward(shape, out, Halves(x), Host<float>(weight), Host<float>(bias),
+                  relu, Host<float>(y));
+  });
+  return y;
+}
+
+Tensor PairsOf(const Tensor& rows) {
+  const int64_t n = rows.size(0), width = rows.size(1);
+  const Tensor pairs = at::empty({(n + 1) / 2, width, 2}, rows.options());
+  PairRowsOf(n, width, Halves(rows), Halves(pairs));
+  return pairs;
+}
+
+class Linear : public torch::autograd::Function<Linear> {
+ public:
+  static Tensor forward(AutogradContext* ctx, const Tensor& x,
+                        const Tensor& weight, const Tensor& bias, bool relu) {
+    const Tensor rows = x.contiguous(), weights = weight.contiguous();
+    const Tensor y = RunForward(rows, weights, bias.contiguous(), relu);
+    ctx->save_for_backward({rows, weights, relu ? y : Tensor()});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    TORCH_CHECK(!at::GradMode::is_enabled(),
+                "LinearByKernel has no gradient of its gradient");
+    const variable_list saved = ctx->get_saved_variables();
+    const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
+    const LinearShape shape = ShapeOf(x, weight);
+    Tensor from_y = grads[0].contiguous();
+    if (y.defined()) {
+      // Also of a NaN, which is not hidden.
+      from_y = at::where(y <= 0, at::zeros({}, from_y.options()), from_y);
+    }
+    const Tensor half = from_y.to(torch::kBFloat16);
+    const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(half);
+    const Tensor to_weight = at::empty_like(weight);
+    ForParts(shape.out, [&](LinearPart out) {
+      LinearToWeight(shape, out, Halves(x_pairs), Halves(y_pairs),
+                     Host<float>(to_weight));
+    });
+    Tensor to_x;
+    if (ctx->needs_input_grad(0)) {
+      to_x = at::empty_like(x);
+      ForParts(shape.in, [&](LinearPart in) {
+        LinearToX(shape, in, Halves(half), Host<float>(weight), Halves(to_x));
+      });
+    }
+    return {to_x, to_weight, from_y.sum(0), Tensor()};
+  }
+};
+
+}  // namespace
+
+bool IsLinearByKernel(const Tensor& x, const Tensor& weight) {
+  return KernelsMultiplyBfloat16() && x.is_cpu() && weight.is_cpu() &&
+         x.scalar_type() == torch::kBFloat16 &&
+         weight.scalar_type() == torch::kFloat32 && x.dim() == 2 &&
+         weight.dim() == 2 && x.size(1) == weight.size(1) &&
+         weight.size(0) % kLinearWidth == 0 &&
+         weight.size(1) % kLinearWidth == 0;
+}
+
+Tensor LinearByKernel(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      bool relu) {
+  CHECK(IsLinearByKernel(x, weight));
+  CHECK_EQ(bias.numel(), weight.size(0));
+  if (at::GradMode::is_enabled()) {
+    return Linear::apply(x, weight, bias, relu);
+  }
+  return RunForward(x.contiguous(), weight.contiguous(), bias.contiguous(),
+                    relu);
+}
+
+}  // namespace flotilla

@@ -1,0 +1,29 @@
+#ifndef FLOTILLA_LEARNER_NN_LINEAR_H_
+#define FLOTILLA_LEARNER_NN_LINEAR_H_
+
+#include "learner/torch.h"
+
+namespace flotilla {
+
+// linear(x, weight, bias), and a ReLU after it if `relu`, by kernels of this project
+// (learner/kernels/linear.h), with its gradients.
+//
+//   x       [N, in] bfloat16
+//   weight  [out, in] float32, rounded to bfloat16 on its way
+//   bias    [out] float32
+//   result  [N, out] float32
+//
+// Sums are in float32, and so are the gradients of weight and bias. For what
+// IsLinearByKernel. Thread-safe; Torch's threads share numbers out and in. Errors: a
+// gradient of its gradient throws c10::Error.
+torch::Tensor LinearByKernel(const torch::Tensor& x,
+                             const torch::Tensor& weight,
+                             const torch::Tensor& bias, bool relu);
+
+// Whether LinearByKernel takes them: on a CPU that multiplies bfloat16 faster by
+// kernels (convolution.h), with numbers in and out in multiples of kLinearWidth.
+bool IsLinearByKernel(const torch::Tensor& x, const torch::Tensor& weight);
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_NN_LINEAR_H_

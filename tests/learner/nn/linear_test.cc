@@ -1,0 +1,102 @@
+#include "learner/nn/linear.h"
+
+#include "gtest/gtest.h"
+#include "learner/nn/convolution.h"
+#include "learner/nn/layers.h"
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+
+// Numbers that bfloat16 holds.
+Tensor Drawn(torch::IntArrayRef sizes, double scale = 1) {
+  return (torch::randn(sizes) * scale).to(torch::kBFloat16).to(torch::kFloat32);
+}
+
+class LinearTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!KernelsMultiplyBfloat16()) {
+      GTEST_SKIP() << "this CPU's library multiplies bfloat16 as fast";
+    }
+    torch::manual_seed(5);
+  }
+  ~LinearTest() override { at::set_num_threads(1); }
+};
+
+TEST_F(LinearTest, IsTorchsWithItsGradients) {
+  const Tensor from_y = Drawn({11, 80});
+  for (const int threads : {1, 3}) {
+    at::set_num_threads(threads);
+    for (const bool relu : {false, true}) {
+      const Tensor x = Drawn({11, 160}), weight = Drawn({80, 160}, 0.1);
+      const Tensor bias = torch::randn({80});
+      const auto leaf = [](const Tensor& of, torch::Dtype type) {
+        return of.detach().clone().to(type).requires_grad_();
+      };
+      const Tensor our_x = leaf(x, torch::kBFloat16);
+      const Tensor our_weight = leaf(weight, torch::kFloat32);
+      const Tensor our_bias = leaf(bias, torch::kFloat32);
+      ASSERT_TRUE(IsLinearByKernel(our_x, our_weight));
+      const Tensor y = LinearByKernel(our_x, our_weight, our_bias, relu);
+      EXPECT_EQ(y.scalar_type(), torch::kFloat32);
+      y.backward(from_y);
+
+      const Tensor its_x = leaf(x, torch::kFloat64);
+      const Tensor its_weight = leaf(weight, torch::kFloat64);
+      const Tensor its_bias = leaf(bias, torch::kFloat64);
+      Tensor want = torch::linear(its_x, its_weight, its_bias);
+      if (relu) want = torch::relu(want);
+      want.backward(from_y.to(torch::kFloat64));
+
+      const auto expect_equal = [](const Tensor& a, const Tensor& b,
+                                   double relative) {
+        EXPECT_TRUE(torch::allclose(a.to(torch::kFloat64), b, relative, 1e-4))
+            << (a - b).abs().max();
+      };
+      expect_equal(y, want, 1e-4);
+      expect_equal(our_weight.grad(), its_weight.grad(), 1e-4);
+      expect_equal(our_bias.grad(), its_bias.grad(), 1e-4);
+      expect_equal(our_x.grad(), its_x.grad(), 1.0 / 256);
+      torch::NoGradGuard no_grad;
+      EXPECT_TRUE(
+          torch::equal(LinearByKernel(our_x, our_weight, our_bias, relu), y));
+    }
+  }
+}
+
+// What decides reads weights that were settled, what learns does not.
+TEST_F(LinearTest, ALayerDecidesAsItLearns) {
+  FlatParameters parameters(CountParameters(PlanMlp("a", 64, {32, 16})),
+                            torch::kCPU);
+  std::vector<Layer> layers =
+      MakeLayers(PlanMlp("a", 64, {32, 16}), &parameters);
+  for (Layer& layer : layers) {
+    torch::NoGradGuard no_grad;
+    layer.weight.copy_(torch::randn(layer.weight.sizes()) * 0.2);
+    layer.bias.copy_(torch::randn(layer.bias.sizes()));
+  }
+  const ForwardOptions options = {.relu = true, .bf16 = true};
+  const Tensor x = Drawn({9, 64});
+  const Tensor learning = Forward(layers, x, options);
+  EXPECT_TRUE(learning.requires_grad());
+  SettleLayers(/*pixels=*/false, &layers);
+  torch::NoGradGuard no_grad;
+  const Tensor deciding = Forward(layers, x, options);
+  EXPECT_TRUE(torch::allclose(learning, deciding, 2.0 / 256, 0.02))
+      << (learning - deciding).abs().max();
+}
+
+TEST_F(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
+  const Tensor x = Drawn({2, 32}).to(torch::kBFloat16);
+  EXPECT_TRUE(IsLinearByKernel(x, torch::zeros({16, 32})));
+  EXPECT_FALSE(IsLinearByKernel(x, torch::zeros({6, 32})));
+  EXPECT_FALSE(IsLinearByKernel(x, torch::zeros({16, 48})));
+  EXPECT_FALSE(IsLinearByKernel(x.to(torch::kFloat32), torch::zeros({16, 32})));
+  EXPECT_FALSE(IsLinearByKernel(Drawn({2, 40}).to(torch::kBFloat16),
+                                torch::zeros({16, 40})));
+}
+
+}  // namespace
+}  // namespace flotilla
