@@ -29,6 +29,16 @@ target_compile_definitions(torch::torch INTERFACE USE_C10D_GLOO)
 target_link_libraries(torch::torch INTERFACE
   "${FLOTILLA_TORCH}/lib/libtorch_cpu.so" "${FLOTILLA_TORCH}/lib/libc10.so" Threads::Threads)
 
+# at::parallel_for is a template of Torch's headers, which does all by itself where it is
+# compiled without OpenMP, and says nothing. With it, it shares Torch's own threads: the
+# runtime must be the one that Torch loads. Clang has another, and ThreadSanitizer does
+# not see how its threads wait for each other.
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT FLOTILLA_SANITIZE MATCHES "thread")
+  file(GLOB openmp "${FLOTILLA_TORCH}/lib/libgomp*.so*")
+  target_compile_options(torch::torch INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-fopenmp>")
+  target_link_libraries(torch::torch INTERFACE ${openmp})
+endif()
+
 # flotilla_torch_pch(target): compiles `target` with the learner's one
 # precompiled header, learner/torch.h. The target links torch::torch and has no
 # flags of its own that matter to a header.

@@ -16,8 +16,8 @@ import zipfile
 
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
 LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
-LIBTORCH = re.compile(r"lib(torch|c10|cudart)(_cpu|_cuda)?\.so(\.\d+)?$")
-CHOSEN = re.compile(r"/kernels_v[34]\.cc\.o$")  # learner/kernels/isa
+LIBTORCH = re.compile(r"lib(torch|c10|cudart|gomp)(_cpu|_cuda)?\.so(\.\d+)?$")
+CHOSEN = re.compile(r"/kernels_v[34](_bf16)?\.cc\.o$")  # learner/kernels/isa
 # AVX and what came with it. (Not tzcnt: where that is unknown it does what bsf does.)
 BEYOND = re.compile(
     r"^\s+[0-9a-f]+:\s+(?:v[a-z]\w*|(?:andn|bextr|blsi|blsr|blsmsk|bzhi|lzcnt|mulx|pdep|pext|rorx|sarx|shlx|shrx)[lq]?)\s.*$", re.M

@@ -6,11 +6,17 @@
 
 namespace flotilla {
 
+void PackLinear(const LinearShape& shape, const float* weight, Bfloat16* packed,
+                const KernelTable& kernels) {
+  kernels.linear_pack(shape, weight, packed);
+}
+
 void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
-                   const float* weight, const float* bias, bool relu, float* y,
-                   const KernelTable& kernels) {
-  std::vector<Bfloat16> block(2 * kLinearDepth * kLinearBlock);
-  kernels.linear_forward(shape, out, x, weight, bias, relu, y, block.data());
+                   LinearWeights weights, const float* bias, bool relu,
+                   float* y, const KernelTable& kernels) {
+  std::vector<Bfloat16> block;
+  if (weights.packed == nullptr) block.resize(2 * kLinearDepth * kLinearBlock);
+  kernels.linear_forward(shape, out, x, weights, bias, relu, y, block.data());
 }
 
 void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows, Bfloat16* pairs,

@@ -28,10 +28,21 @@ struct LinearPart {
 
 // All borrowed. Sums are in float32. Thread-safe; never block.
 
+// `weight` as LinearForward multiplies by it, a block behind the other: for who reads
+// the same weights often. `packed`: out * in numbers.
+void PackLinear(const LinearShape& shape, const float* weight, Bfloat16* packed,
+                const KernelTable& kernels = BestKernels());
+
+// One of both; results are the same bits.
+struct LinearWeights {
+  const float* weight = nullptr;     // [out, in]
+  const Bfloat16* packed = nullptr;  // see PackLinear
+};
+
 // y [n, out] = x weight^T + bias, and a ReLU after it if `relu`; a part of out.
 void LinearForward(const LinearShape& shape, LinearPart out,
-                   const Bfloat16* x,    // [n, in]
-                   const float* weight,  // [out, in]
+                   const Bfloat16* x,  // [n, in]
+                   LinearWeights weights,
                    const float* bias,    // [out]
                    bool relu, float* y,  // [n, out]
                    const KernelTable& kernels = BestKernels());

@@ -98,6 +98,15 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
   return {ScaledWeight(layer, scale).to(dtype), layer.bias.to(dtype)};
 }
 
+// Of a linear layer in bfloat16 that kernels take; settled weights are packed.
+torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
+                       bool relu) {
+  if (layer.settled_weight.defined() && !at::GradMode::is_enabled()) {
+    return LinearByPacked(x, layer.settled_weight, layer.bias, relu);
+  }
+  return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu);
+}
+
 torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
                     double scale = 1) {
   const auto [weight, bias] = OperandsOf(layer, x.scalar_type(), scale);
@@ -204,7 +213,10 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   double scale = FirstScale(pixels, /*bf16=*/true);
   for (Layer& layer : *layers) {
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
-    const Operands now = OperandsOf(layer, torch::kBFloat16, scale);
+    Operands now = OperandsOf(layer, torch::kBFloat16, scale);
+    if (layer.stride == 0 && IsLinearByKernel(layer.weight)) {
+      now.weight = PackLinearWeight(ScaledWeight(layer, scale));
+    }
     // Where it is it stays: graphs of decisions read it there.
     if (weight.defined()) {
       layer.settled_weight = weight.copy_(now.weight);
@@ -242,12 +254,9 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
                        layer.stride);
       continue;
     }
-    // Decisions are of few rows: there weights that were settled are read as they are.
-    if (layer.stride == 0 && (options.relu || !activate) &&
-        (at::GradMode::is_enabled() || !layer.settled_weight.defined()) &&
-        IsLinearByKernel(x, layer.weight)) {
-      x = LinearByKernel(x, ScaledWeight(layer, i == 0 ? scale : 1), layer.bias,
-                         activate);
+    if (options.bf16 && layer.stride == 0 && IsLinearByKernel(layer.weight)) {
+      x = ByKernel(layer, x, i == 0 ? scale : 1, options.relu && activate);
+      if (activate && !options.relu) x = torch::tanh_(x);
       if (i + 1 < layers.size()) x = x.to(dtype);
       continue;
     }

@@ -27,7 +27,8 @@ struct Layer {
   double gain;
   int64_t stride = 0;  // 0: linear
   int64_t padding = 0;
-  // What SettleLayers made of them; undefined before.
+  // What SettleLayers made of them, packed where kernels take a linear layer
+  // (linear.h); undefined before.
   torch::Tensor settled_weight = {}, settled_bias = {};  // bfloat16
 };
 

@@ -20,8 +20,8 @@ Bfloat16* Halves(const Tensor& tensor) {
   return reinterpret_cast<Bfloat16*>(Host<at::BFloat16>(tensor));
 }
 
-LinearShape ShapeOf(const Tensor& x, const Tensor& weight) {
-  return {.n = x.size(0), .in = x.size(1), .out = weight.size(0)};
+LinearShape ShapeOf(const Tensor& x, int64_t out) {
+  return {.n = x.size(0), .in = x.size(1), .out = out};
 }
 
 // Calls run(part) in as many parts of `width` as there are threads, of whole blocks.
@@ -33,13 +33,13 @@ void ForParts(int64_t width, Run run) {
   });
 }
 
-Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& bias,
+Tensor RunForward(const Tensor& x, LinearWeights weights, const Tensor& bias,
                   bool relu) {
-  const LinearShape shape = ShapeOf(x, weight);
-  const Tensor y = at::empty({shape.n, shape.out}, weight.options());
+  const LinearShape shape = ShapeOf(x, bias.size(0));
+  const Tensor y = at::empty({shape.n, shape.out}, bias.options());
   ForParts(shape.out, [&](LinearPart out) {
-    LinearForward(shape, out, Halves(x), Host<float>(weight), Host<float>(bias),
-                  relu, Host<float>(y));
+    LinearForward(shape, out, Halves(x), weights, Host<float>(bias), relu,
+                  Host<float>(y));
   });
   return y;
 }
@@ -56,7 +56,8 @@ class Linear : public torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, bool relu) {
     const Tensor rows = x.contiguous(), weights = weight.contiguous();
-    const Tensor y = RunForward(rows, weights, bias.contiguous(), relu);
+    const Tensor y = RunForward(rows, {.weight = Host<float>(weights)},
+                                bias.contiguous(), relu);
     ctx->save_for_backward({rows, weights, relu ? y : Tensor()});
     return y;
   }
@@ -66,7 +67,7 @@ class Linear : public torch::autograd::Function<Linear> {
                 "LinearByKernel has no gradient of its gradient");
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
-    const LinearShape shape = ShapeOf(x, weight);
+    const LinearShape shape = ShapeOf(x, weight.size(0));
     Tensor from_y = grads[0].contiguous();
     if (y.defined()) {
       // Also of a NaN, which is not hidden.
@@ -92,24 +93,41 @@ class Linear : public torch::autograd::Function<Linear> {
 
 }  // namespace
 
-bool IsLinearByKernel(const Tensor& x, const Tensor& weight) {
-  return KernelsMultiplyBfloat16() && x.is_cpu() && weight.is_cpu() &&
-         x.scalar_type() == torch::kBFloat16 &&
-         weight.scalar_type() == torch::kFloat32 && x.dim() == 2 &&
-         weight.dim() == 2 && x.size(1) == weight.size(1) &&
+bool IsLinearByKernel(const Tensor& weight) {
+  return KernelsMultiplyBfloat16() && weight.is_cpu() &&
+         weight.scalar_type() == torch::kFloat32 && weight.dim() == 2 &&
          weight.size(0) % kLinearWidth == 0 &&
          weight.size(1) % kLinearWidth == 0;
 }
 
 Tensor LinearByKernel(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       bool relu) {
-  CHECK(IsLinearByKernel(x, weight));
+  CHECK(IsLinearByKernel(weight));
+  CHECK_EQ(x.size(1), weight.size(1));
   CHECK_EQ(bias.numel(), weight.size(0));
   if (at::GradMode::is_enabled()) {
     return Linear::apply(x, weight, bias, relu);
   }
-  return RunForward(x.contiguous(), weight.contiguous(), bias.contiguous(),
-                    relu);
+  const Tensor weights = weight.contiguous();
+  return RunForward(x.contiguous(), {.weight = Host<float>(weights)},
+                    bias.contiguous(), relu);
+}
+
+Tensor PackLinearWeight(const Tensor& weight) {
+  CHECK(IsLinearByKernel(weight));
+  const Tensor weights = weight.contiguous();
+  const Tensor packed =
+      at::empty({weight.numel()}, weight.options().dtype(torch::kBFloat16));
+  PackLinear({.in = weight.size(1), .out = weight.size(0)},
+             Host<float>(weights), Halves(packed));
+  return packed;
+}
+
+Tensor LinearByPacked(const Tensor& x, const Tensor& packed, const Tensor& bias,
+                      bool relu) {
+  CHECK_EQ(packed.numel(), x.size(1) * bias.numel());
+  return RunForward(x.contiguous(), {.packed = Halves(packed)},
+                    bias.contiguous(), relu);
 }
 
 }  // namespace flotilla

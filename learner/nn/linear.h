@@ -20,9 +20,16 @@ torch::Tensor LinearByKernel(const torch::Tensor& x,
                              const torch::Tensor& weight,
                              const torch::Tensor& bias, bool relu);
 
-// Whether LinearByKernel takes them: on a CPU that multiplies bfloat16 faster by
-// kernels (convolution.h), with numbers in and out in multiples of kLinearWidth.
-bool IsLinearByKernel(const torch::Tensor& x, const torch::Tensor& weight);
+// Whether LinearByKernel takes this weight: on a CPU that multiplies bfloat16 faster
+// by kernels (convolution.h), with numbers in and out in multiples of kLinearWidth.
+bool IsLinearByKernel(const torch::Tensor& weight);
+
+// Weights for LinearByPacked, which is the same bits without gradients: for who
+// decides by the same weights often. [out * in] bfloat16.
+torch::Tensor PackLinearWeight(const torch::Tensor& weight);
+torch::Tensor LinearByPacked(const torch::Tensor& x,
+                             const torch::Tensor& packed,
+                             const torch::Tensor& bias, bool relu);
 
 }  // namespace flotilla
 

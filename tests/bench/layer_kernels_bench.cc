@@ -103,7 +103,8 @@ void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in) {
   std::vector<float> y(from_y.size()), to_weight(weight.size());
   const double flop = 2e-9 * static_cast<double>(n * in * shape.out);
   const double forward = BestSeconds([&] {
-    LinearForward(shape, {0, shape.out}, x.data(), weight.data(), bias.data(),
+    LinearForward(shape, {0, shape.out}, x.data(), {.weight = weight.data()},
+                  bias.data(),
                   /*relu=*/true, y.data(), kernels);
   });
   const double weights = BestSeconds([&] {

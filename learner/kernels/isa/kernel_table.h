@@ -20,6 +20,7 @@ struct ConvolutionShape;
 struct GaeInput;
 struct LinearPart;
 struct LinearShape;
+struct LinearWeights;
 struct LstmStep;
 struct LstmStepBack;
 struct QSamples;
@@ -102,8 +103,10 @@ struct KernelTable {
                       Bfloat16* out);
 
   // See linear.h; `block` and `sums` are room for kLinearBlock columns.
+  void (*linear_pack)(const LinearShape& shape, const float* weight,
+                      Bfloat16* packed);
   void (*linear_forward)(const LinearShape& shape, LinearPart out,
-                         const Bfloat16* x, const float* weight,
+                         const Bfloat16* x, LinearWeights weights,
                          const float* bias, bool relu, float* y,
                          Bfloat16* block);
   void (*linear_to_weight)(const LinearShape& shape, LinearPart out,

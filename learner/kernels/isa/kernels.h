@@ -45,6 +45,7 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .convolution_backward_bfloat16 = ConvolutionBackwardOf<Bfloat16>,
       .pair_rows = PairRows,
       .pair_images = PairImagesOf,
+      .linear_pack = LinearPack,
       .linear_forward = LinearForwardOf,
       .linear_to_weight = LinearToWeightOf,
       .linear_to_x = LinearToXOf,

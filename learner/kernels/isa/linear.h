@@ -56,26 +56,57 @@ FLOTILLA_INLINE int64_t AtMostOf(int64_t most, int64_t left) {
   return left < most ? left : most;
 }
 
-void LinearForwardOf(const LinearShape& shape, LinearPart part,
-                     const Bfloat16* x, const float* weight, const float* bias,
-                     bool relu, float* y, Bfloat16* scratch) {
-  Pair* const block = reinterpret_cast<Pair*>(scratch);
+// Calls run(o, columns, k, pairs, at) for a part of out in blocks of numbers out and
+// of pairs in, [o, o + columns) and [k, k + pairs), which begin at pair `at` where all
+// are packed.
+template <typename Run>
+FLOTILLA_INLINE void ForLinearBlocks(const LinearShape& shape, LinearPart part,
+                                     Run run) {
   const int64_t depth = shape.in / 2;
   for (int64_t o = part.first; o < part.end; o += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, part.end - o);
-    const Rows sums = {y + o, shape.out};
     for (int64_t k = 0; k < depth; k += kLinearDepth) {
-      const int64_t pairs = AtMostOf(kLinearDepth, depth - k);
-      TurnRows(columns, pairs, shape.in, weight + o * shape.in + 2 * k, block);
-      Multiply<Pair>(shape.n, columns, pairs, {AsPairs(x) + k, depth, 1},
-                     {block, columns}, k == 0 ? Rows{bias + o, 0} : sums,
-                     {y + o, shape.out});
+      run(o, columns, k, AtMostOf(kLinearDepth, depth - k),
+          o * depth + k * columns);
     }
-    for (int64_t i = 0; relu && i < shape.n; ++i) {
-      for (int64_t c = 0; c < columns; c += kLanes) {
-        float* const at = y + i * shape.out + o + c;
-        Store(at, AtLeast(Load(at), 0.0f));
-      }
+  }
+}
+
+void LinearPack(const LinearShape& shape, const float* weight,
+                Bfloat16* packed) {
+  Pair* const to = reinterpret_cast<Pair*>(packed);
+  ForLinearBlocks(
+      shape, {0, shape.out},
+      [&](int64_t o, int64_t columns, int64_t k, int64_t pairs, int64_t at) {
+        TurnRows(columns, pairs, shape.in, weight + o * shape.in + 2 * k,
+                 to + at);
+      });
+}
+
+void LinearForwardOf(const LinearShape& shape, LinearPart part,
+                     const Bfloat16* x, LinearWeights weights,
+                     const float* bias, bool relu, float* y,
+                     Bfloat16* scratch) {
+  const int64_t depth = shape.in / 2;
+  ForLinearBlocks(
+      shape, part,
+      [&](int64_t o, int64_t columns, int64_t k, int64_t pairs, int64_t at) {
+        const Pair* block = AsPairs(weights.packed) + at;
+        if (weights.packed == nullptr) {
+          TurnRows(columns, pairs, shape.in,
+                   weights.weight + o * shape.in + 2 * k,
+                   reinterpret_cast<Pair*>(scratch));
+          block = AsPairs(scratch);
+        }
+        Multiply<Pair>(shape.n, columns, pairs, {AsPairs(x) + k, depth, 1},
+                       {block, columns},
+                       k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
+                       {y + o, shape.out});
+      });
+  for (int64_t i = 0; relu && i < shape.n; ++i) {
+    float* const row = y + i * shape.out;
+    for (int64_t o = part.first; o < part.end; o += kLanes) {
+      Store(row + o, AtLeast(Load(row + o), 0.0f));
     }
   }
 }

@@ -79,13 +79,23 @@ TEST_P(LinearTest, IsTheSumOverWhatGoesIn) {
       std::vector<float> y(layer.y.size(), kNaN);
       InParts(shape.out, [&](LinearPart part) {
         LinearForward(shape, part, NumbersOf<Bfloat16>(layer.x).data(),
-                      layer.weight.data(), layer.bias.data(), relu, y.data(),
-                      kernels());
+                      {.weight = layer.weight.data()}, layer.bias.data(), relu,
+                      y.data(), kernels());
       });
       for (size_t i = 0; i < y.size(); ++i) {
         const double want = relu ? std::max(layer.y[i], 0.0) : layer.y[i];
         ASSERT_NEAR(y[i], want, 1e-4) << shape.in << ", " << i;
       }
+      // The same bits of what was packed before.
+      std::vector<Bfloat16> packed(layer.weight.size(), kHalfNaN);
+      PackLinear(shape, layer.weight.data(), packed.data(), kernels());
+      std::vector<float> of_packed(y.size(), kNaN);
+      InParts(shape.out, [&](LinearPart part) {
+        LinearForward(shape, part, NumbersOf<Bfloat16>(layer.x).data(),
+                      {.packed = packed.data()}, layer.bias.data(), relu,
+                      of_packed.data(), kernels());
+      });
+      ASSERT_EQ(of_packed, y) << shape.in;
     }
   }
 }
@@ -125,8 +135,9 @@ TEST_P(LinearTest, HandsOnNaN) {
   x[5] = kHalfNaN;
   const LinearShape& shape = layer.shape;
   std::vector<float> y(layer.y.size());
-  LinearForward(shape, {0, shape.out}, x.data(), layer.weight.data(),
-                layer.bias.data(), /*relu=*/true, y.data(), kernels());
+  LinearForward(shape, {0, shape.out}, x.data(),
+                {.weight = layer.weight.data()}, layer.bias.data(),
+                /*relu=*/true, y.data(), kernels());
   for (size_t i = 0; i < y.size(); ++i) {
     ASSERT_EQ(std::isnan(y[i]), i < static_cast<size_t>(shape.out)) << i;
   }

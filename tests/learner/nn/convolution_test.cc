@@ -1,5 +1,8 @@
 #include "learner/nn/convolution.h"
 
+#include <mutex>
+#include <set>
+#include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -65,6 +68,21 @@ TEST_F(ConvolutionTest, IsTorchsWithItsGradients) {
       }
     }
   }
+}
+
+// What is shared between Torch's threads is, in files compiled as these are.
+TEST_F(ConvolutionTest, ThreadsShareImages) {
+#ifndef _OPENMP
+  GTEST_SKIP() << "built without OpenMP: at::parallel_for does all by itself";
+#endif
+  at::set_num_threads(2);
+  std::mutex mutex;
+  std::set<std::thread::id> threads;
+  at::parallel_for(0, 8, 1, [&](int64_t, int64_t) {
+    const std::scoped_lock lock(mutex);
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_EQ(threads.size(), 2);
 }
 
 // Against float64 of the same rounded numbers: what its own sums round is theirs.
