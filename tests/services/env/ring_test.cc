@@ -287,7 +287,9 @@ TEST_F(RingTest, KilledWriterLeavesWholeStepsOnly) {
       ASSERT_OK(PutActions(layout_, ring_, actions, learner->NextOut()));
       learner->Post();
     };
-    // Some steps in, it begins to write another, and is killed a little later.
+    // Some steps in, it begins to write another, and is killed a little later; the
+    // last ones once they have posted it, however long a core takes to be theirs.
+    const bool after_it = kill_after >= 290;
     const uint64_t first = 1 + kill_after % 3;
     while (seq < first) {
       while (learner->Waiting() == 0) {
@@ -298,7 +300,8 @@ TEST_F(RingTest, KilledWriterLeavesWholeStepsOnly) {
     }
     const auto until =
         Ring::Clock::now() + std::chrono::nanoseconds(100 * kill_after);
-    while (Ring::Clock::now() < until) {
+    while (Ring::Clock::now() < until ||
+           (after_it && learner->Waiting() == 0)) {
     }
     kill(child, SIGKILL);
     int status = 0;
@@ -314,7 +317,7 @@ TEST_F(RingTest, KilledWriterLeavesWholeStepsOnly) {
     EXPECT_EQ(learner->Waiting(), 0u);
   }
   EXPECT_EQ(posted + cut_short, 300);
-  EXPECT_GT(posted, 0);
+  EXPECT_GE(posted, 10);
 }
 
 }  // namespace
