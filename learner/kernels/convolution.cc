@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "learner/kernels/isa/convolution_plan.h"
+
 namespace flotilla {
 namespace {
 
@@ -35,21 +37,18 @@ void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
   kernels.convolution_unpack(shape, packed, weight);
 }
 
-template <>
 void ConvolutionForward(const ConvolutionShape& shape,
                         const ConvolutionImages<float>& images,
                         const KernelTable& kernels) {
   kernels.convolution_forward(shape, images);
 }
 
-template <>
 void ConvolutionForward(const ConvolutionShape& shape,
                         const ConvolutionImages<Bfloat16>& images,
                         const KernelTable& kernels) {
   kernels.convolution_forward_bfloat16(shape, images);
 }
 
-template <>
 void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<float>& images,
                          const KernelTable& kernels) {
@@ -58,7 +57,6 @@ void ConvolutionBackward(const ConvolutionShape& shape,
   kernels.convolution_backward(shape, images, turned.data(), nullptr);
 }
 
-template <>
 void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<Bfloat16>& images,
                          const KernelTable& kernels) {

@@ -76,43 +76,19 @@ struct ConvolutionBack {
   float* to_bias = nullptr;    // [out]
 };
 
-// Thread-safe; never block. Defined for float and Bfloat16.
-template <typename Number>
+// Thread-safe; never block.
 void ConvolutionForward(const ConvolutionShape& shape,
-                        const ConvolutionImages<Number>& images,
+                        const ConvolutionImages<float>& images,
                         const KernelTable& kernels = BestKernels());
-template <typename Number>
+void ConvolutionForward(const ConvolutionShape& shape,
+                        const ConvolutionImages<Bfloat16>& images,
+                        const KernelTable& kernels = BestKernels());
 void ConvolutionBackward(const ConvolutionShape& shape,
-                         const ConvolutionBack<Number>& images,
+                         const ConvolutionBack<float>& images,
                          const KernelTable& kernels = BestKernels());
-
-// Of gradients: images and their gradients are read again and again, and stay in
-// a core's own second cache; of less at a time, sums of many weights are loaded and
-// stored too often.
-struct ConvolutionBlock {
-  int64_t rows;  // out, at a time
-  int64_t
-      images;  // of four bytes a number, at a time: one, or more with all rows
-};
-FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
-  constexpr int64_t kBytes = 256 << 10;
-  const int64_t height = shape.out_height();
-  const int64_t row_bytes = 4 * (shape.stride * shape.width * shape.in +
-                                 shape.out_width() * shape.out);
-  const int64_t fit = kBytes / row_bytes;
-  return {.rows = fit >= height ? height
-                  : fit > 1     ? fit
-                                : 1,
-          .images = fit >= height ? fit / height : 1};
-}
-// Whose gradients of images are summed together.
-inline constexpr int64_t kImagesAtOnce = 12;
-
-// What a gradient in bfloat16 needs room for.
-struct ConvolutionScratch {
-  Bfloat16* pairs = nullptr;  // [block.images, image + out_image, 2]
-  float* sums = nullptr;      // [kImagesAtOnce, height, width, in]
-};
+void ConvolutionBackward(const ConvolutionShape& shape,
+                         const ConvolutionBack<Bfloat16>& images,
+                         const KernelTable& kernels = BestKernels());
 
 }  // namespace flotilla
 

@@ -80,15 +80,20 @@ double FirstScale(bool pixels, bool bf16) {
   return pixels && bf16 ? kPixelScale : 1.0;
 }
 
-// Weights and biases as a layer takes them, when `x` is what goes in.
-struct Operands {
-  torch::Tensor weight, bias;
-};
-
 // `scale`: what goes in was not yet multiplied by it.
 torch::Tensor ScaledWeight(const Layer& layer, double scale) {
   return scale == 1 ? layer.weight : layer.weight * scale;
 }
+
+// In bfloat16; see linear.h.
+bool IsByKernel(const Layer& layer) {
+  return layer.stride == 0 && IsLinearByKernel(layer.weight);
+}
+
+// Weights and biases as a layer takes them, when `x` is what goes in.
+struct Operands {
+  torch::Tensor weight, bias;
+};
 
 Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
   if (dtype == torch::kBFloat16 && layer.settled_weight.defined() &&
@@ -102,7 +107,7 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
 torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
                        bool relu) {
   if (layer.settled_weight.defined() && !at::GradMode::is_enabled()) {
-    return LinearByPacked(x, layer.settled_weight, layer.bias, relu);
+    return LinearByPacked(x, layer.settled_weight, layer.settled_bias, relu);
   }
   return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu);
 }
@@ -213,10 +218,11 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   double scale = FirstScale(pixels, /*bf16=*/true);
   for (Layer& layer : *layers) {
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
-    Operands now = OperandsOf(layer, torch::kBFloat16, scale);
-    if (layer.stride == 0 && IsLinearByKernel(layer.weight)) {
-      now.weight = PackLinearWeight(ScaledWeight(layer, scale));
-    }
+    const Operands now =
+        IsByKernel(layer)
+            ? Operands{PackLinearWeight(ScaledWeight(layer, scale)),
+                       layer.bias.clone()}
+            : OperandsOf(layer, torch::kBFloat16, scale);
     // Where it is it stays: graphs of decisions read it there.
     if (weight.defined()) {
       layer.settled_weight = weight.copy_(now.weight);
@@ -254,7 +260,7 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
                        layer.stride);
       continue;
     }
-    if (options.bf16 && layer.stride == 0 && IsLinearByKernel(layer.weight)) {
+    if (options.bf16 && IsByKernel(layer)) {
       x = ByKernel(layer, x, i == 0 ? scale : 1, options.relu && activate);
       if (activate && !options.relu) x = torch::tanh_(x);
       if (i + 1 < layers.size()) x = x.to(dtype);

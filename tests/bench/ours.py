@@ -41,14 +41,14 @@ def newest_line(folder):
     return json.loads(lines[-1]) if lines else None
 
 
-def read_run(output, folder, target=475):
+def read_run(output, folder):
     """The metrics of the peers' meter, from metrics.jsonl: whose clock starts when training does."""
     lines = metric_lines(folder)
     updates = [x for x in lines if "charts/SPS" in x]
     if len(updates) < 2:
         return {}
     first, last = updates[0], updates[-1]
-    solved = next((x for x in updates if x["charts/episodes"] >= 100 and x["charts/episodic_return"] >= target), None)
+    solved = next((x for x in updates if x["charts/episodes"] >= 100 and x["charts/episodic_return"] >= 475), None)
     evaluated = next((x for x in lines if x.get("eval/mean_return", 0) >= 475), None)
     return {
         "steps_per_second": (last["global_step"] - first["global_step"]) / (last["wall_seconds"] - first["wall_seconds"]),

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "learner/kernels/convolution.h"
+#include "learner/kernels/isa/convolution_plan.h"
 #include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/gemm.h"
 #include "learner/kernels/isa/vec.h"
@@ -115,17 +116,6 @@ void ConvolutionTurn(const ConvolutionShape& shape, const float* packed,
           }
         }
       }
-    }
-  }
-}
-
-// [2 rows, columns] as pairs of the numbers below each other, [rows, columns].
-void PairRows(int64_t rows, int64_t columns, const float* in, Bfloat16* out) {
-  Pair* to = reinterpret_cast<Pair*>(out);
-  for (int64_t r = 0; r < rows; ++r, in += 2 * columns, to += columns) {
-    for (int64_t c = 0; c < columns; c += kLanes) {
-      Store(to + c, PairUp(ToBfloat16(Load(in + c)),
-                           ToBfloat16(Load(in + columns + c))));
     }
   }
 }

@@ -96,6 +96,21 @@ FLOTILLA_INLINE void Store(Bfloat16* p, Vec x) {
   *reinterpret_cast<UnalignedShortVec*>(p) = ToBfloat16(x);
 }
 
+// Of 2 * `rows` rows of floats, `step` apart: the numbers below each other of two, as
+// pairs [rows, columns]; columns a multiple of kLanes.
+FLOTILLA_INLINE void RoundRows(int64_t rows, int64_t columns, const float* in,
+                               int64_t step, Pair* out) {
+  for (int64_t r = 0; r < rows; ++r, in += 2 * step, out += columns) {
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      Store(out + c,
+            PairUp(ToBfloat16(Load(in + c)), ToBfloat16(Load(in + step + c))));
+    }
+  }
+}
+void PairRows(int64_t rows, int64_t columns, const float* in, Bfloat16* out) {
+  RoundRows(rows, columns, in, columns, reinterpret_cast<Pair*>(out));
+}
+
 // What of a number is read as floats.
 FLOTILLA_INLINE Vec LoadFloats(const float* p) { return Load(p); }
 FLOTILLA_INLINE Vec LoadFloats(const Bfloat16* p) {

@@ -16,7 +16,7 @@ namespace {
 
 // Two vectors of floats next to each other.
 FLOTILLA_INLINE PairVec RoundPairs(const float* p) {
-  Bfloat16 numbers[2 * kLanes];
+  alignas(Vec) Bfloat16 numbers[2 * kLanes];
   Store(numbers, Load(p));
   Store(numbers + kLanes, Load(p + kLanes));
   return Load(reinterpret_cast<const Pair*>(numbers));
@@ -136,14 +136,7 @@ void LinearToXOf(const LinearShape& shape, LinearPart part,
   const float nothing[kLinearBlock] = {};
   for (int64_t c = part.first; c < part.end; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, part.end - c);
-    for (int64_t p = 0; p < shape.out / 2; ++p) {
-      const float* const from = weight + 2 * p * shape.in + c;
-      for (int64_t i = 0; i < columns; i += kLanes) {
-        Store(block + p * columns + i,
-              PairUp(ToBfloat16(Load(from + i)),
-                     ToBfloat16(Load(from + shape.in + i))));
-      }
-    }
+    RoundRows(shape.out / 2, columns, weight + c, shape.in, block);
     Multiply<Pair>(shape.n, columns, shape.out / 2,
                    {AsPairs(from_y), shape.out / 2, 1}, {block, columns},
                    {nothing, 0}, {sums, columns});

@@ -11,6 +11,7 @@ import pufferlib.vector
 import torch
 from pufferlib import pufferl
 
+import puffer
 from meter import SEED, Meter
 
 task, sys.argv = sys.argv[1], sys.argv[:1]  # PufferLib reads it
@@ -26,16 +27,12 @@ args["train"] |= dict(device="cpu", use_rnn=args["rnn_name"] is not None, env="p
                       checkpoint_interval=10 ** 9)
 envs = pufferl.load_env("puffer_breakout", args)
 trainer = pufferl.PuffeRL(args["train"], envs, pufferl.load_policy(args, envs))
-trainer.print_dashboard = lambda *a, **k: None
 meter = Meter(target=860)  # of 864: some of any hundred games are begun by chance
-meter.begin()
-while trainer.global_step < args["train"]["total_timesteps"] and not meter.out_of_time():
-    stats = trainer.evaluate()
-    if "score" in stats and stats["score"]:
+
+
+def look(stats):
+    if stats.get("score"):
         meter.mean(stats["score"][-1])  # of the games that ended in the last 128 steps
-    meter.steps(trainer.global_step)
-    if meter.solved_at is not None:
-        break
-    trainer.train()
-meter.report()
-os._exit(0)
+
+
+puffer.train(trainer, meter, look)

@@ -14,6 +14,7 @@ import pufferlib.vector
 import torch
 from pufferlib import pufferl
 
+import puffer
 from meter import SEED, Meter
 
 task = sys.argv[1]
@@ -44,19 +45,17 @@ config.update(device="cpu", use_rnn=False, env="CartPole-v1", batch_size=num_env
               checkpoint_interval=10 ** 9, **options)
 envs = pufferlib.vector.make(make, num_envs=num_envs, seed=SEED, backend=pufferlib.vector.Serial)
 trainer = pufferl.PuffeRL(config, envs, pufferlib.models.Default(envs.driver_env, hidden_size=64))
-trainer.print_dashboard = lambda *a, **k: None
-meter.begin()
 seen, last = 0, None
-while trainer.global_step < config["total_timesteps"] and not meter.out_of_time():
-    returns = trainer.evaluate().get("episode_return", [])
+
+
+def look(stats):
+    global seen, last
+    returns = stats.get("episode_return", [])
     if returns is not last:  # the trainer began new statistics since
         seen, last = 0, returns
     for episode_return in returns[seen:]:
         meter.episode(episode_return)
     seen = len(returns)
-    meter.steps(trainer.global_step)
-    if meter.solved_at is not None:
-        break
-    trainer.train()
-meter.report()
-os._exit(0)
+
+
+puffer.train(trainer, meter, look)
