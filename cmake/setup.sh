@@ -30,6 +30,13 @@ test_packages=(
 clang_packages=(clang-14 libclang-rt-14-dev)
 
 
+# Pip says of Ctrl-C that it failed, and would be tried again; what goes on beside
+# it hears nothing of it.
+beside=
+trap '[[ -z $beside ]] || kill -- "-$beside" 2>/dev/null || true' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
 say() { printf '%s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
 
@@ -146,13 +153,16 @@ fi
 [[ $mode != clang ]] || packages+=("${clang_packages[@]}")
 debian "${packages[@]}"
 
-# The big download and the emulator's build overlap.
+# The big download and the emulator's build overlap. In a process group of its own
+# it can be ended whole.
+set -m
 if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
   python_step libtorch-cuda cuda-venv torch_cuda.txt --no-compile &
 else
   python_step libtorch venv torch_cpu.txt --no-deps --no-compile &
 fi
-libtorch=$!
+beside=$!
+set +m
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
   [[ -e $deps/ale/lib/libale.a ]] || rm -f "$stamps/ale"
   step ale "$(sed -n 's/^version=//p' "$root/envserver/ale/emulator.sh")" build_ale
@@ -166,5 +176,6 @@ if [[ $mode == test ]]; then
   [[ -x $deps/bin/grpcurl ]] || rm -f "$stamps/grpcurl"
   step grpcurl 1 install_grpcurl
 fi
-wait "$libtorch"
+wait "$beside"
+beside=
 say "  ready"

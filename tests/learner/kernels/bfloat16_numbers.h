@@ -31,26 +31,30 @@ inline std::vector<float> DrawRounded(int64_t size, float scale,
 // Of what a Number holds.
 template <typename Number>
 std::vector<Number> NumbersOf(const std::vector<float>& floats) {
-  std::vector<Number> numbers(floats.begin(), floats.end());
   if constexpr (std::is_same_v<Number, Bfloat16>) {
-    for (size_t i = 0; i < floats.size(); ++i) {
-      const uint32_t bits = std::bit_cast<uint32_t>(floats[i]);
-      EXPECT_EQ(bits & 0xffff, 0) << floats[i];
-      numbers[i] = static_cast<Bfloat16>(bits >> 16);
+    std::vector<Bfloat16> numbers;
+    for (const float x : floats) {
+      const uint32_t bits = std::bit_cast<uint32_t>(x);
+      EXPECT_EQ(bits & 0xffff, 0) << x;
+      numbers.push_back(static_cast<Bfloat16>(bits >> 16));
     }
+    return numbers;
+  } else {
+    return floats;
   }
-  return numbers;
 }
 
 template <typename Number>
 std::vector<float> FloatsOf(const std::vector<Number>& numbers) {
-  std::vector<float> floats(numbers.begin(), numbers.end());
   if constexpr (std::is_same_v<Number, Bfloat16>) {
-    for (size_t i = 0; i < floats.size(); ++i) {
-      floats[i] = std::bit_cast<float>(uint32_t{numbers[i]} << 16);
+    std::vector<float> floats;
+    for (const Bfloat16 x : numbers) {
+      floats.push_back(std::bit_cast<float>(uint32_t{x} << 16));
     }
+    return floats;
+  } else {
+    return numbers;
   }
-  return floats;
 }
 
 // What a result may be off.
