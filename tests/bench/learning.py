@@ -5,10 +5,12 @@
 
 A run is CONFIG:LEARNERS[,LEARNERS...] and any settings (a.b=value) after it. Means are over seeds, with the
 standard deviation. Training numbers are of the last 100 episodes; a curve has them at tenths of the run's steps.
+With --keep FOLDER runs stay there, and the same command goes on: what ended is read, what was interrupted resumed.
 """
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -18,16 +20,34 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 FLOTILLA = os.path.join(os.environ.get("FLOTILLA_BIN", os.path.join(ROOT, "build", "bin")), "flotilla")
 
 
-def run(config, learners, seed, settings, metrics, folder):
+def ended(folder):
+    """The summary of a run that was not interrupted, or None."""
+    try:
+        with open(os.path.join(folder, "summary.json")) as f:
+            summary = json.load(f)
+    except FileNotFoundError:
+        return None
+    return None if summary["status"] == "stopped" else summary
+
+
+def train(config, learners, seed, settings, folder):
     command = [FLOTILLA, "train", config, "--standalone", "--progress=none", "--run-dir", folder, "--nproc-per-node",
                str(learners), "--set", f"seed={seed}"]
     for setting in settings:
         command += ["--set", setting]
+    if os.path.exists(os.path.join(folder, "checkpoints", "latest")):
+        command.append("--resume")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
+    summary = ended(folder)
+    if done.returncode != 0 or summary is None:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    with open(os.path.join(folder, "summary.json")) as f:
-        summary = json.load(f)
+    return summary
+
+
+def run(config, learners, seed, settings, metrics, folder):
+    summary = ended(folder) or train(config, learners, seed, settings, folder)
     assert len(set(summary["parameters_sha256"])) == 1, "ranks differ"
     with open(os.path.join(folder, "metrics.jsonl")) as f:
         lines = [json.loads(line) for line in f]
@@ -55,6 +75,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="CONFIG:LEARNERS [SETTING...]")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--keep", metavar="FOLDER", help="where runs stay; without it they are removed")
     parser.add_argument("--metric", action="append", help="whose curve; may be repeated (charts/episodic_return)")
     options = parser.parse_args()
     metrics = options.metric or ["charts/episodic_return"]
@@ -67,8 +88,10 @@ def main():
         for learners in (worlds or "1").split(","):
             results = []
             for seed in range(1, options.seeds + 1):
-                with tempfile.TemporaryDirectory() as folder:
-                    results.append(run(config, learners, seed, settings, metrics, os.path.join(folder, "run")))
+                with tempfile.TemporaryDirectory() as temporary:
+                    folder = "-".join([config, f"x{learners}", f"seed{seed}", *settings]).replace("/", "_")
+                    results.append(run(config, learners, seed, settings, metrics,
+                                       os.path.join(options.keep or temporary, folder)))
                 print(f"{text} x{learners}, seed {seed}: {results[-1]['status']}, "
                       f"return {results[-1]['mean_return']:.4g}", file=sys.stderr, flush=True)
             statuses = [r["status"] for r in results]
