@@ -26,14 +26,28 @@ Tensor ChannelsLast(const Tensor& x) {
   return x.permute({0, 2, 3, 1}).contiguous();
 }
 
-ConvolutionShape ShapeOf(const Tensor& x, const Tensor& weight,
-                         int64_t stride) {
+ConvolutionShape ShapeOf(const Tensor& x, int64_t kernel, int64_t stride,
+                         int64_t out) {
   return {.height = x.size(1),
           .width = x.size(2),
           .in = x.size(3),
-          .kernel = weight.size(2),
+          .kernel = kernel,
           .stride = stride,
-          .out = weight.size(0)};
+          .out = out};
+}
+
+ConvolutionShape ShapeOf(const Tensor& x, const Tensor& weight,
+                         int64_t stride) {
+  return ShapeOf(x, weight.size(2), stride, weight.size(0));
+}
+
+bool Fits(int64_t channels) { return channels % kConvolutionWidth == 0; }
+
+// Whether kernels take it for some images.
+bool IsWeight(const Tensor& weight) {
+  return weight.is_cpu() && weight.scalar_type() == torch::kFloat32 &&
+         weight.dim() == 4 && weight.size(2) == weight.size(3) &&
+         weight.numel() <= kMostWeights && Fits(weight.size(0));
 }
 
 // A tensor's numbers, of the type that the kernels call them by.
@@ -46,12 +60,19 @@ Number* Numbers(const Tensor& tensor) {
   }
 }
 
+template <typename Number>
+Tensor Pack(const ConvolutionShape& shape, const Tensor& weight,
+            torch::Dtype dtype) {
+  const Tensor packed =
+      at::empty({shape.weights()}, weight.options().dtype(dtype));
+  PackConvolution(shape, Host<float>(weight), Numbers<Number>(packed));
+  return packed;
+}
+
 // `x` [N, H, W, C].
 template <typename Number>
-Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
-                  const Tensor& weight, const Tensor& bias) {
-  const Tensor packed = at::empty({shape.weights()}, x.options());
-  PackConvolution(shape, Host<float>(weight), Numbers<Number>(packed));
+Tensor RunPacked(const ConvolutionShape& shape, const Tensor& x,
+                 const Tensor& packed, const Tensor& bias) {
   Tensor y =
       at::empty({x.size(0), shape.out_height(), shape.out_width(), shape.out},
                 x.options());
@@ -69,9 +90,12 @@ Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
 
 Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
                   const Tensor& weight, const Tensor& bias) {
-  const auto run = x.scalar_type() == torch::kBFloat16 ? RunForward<Bfloat16>
-                                                       : RunForward<float>;
-  return run(shape, x, weight, bias);
+  const torch::Dtype dtype = x.scalar_type();
+  return dtype == torch::kBFloat16
+             ? RunPacked<Bfloat16>(shape, x,
+                                   Pack<Bfloat16>(shape, weight, dtype), bias)
+             : RunPacked<float>(shape, x, Pack<float>(shape, weight, dtype),
+                                bias);
 }
 
 // Of `from_y`, which it changes, for `x` if `to_x` is a tensor, and for what is
@@ -159,22 +183,18 @@ bool KernelsMultiplyBfloat16() {
 }
 
 bool ConvolvesByKernel(const Tensor& x, const Tensor& weight) {
-  const auto fits = [](int64_t channels) {
-    return channels % kConvolutionWidth == 0;
-  };
-  if (!x.is_cpu() || x.dim() != 4 || !weight.is_cpu() || weight.dim() != 4 ||
-      weight.scalar_type() != torch::kFloat32) {
-    return false;
-  }
   const bool half = x.scalar_type() == torch::kBFloat16;
-  if (half ? !KernelsMultiplyBfloat16() || x.size(1) % 2 != 0
-           : x.scalar_type() != torch::kFloat32) {
-    return false;
-  }
-  return weight.numel() <= kMostWeights && weight.size(1) == x.size(1) &&
-         weight.size(2) == weight.size(3) && weight.size(2) <= x.size(2) &&
-         weight.size(3) <= x.size(3) && fits(weight.size(0)) &&
-         (!x.requires_grad() || fits(weight.size(1)));
+  return x.is_cpu() && x.dim() == 4 &&
+         (half ? IsBfloat16Convolution(weight)
+               : x.scalar_type() == torch::kFloat32 && IsWeight(weight)) &&
+         weight.size(1) == x.size(1) && weight.size(2) <= x.size(2) &&
+         weight.size(3) <= x.size(3) &&
+         (!x.requires_grad() || Fits(weight.size(1)));
+}
+
+bool IsBfloat16Convolution(const Tensor& weight) {
+  return KernelsMultiplyBfloat16() && IsWeight(weight) &&
+         weight.size(1) % 2 == 0;
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -187,6 +207,23 @@ Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
   const Tensor images = ChannelsLast(x);
   return RunForward(ShapeOf(images, weight, stride), images,
                     weight.contiguous(), bias.contiguous())
+      .permute({0, 3, 1, 2});
+}
+
+Tensor PackConvolutionWeight(const Tensor& weight) {
+  CHECK(IsBfloat16Convolution(weight));
+  const ConvolutionShape shape = {
+      .in = weight.size(1), .kernel = weight.size(2), .out = weight.size(0)};
+  return Pack<Bfloat16>(shape, weight.contiguous(), torch::kBFloat16);
+}
+
+Tensor ConvolveReluByPacked(const Tensor& x, const Tensor& packed,
+                            const Tensor& bias, int64_t kernel,
+                            int64_t stride) {
+  const Tensor images = ChannelsLast(x);
+  const ConvolutionShape shape = ShapeOf(images, kernel, stride, bias.numel());
+  CHECK_EQ(packed.numel(), shape.weights());
+  return RunPacked<Bfloat16>(shape, images, packed, bias.contiguous())
       .permute({0, 3, 1, 2});
 }
 

@@ -28,6 +28,16 @@ torch::Tensor ConvolveRelu(const torch::Tensor& x, const torch::Tensor& weight,
 // even.
 bool ConvolvesByKernel(const torch::Tensor& x, const torch::Tensor& weight);
 
+// Weights for ConvolveReluByPacked, which is the same bits of bfloat16 without
+// gradients: for who decides by the same weights often. [out * C * kernel * kernel]
+// bfloat16, of a weight that IsBfloat16Convolution: one for images in bfloat16.
+torch::Tensor PackConvolutionWeight(const torch::Tensor& weight);
+bool IsBfloat16Convolution(const torch::Tensor& weight);
+torch::Tensor ConvolveReluByPacked(const torch::Tensor& x,
+                                   const torch::Tensor& packed,
+                                   const torch::Tensor& bias, int64_t kernel,
+                                   int64_t stride);
+
 // Whether this CPU multiplies bfloat16 faster by kernels of this project than by
 // Torch's library: by an instruction twice as fast as float32's
 // (services/base/precision.h), and it has no tiles, which the library knows.

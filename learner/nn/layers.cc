@@ -90,14 +90,24 @@ bool IsByKernel(const Layer& layer) {
   return layer.stride == 0 && IsLinearByKernel(layer.weight);
 }
 
+// In bfloat16 and with a ReLU after it; see convolution.h.
+bool IsConvolutionByKernel(const Layer& layer) {
+  return layer.stride > 0 && layer.padding == 0 &&
+         IsBfloat16Convolution(layer.weight);
+}
+
+// Whether it is settled, and for who decides.
+bool ReadsSettled(const Layer& layer) {
+  return layer.settled_weight.defined() && !at::GradMode::is_enabled();
+}
+
 // Weights and biases as a layer takes them, when `x` is what goes in.
 struct Operands {
   torch::Tensor weight, bias;
 };
 
 Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
-  if (dtype == torch::kBFloat16 && layer.settled_weight.defined() &&
-      !at::GradMode::is_enabled()) {
+  if (dtype == torch::kBFloat16 && ReadsSettled(layer)) {
     return {layer.settled_weight, layer.settled_bias};
   }
   return {ScaledWeight(layer, scale).to(dtype), layer.bias.to(dtype)};
@@ -106,10 +116,20 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
 // Of a linear layer in bfloat16 that kernels take; settled weights are packed.
 torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
                        bool relu) {
-  if (layer.settled_weight.defined() && !at::GradMode::is_enabled()) {
+  if (ReadsSettled(layer)) {
     return LinearByPacked(x, layer.settled_weight, layer.settled_bias, relu);
   }
   return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu);
+}
+
+// As ByKernel, of a convolution.
+torch::Tensor ConvolveByKernel(const Layer& layer, const torch::Tensor& x,
+                               double scale) {
+  if (x.scalar_type() == torch::kBFloat16 && ReadsSettled(layer)) {
+    return ConvolveReluByPacked(x, layer.settled_weight, layer.settled_bias,
+                                layer.weight.size(2), layer.stride);
+  }
+  return ConvolveRelu(x, ScaledWeight(layer, scale), layer.bias, layer.stride);
 }
 
 torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
@@ -218,11 +238,15 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   double scale = FirstScale(pixels, /*bf16=*/true);
   for (Layer& layer : *layers) {
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
-    const Operands now =
-        IsByKernel(layer)
-            ? Operands{PackLinearWeight(ScaledWeight(layer, scale)),
-                       layer.bias.clone()}
-            : OperandsOf(layer, torch::kBFloat16, scale);
+    Operands now;
+    if (IsByKernel(layer)) {
+      now = {PackLinearWeight(ScaledWeight(layer, scale)), layer.bias.clone()};
+    } else if (IsConvolutionByKernel(layer)) {
+      now = {PackConvolutionWeight(ScaledWeight(layer, scale)),
+             layer.bias.clone()};
+    } else {
+      now = OperandsOf(layer, torch::kBFloat16, scale);
+    }
     // Where it is it stays: graphs of decisions read it there.
     if (weight.defined()) {
       layer.settled_weight = weight.copy_(now.weight);
@@ -256,8 +280,7 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     const bool activate = i + 1 < layers.size() || options.activate_last;
     if (layer.stride > 0 && layer.padding == 0 && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {
-      x = ConvolveRelu(x, ScaledWeight(layer, i == 0 ? scale : 1), layer.bias,
-                       layer.stride);
+      x = ConvolveByKernel(layer, x, i == 0 ? scale : 1);
       continue;
     }
     if (options.bf16 && IsByKernel(layer)) {

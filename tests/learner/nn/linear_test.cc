@@ -66,27 +66,6 @@ TEST_F(LinearTest, IsTorchsWithItsGradients) {
   }
 }
 
-// What decides reads weights that were settled, what learns does not.
-TEST_F(LinearTest, ALayerDecidesAsItLearns) {
-  FlatParameters parameters(CountParameters(PlanMlp("a", 64, {32, 16})),
-                            torch::kCPU);
-  std::vector<Layer> layers =
-      MakeLayers(PlanMlp("a", 64, {32, 16}), &parameters);
-  for (Layer& layer : layers) {
-    torch::NoGradGuard no_grad;
-    layer.weight.copy_(torch::randn(layer.weight.sizes()) * 0.2);
-    layer.bias.copy_(torch::randn(layer.bias.sizes()));
-  }
-  const ForwardOptions options = {.relu = true, .bf16 = true};
-  const Tensor x = Drawn({9, 64});
-  const Tensor learning = Forward(layers, x, options);
-  EXPECT_TRUE(learning.requires_grad());
-  SettleLayers(/*pixels=*/false, &layers);
-  torch::NoGradGuard no_grad;
-  const Tensor deciding = Forward(layers, x, options);
-  EXPECT_TRUE(torch::equal(learning, deciding));
-}
-
 TEST_F(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
   EXPECT_TRUE(IsLinearByKernel(torch::zeros({16, 32})));
   EXPECT_FALSE(IsLinearByKernel(torch::zeros({6, 32})));

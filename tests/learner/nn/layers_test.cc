@@ -1,0 +1,62 @@
+#include "learner/nn/layers.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace flotilla {
+namespace {
+
+using torch::Tensor;
+
+// Layers of these shapes, drawn.
+struct Drawn {
+  explicit Drawn(const std::vector<LayerSpec>& specs)
+      : parameters(CountParameters(specs), torch::kCPU),
+        layers(MakeLayers(specs, &parameters)) {
+    Draw();
+  }
+
+  void Draw() {
+    torch::NoGradGuard no_grad;
+    parameters.parameters.copy_(torch::randn(parameters.parameters.sizes()) *
+                                0.2);
+  }
+
+  FlatParameters parameters;
+  std::vector<Layer> layers;
+};
+
+// What decides reads weights that were settled, what learns does not: in bfloat16,
+// from kernels of ours or Torch's, both are the same bits, and again of other weights.
+void ExpectDecidesAsItLearns(Drawn* drawn, const Tensor& x) {
+  const ForwardOptions options = {.relu = true, .bf16 = true};
+  for (int time = 0; time < 2; ++time) {
+    const Tensor learning = Forward(drawn->layers, x, options);
+    EXPECT_TRUE(learning.requires_grad());
+    SettleLayers(/*pixels=*/x.scalar_type() == torch::kUInt8, &drawn->layers);
+    torch::NoGradGuard no_grad;
+    EXPECT_TRUE(torch::equal(Forward(drawn->layers, x, options), learning));
+    drawn->Draw();
+    // Until they are settled anew.
+    EXPECT_TRUE(torch::equal(Forward(drawn->layers, x, options), learning));
+  }
+}
+
+TEST(LayersTest, LinearLayersDecideAsTheyLearn) {
+  torch::manual_seed(1);
+  Drawn drawn(PlanMlp("a", 64, {32, 16, 6}));
+  ExpectDecidesAsItLearns(&drawn, torch::randn({9, 64}));
+}
+
+TEST(LayersTest, ConvolutionsDecideAsTheyLearn) {
+  torch::manual_seed(2);
+  Drawn drawn({{"a.0", {16, 4, 4, 4}, 1, /*stride=*/2},
+               {"a.2", {32, 16, 3, 3}, 1, /*stride=*/1},
+               {"a.4", {16, 32 * 3 * 3}, 1}});
+  ExpectDecidesAsItLearns(&drawn,
+                          torch::randint(256, {5, 4, 12, 12}, torch::kUInt8));
+}
+
+}  // namespace
+}  // namespace flotilla
