@@ -91,12 +91,13 @@ void LinearForwardOf(const LinearShape& shape, LinearPart part,
   ForLinearBlocks(
       shape, part,
       [&](int64_t o, int64_t columns, int64_t k, int64_t pairs, int64_t at) {
-        const Pair* block = AsPairs(weights.packed) + at;
-        if (weights.packed == nullptr) {
+        const Pair* block = AsPairs(scratch);
+        if (weights.packed != nullptr) {
+          block = AsPairs(weights.packed) + at;
+        } else {
           TurnRows(columns, pairs, shape.in,
                    weights.weight + o * shape.in + 2 * k,
                    reinterpret_cast<Pair*>(scratch));
-          block = AsPairs(scratch);
         }
         Multiply<Pair>(shape.n, columns, pairs, {AsPairs(x) + k, depth, 1},
                        {block, columns},
