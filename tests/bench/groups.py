@@ -151,7 +151,10 @@ def breakout(options, turns):
     gloo = cleanrl("CleanRL, 2 Gloo ranks of 4 games", "ppo_atari_multigpu.py", "--local-num-envs", "4", "--backend",
                    "gloo", limit_s=limit, ranks=2, **flop)
     pool = cleanrl("CleanRL with EnvPool, 2 threads", "ppo_atari_envpool.py", limit_s=limit, threads=(2,), **flop)
-    everyone = [one, clean[0]] if options.quick else [one, clean[0], two, gloo, half, pool, single, clean[1]]
+    # Starting its processes takes it ten seconds of a turn.
+    factory = peer("Sample Factory, 8 processes of a game", "v_sf", "sf_breakout.py", limit_s=2 * limit,
+                   threads=tuned(options), **flop)
+    everyone = [one, clean[0]] if options.quick else [one, clean[0], two, gloo, half, pool, single, factory, clean[1]]
     turns(everyone, options.rounds)
     sps = "steps_per_second"
     best = fastest([*clean, gloo, pool], sps)
@@ -162,6 +165,7 @@ def breakout(options, turns):
                                    half.median(sps), times(4, best)),
                     report.verdict("two learners at least 2.2 times CleanRL's best (any variant)", two.median(sps),
                                    times(2.2, best)),
+                    report.verdict("two learners are ahead of Sample Factory", two.median(sps), factory.median(sps)),
                     report.verdict("one learner beats CleanRL's best (any variant)", one.median(sps), best),
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
 

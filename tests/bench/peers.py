@@ -34,12 +34,13 @@ def cleanrl(name, script, *arguments, limit_s, threads=(1,), ranks=1, flop_per_s
 
 def versions():
     """What is installed, by virtual environment."""
-    wanted = ["torch", "stable-baselines3", "pufferlib", "envpool", "ale-py", "gymnasium", "rejax", "gymnax", "jax"]
+    wanted = ["torch", "stable-baselines3", "pufferlib", "sample-factory", "envpool", "ale-py", "gymnasium", "rejax",
+              "gymnax", "jax"]
     code = ("import importlib.metadata as m\n"
             "for n in %r:\n"
             "  try: print(n, m.version(n), end='  ')\n"
             "  except m.PackageNotFoundError: pass" % (wanted,))
-    for venv in ("v_cleanrl", "v_sb3", "v_puffer", "v_envpool", "v_rejax"):
+    for venv in ("v_cleanrl", "v_sb3", "v_puffer", "v_sf", "v_envpool", "v_rejax"):
         python = os.path.join(PEERS_DIR, venv, "bin", "python")
         if os.access(python, os.X_OK):
             found = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=60).stdout

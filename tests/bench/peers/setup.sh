@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: setup.sh [cleanrl|sb3|puffer|envpool|rejax]...     (all by default)
+# usage: setup.sh [cleanrl|sb3|puffer|sf|envpool|rejax|jax]...     (by default all but jax, which README.md explains)
 # Makes one virtual environment a peer under $PEERS_DIR from registry packages, about 5 GB each with
 # Torch. CleanRL is no registry package: here is what it needs to run, and CLEANRL_DIR names a
 # checkout of your own.
@@ -11,7 +11,7 @@ cd "$PEERS_DIR"
 
 venv() { [ -x "$1/bin/python" ] || python3 -m venv "$1"; }
 
-for peer in ${*:-cleanrl sb3 puffer envpool rejax}; do
+for peer in ${*:-cleanrl sb3 puffer sf envpool rejax}; do
   case $peer in
   cleanrl)
     venv v_cleanrl
@@ -40,13 +40,22 @@ for peer in ${*:-cleanrl sb3 puffer envpool rejax}; do
     cc -shared -fPIC -O2 -flto -fwrapv -Wl,-Bsymbolic-functions -DPLATFORM_DESKTOP -DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION \
       -I $python -I puffer_source/raylib-5.5_linux_amd64/include -I puffer_source puffer_source/pufferlib/ocean/breakout/binding.c \
       puffer_source/raylib-5.5_linux_amd64/lib/libraylib.a -lm -o "$packages/pufferlib/ocean/breakout/binding.so";;
+  sf)  # Sample Factory; of Gymnasium's Atari extra only the emulator, which brings its ROMs
+    venv v_sf
+    v_sf/bin/pip install -q $TORCH sample-factory==2.1.1 gymnasium==0.29.1 ale-py==0.10.1 'setuptools<81';;
   envpool)  # and the ALE's own vector interface
     venv v_envpool
     v_envpool/bin/pip install -q envpool==1.2.5 gymnasium==1.4.0 ale-py==0.12.1 opencv-python-headless==5.0.0.93;;
   rejax)  # its last version does not speak gymnax 1
     venv v_rejax
     v_rejax/bin/pip install -q rejax==0.1.3 gymnax==0.0.9 jax==0.10.2;;
-  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, envpool, rejax" >&2; exit 2;;
+  jax)  # what CleanRL's JAX variants need: the oldest that this Python still gets
+    venv v_jax
+    v_jax/bin/pip install -q $TORCH jax==0.4.13 jaxlib==0.4.13 flax==0.6.11 optax==0.1.5 chex==0.1.7 'numpy<1.25' \
+      'scipy<1.11' gym==0.23.1 gymnasium==0.29.1 tensorboard tyro 'rich<14' 'setuptools<81' packaging dm-env \
+      types-protobuf optree
+    v_jax/bin/pip install -q --no-deps envpool==0.8.4;;
+  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, sf, envpool, rejax, jax" >&2; exit 2;;
   esac
   echo "ready: $peer"
 done
