@@ -91,13 +91,17 @@ function(flotilla_unity target)
   endforeach()
 endfunction()
 
-# flotilla_library(name [ALONE] [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
+# Of what waits more than it computes: a third less time to compile.
+set(flotilla_light "$<$<CONFIG:Release>:-O1>")
+
+# flotilla_library(name [ALONE] [LIGHT] [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
 #
 # Makes flotilla_<name> with the alias flotilla::<name>. Without sources it is
 # header-only. Dependencies are public. ALONE: files are compiled one by one, by the
-# library's own options, so that what becomes of each depends on no other.
+# library's own options, so that what becomes of each depends on no other. LIGHT: see
+# flotilla_light.
 function(flotilla_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "" "SRCS;HDRS;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;LIGHT" "" "SRCS;HDRS;DEPS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "flotilla_library(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
   endif()
@@ -105,6 +109,9 @@ function(flotilla_library name)
     add_library(flotilla_${name} STATIC ${arg_SRCS} ${arg_HDRS})
     target_link_libraries(flotilla_${name}
       PUBLIC flotilla_flags ${arg_DEPS} PRIVATE flotilla_warnings)
+    if(arg_LIGHT)
+      target_compile_options(flotilla_${name} PRIVATE ${flotilla_light})
+    endif()
     if(arg_ALONE)
       flotilla_plain_pch(flotilla_${name} OWN ${arg_DEPS})
     else()

@@ -57,3 +57,7 @@ target_link_libraries(flotilla_proto
 add_library(flotilla_sweep_proto STATIC ${sweep_generated})
 add_library(flotilla::sweep_proto ALIAS flotilla_sweep_proto)
 target_link_libraries(flotilla_sweep_proto PUBLIC flotilla::proto)
+
+# All but what is parsed a step.
+list(FILTER generated EXCLUDE REGEX "/env\\.(grpc\\.)?pb\\.")
+set_source_files_properties(${generated} ${sweep_generated} PROPERTIES COMPILE_OPTIONS "${flotilla_light}")
