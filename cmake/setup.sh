@@ -29,7 +29,6 @@ test_packages=(
   slurm-client slurmctld slurmd systemd)
 clang_packages=(clang-14 libclang-rt-14-dev)
 
-
 # Pip says of Ctrl-C that it failed, and would be tried again; what goes on beside
 # it hears nothing of it.
 beside=

@@ -1,9 +1,9 @@
 """Ctrl-C while cmake/setup.sh installs: it ends, tries nothing again, and leaves nothing running."""
 import os
 import pathlib
+import select
 import signal
 import subprocess
-import time
 
 import pytest
 
@@ -26,48 +26,41 @@ def script(path, text):
     path.chmod(0o755)
 
 
-def started(installs, process):
-    """The processes that install, once both do: LibTorch's and the wheels'."""
-    while True:
-        assert process.poll() is None, process.communicate()
-        pids = installs.read_text().split()
-        if len(pids) == 2:
-            return pids
-        time.sleep(0.01)
-
-
-def running(pid):
-    try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+def pids_of(installs, count):
+    """The processes that install, once so many have said so."""
+    said = b""
+    while said.count(b"\n") < count:
+        assert select.select([installs], [], [], 60)[0], f"only {said} began"
+        said += os.read(installs, 4096)
+    return [int(pid) for pid in said.split()]
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_what_is_interrupted_ends_whole(tmp_path, number, code):
-    programs, installs = tmp_path / "bin", tmp_path / "installs"
+    programs, pipe = tmp_path / "bin", tmp_path / "installs"
     programs.mkdir()
-    installs.touch()
+    os.mkfifo(pipe)
+    installs = os.open(pipe, os.O_RDWR)
     script(tmp_path / "pip", PIP)
     script(programs / "python3", PYTHON)
     script(programs / "dpkg-query", "#!/bin/sh\nprintf installed\n")
-    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PIP": str(tmp_path / "pip"), "INSTALLS": str(installs),
+    env = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PIP": str(tmp_path / "pip"), "INSTALLS": str(pipe),
                         "FLOTILLA_DEPS": str(tmp_path / "deps"), "FLOTILLA_ATARI": "OFF", "FLOTILLA_CUDA": "0"}
     setup = subprocess.Popen([ROOT / "cmake" / "setup.sh", "wheel"], env=env, start_new_session=True,
                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    pids = []
     try:
-        pids = started(installs, setup)
+        pids = pids_of(installs, 2)  # LibTorch's and the wheels'
+        ends = [os.pidfd_open(pid) for pid in pids]
         os.killpg(setup.pid, number)  # as a terminal does to all that is in its foreground
         output, _ = setup.communicate(timeout=60)
         assert setup.returncode == code, output
-        assert installs.read_text().split() == pids, "it was tried again"
-        deadline = time.monotonic() + 60
-        while any(running(pid) for pid in pids):
-            assert time.monotonic() < deadline, "it goes on"
-            time.sleep(0.01)
+        for end in ends:
+            assert select.select([end], [], [], 60)[0], "it goes on"
+        assert not select.select([installs], [], [], 0)[0], "it was tried again"
     finally:
-        for pid in installs.read_text().split() + [str(setup.pid)]:
+        for pid in [*pids, setup.pid]:
             try:
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass

@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -78,6 +79,7 @@ def main():
     parser.add_argument("--keep", metavar="FOLDER", help="where runs stay; without it they are removed")
     parser.add_argument("--metric", action="append", help="whose curve; may be repeated (charts/episodic_return)")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # which ends the run that it waits for
     metrics = options.metric or ["charts/episodic_return"]
     print("| configuration | learners | status | steps | seconds | training return | evaluation |"
           + "".join(f" {m}: end; curve |" for m in metrics)

@@ -56,6 +56,12 @@ TEST(LayersTest, ConvolutionsDecideAsTheyLearn) {
                {"a.4", {16, 32 * 3 * 3}, 1}});
   ExpectDecidesAsItLearns(&drawn,
                           torch::randint(256, {5, 4, 12, 12}, torch::kUInt8));
+  // Of channels that no kernel of ours takes.
+  Drawn torchs({{"a.0", {6, 4, 4, 4}, 1, /*stride=*/2},
+                {"a.2", {10, 6, 3, 3}, 1, /*stride=*/1},
+                {"a.4", {7, 10 * 3 * 3}, 1}});
+  ExpectDecidesAsItLearns(&torchs,
+                          torch::randint(256, {5, 4, 12, 12}, torch::kUInt8));
 }
 
 }  // namespace
