@@ -190,7 +190,9 @@ class Job {
     const Topology& topology = job_.topology;
     if (topology.port_named && SomethingListens(topology.coordinator)) {
       RETURN_IF_ERROR(Connect(topology.coordinator));
-      RETURN_IF_ERROR(calls_->GetStatus(kCallTimeout).status());
+      ASSIGN_OR_RETURN(const v1::Status status,
+                       calls_->GetStatus(kCallTimeout));
+      CountEarlierStarts(status);
       if (!PeersLive()) RETURN_IF_ERROR(GoOnFromNamed());
       return WriteFileAtomically(job_.folder.coordinator_address(),
                                  address_ + "\n");
@@ -230,7 +232,8 @@ class Job {
       if (status.ok()) {
         // Now the run's token is there, if it has one.
         RETURN_IF_ERROR(Connect(address_));
-        return CountEarlierStarts(*status);
+        CountEarlierStarts(*status);
+        return absl::OkStatus();
       }
       if (signals_.first_signal() != 0) return absl::CancelledError("stopped");
       if (!absl::IsUnavailable(status.status()) || absl::Now() > deadline) {
@@ -244,13 +247,12 @@ class Job {
 
   // A node that comes back takes up its learners' names; they have to be newer
   // than the ones before.
-  absl::Status CountEarlierStarts(const v1::Status& status) {
+  void CountEarlierStarts(const v1::Status& status) {
     for (const v1::LearnerStatus& learner : status.learner()) {
       if (learner.node_rank() != job_.topology.node_rank) continue;
       first_incarnation_ = std::max<uint64_t>(
           first_incarnation_, static_cast<uint64_t>(learner.restarts()) + 1);
     }
-    return absl::OkStatus();
   }
 
   absl::Status Connect(const std::string& address) {

@@ -14,6 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "learner/checkpoint/durable_file.h"
 #include "learner/checkpoint/replay_files.h"
 #include "learner/checkpoint/summed_files.h"
@@ -79,6 +80,16 @@ absl::StatusOr<TensorMap> ReadFinite(const SummedReader& reader,
   return tensors;
 }
 
+absl::StatusOr<std::map<std::string, std::string>> ReadProgress(
+    const SummedReader& reader) {
+  ASSIGN_OR_RETURN(const auto progress, reader.Read(kProgress));
+  auto members = ParseFlatJson(*progress);
+  if (!members.ok()) {
+    return reader.Damaged(kProgress, std::string(members.status().message()));
+  }
+  return *std::move(members);
+}
+
 absl::Status Mismatch(const std::string& path, const std::string& what,
                       const std::string& saved, const std::string& wanted) {
   return absl::FailedPreconditionError(
@@ -104,17 +115,18 @@ std::vector<fs::path> ListFolder(const std::string& folder) {
 
 }  // namespace
 
+absl::StatusOr<std::map<std::string, std::string>> LoadCheckpointProgress(
+    const std::string& path) {
+  ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
+  return ReadProgress(reader);
+}
+
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
   ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
   CheckpointData data;
   ASSIGN_OR_RETURN(data.weights, ReadFinite(reader, kWeights));
   ASSIGN_OR_RETURN(data.state, ReadFinite(reader, kState));
-  ASSIGN_OR_RETURN(const auto progress, reader.Read(kProgress));
-  auto members = ParseFlatJson(*progress);
-  if (!members.ok()) {
-    return reader.Damaged(kProgress, std::string(members.status().message()));
-  }
-  data.progress = *std::move(members);
+  ASSIGN_OR_RETURN(data.progress, ReadProgress(reader));
   RETURN_IF_ERROR(reader.Read(kConfig).status());
   ASSIGN_OR_RETURN(data.config, LoadRunConfig(reader.PathOf(kConfig), {}));
   return data;
@@ -145,6 +157,20 @@ std::string ParametersSha256(const std::vector<torch::Tensor>& tensors) {
 
 CheckpointStore::CheckpointStore(std::string folder, int keep)
     : folder_(std::move(folder)), keep_(std::max(keep, 1)) {}
+
+void CheckpointStore::GoOnAt(int64_t global_step) {
+  std::error_code absent;
+  const std::string latest =
+      fs::read_symlink(fs::path(folder_) / "latest", absent)
+          .filename()
+          .string();
+  absl::string_view digits = latest;
+  int64_t step = 0;
+  if (absl::ConsumePrefix(&digits, kStepPrefix) &&
+      absl::SimpleAtoi(digits, &step)) {
+    last_step_ = std::min(step, global_step);
+  }
+}
 
 std::string CheckpointStore::Aside(const std::string& name) const {
   return absl::StrCat(folder_, "/", kAsidePrefix, name, ".", ::getpid());

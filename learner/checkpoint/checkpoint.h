@@ -39,6 +39,10 @@ struct CheckpointData {
 // was written, and the tensor, if one overlaps another or is not finite.
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path);
 
+// Its progress alone.
+absl::StatusOr<std::map<std::string, std::string>> LoadCheckpointProgress(
+    const std::string& path);
+
 // As above, for a run of `config`.
 // Errors also: kFailedPrecondition, naming both, if the checkpoint is of
 // another environment or algorithm.
@@ -60,11 +64,15 @@ class CheckpointStore {
   // always those that `latest` and `best` name.
   CheckpointStore(std::string folder, int keep);
 
+  // Of a run that stands at `global_step`: `latest` is not led back to what is
+  // older than that and than what it names.
+  void GoOnAt(int64_t global_step);
+
   // Keeps so many from the next Save on.
   void set_keep(int keep) { keep_ = keep; }
 
   // Writes `data`, replacing a checkpoint of the same step, and points `latest`
-  // at it unless this store has saved a later step. Blocks until it is on the
+  // at it unless this store has saved a later step or goes on from one. Blocks until it is on the
   // disk. Removes old checkpoints and what crashed saves left behind.
   // Errors: kResourceExhausted, naming path and cause, if the disk is full;
   // kInvalidArgument without a global_step or for a tensor of an exotic dtype;
@@ -85,7 +93,7 @@ class CheckpointStore {
 
   const std::string folder_;
   int keep_;
-  int64_t last_step_ = -1;  // the highest this store saved
+  int64_t last_step_ = -1;  // that `latest` is not led back from
 };
 
 }  // namespace flotilla

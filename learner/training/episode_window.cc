@@ -5,6 +5,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "learner/torch.h"
 
 namespace flotilla {
 
@@ -77,9 +78,12 @@ absl::Status EpisodeWindow::Load(const torch::Tensor& saved) {
                      c10::str(saved.sizes())));
   }
   if (saved.size(1) != columns()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "\"episode_window\" has episodes of ", saved.size(1) - 2,
-        " metrics, and those of this environment have ", columns() - 2));
+    LOG(WARNING) << "the checkpoint's newest episodes have "
+                 << saved.size(1) - 2 << " metrics of the environment's own, "
+                 << "and this environment tells " << columns() - 2
+                 << ": means over them begin anew";
+    rows_.zero_();
+    return absl::OkStatus();
   }
   const torch::Tensor rows = saved.contiguous();
   const double* from = Host<double>(rows);

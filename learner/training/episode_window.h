@@ -43,8 +43,8 @@ class EpisodeWindow {
   // zeros. A live view.
   torch::Tensor tensor() const { return rows_; }
 
-  // Takes in a `tensor()` of before, of any size. Errors: kFailedPrecondition
-  // if its episodes have other numbers; kDataLoss if it cannot be one.
+  // Takes in a `tensor()` of before, of any size. Where episodes had other metrics
+  // it begins anew, and a warning says so. Errors: kDataLoss if it cannot be one.
   absl::Status Load(const torch::Tensor& saved);
 
  private:

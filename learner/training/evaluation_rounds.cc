@@ -18,8 +18,11 @@ constexpr int kAttempts = 3;
 
 EvaluationRounds::EvaluationRounds(const LoopParts& parts,
                                    std::unique_ptr<Evaluator> evaluator,
-                                   Recorder* recorder)
-    : parts_(parts), recorder_(recorder), evaluator_(std::move(evaluator)) {}
+                                   double best_return, Recorder* recorder)
+    : parts_(parts),
+      recorder_(recorder),
+      evaluator_(std::move(evaluator)),
+      best_return_(best_return) {}
 
 void EvaluationRounds::Begin(Progress* progress) {
   // A rank 0 that was replaced may have counted further: older rounds would be
@@ -112,9 +115,12 @@ absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
     metrics.push_back({"eval/" + name, mean});
   }
   recorder_->WriteMetrics(*progress, metrics);
-  if (last_->mean_return() > progress->best_return) {
-    progress->best_return = last_->mean_return();
-    evaluated_.progress.best_return = progress->best_return;
+  best_return_ = std::max(best_return_, progress->best_return);
+  const bool best = last_->mean_return() > best_return_;
+  if (best) best_return_ = last_->mean_return();
+  progress->best_return = best_return_;
+  if (best) {
+    evaluated_.progress.best_return = best_return_;
     recorder_->Save(std::move(evaluated_), /*best=*/true);
   }
   evaluated_ = Snapshot();

@@ -112,6 +112,8 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       agreement.AddSum("episodes", experience.stats.episodes.size());
   const auto env_restarts =
       agreement.AddSum("env_restarts", counts.restarts - counted_.restarts);
+  const auto incarnation =
+      agreement.AddPerRank("env_incarnation", counts.last_incarnation);
   const auto noted = agreement.AddSums("normalizer", experience.noted);
   // Rank 0 counts these: whoever takes its place goes on from there.
   const auto round =
@@ -149,7 +151,8 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   progress->episodes += static_cast<int64_t>(agreement[episodes]);
   progress->env_restarts += static_cast<int64_t>(agreement[env_restarts]);
   progress->env_incarnation =
-      std::max(progress->env_incarnation, counts.last_incarnation);
+      std::max(progress->env_incarnation,
+               static_cast<int64_t>(agreement[incarnation].max()));
   progress->evaluation_round = static_cast<int64_t>(agreement[round]);
   progress->best_return = agreement[best];
   progress->wall_seconds = clock_->Seconds();

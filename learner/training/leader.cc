@@ -35,7 +35,8 @@ Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
     : parts_(parts),
       changes_(changes),
       recorder_(std::move(recorder)),
-      evaluations_(parts, options.make_evaluator(), recorder_.get()),
+      evaluations_(parts, options.make_evaluator(), recorder_->best_return(),
+                   recorder_.get()),
       games_(options.keep_games ? options.keep_games() : nullptr),
       save_clock_(Now()) {}
 
@@ -122,24 +123,31 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
   enter(v1::SAVING);
   BeginSaving(*progress);
   const auto& last = evaluations_.last();
+  absl::Status saved;
   if (outcome == RunOutcome::kCompleted &&
       changes_->config().evaluation().every_updates() > 0) {
+    // Before evaluations save what is best.
+    saved = recorder_->FinishSaving();
     enter(v1::EVALUATING);
     RETURN_IF_ERROR(EvaluateTheRest(verdicts, progress));
     if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;
     enter(v1::SAVING);
   }
   summary.set_status(StatusOf(outcome));
-  if (last.has_value()) {
-    summary.set_eval_mean_return(last->mean_return());
-    summary.set_eval_episodes(last->episodes());
-    summary.set_eval_update(last->update());
+  // The rank 0 before may have played it.
+  const v1::Evaluation newest =
+      last.has_value() ? *last : parts_.coordinator->Latest().evaluation();
+  if (newest.round() > 0 && newest.update() <= progress->update) {
+    summary.set_eval_mean_return(newest.mean_return());
+    summary.set_eval_episodes(newest.episodes());
+    summary.set_eval_update(newest.update());
   }
-  const absl::Status saved = recorder_->FinishSaving();
+  saved.Update(recorder_->FinishSaving());
   if (!saved.ok()) summary.set_error(std::string(saved.message()));
   RETURN_IF_ERROR(recorder_->WriteSummary(*progress, summary));
   parts_.coordinator->CloseRun(OutcomeName(outcome)).IgnoreError();
-  return saved;
+  // The run is closed: nobody who took this rank's place could save it.
+  return saved.ok() ? saved : absl::ResourceExhaustedError(saved.message());
 }
 
 }  // namespace flotilla

@@ -26,9 +26,9 @@ namespace flotilla {
 struct LeaderOptions {
   std::string run_folder;
   std::function<std::unique_ptr<Evaluator>()> make_evaluator;
-  // Begins to keep games of this rank's environments; may be empty. The result,
-  // borrowed, is told how far the run is; null: none are kept.
-  std::function<GameKeeper*()> keep_games = {};
+  // Begins to keep games of this rank's environments, until the result goes; may
+  // be empty. It is told how far the run is; null: none are kept.
+  std::function<std::shared_ptr<GameKeeper>()> keep_games = {};
 };
 
 // What rank 0 does beside training: it writes the run's folder, evaluates, and
@@ -96,7 +96,7 @@ class Leader {
   const Changes* const changes_;
   const std::unique_ptr<Recorder> recorder_;
   EvaluationRounds evaluations_;
-  GameKeeper* const games_;  // may be null
+  const std::shared_ptr<GameKeeper> games_;  // may be null
   SaveClock save_clock_;
   double copy_seconds_ = 0;  // of the last checkpoint, while training waited
 };

@@ -74,7 +74,10 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     recorder->started_over_ =
         "the run started over at step 0 before it went on from a checkpoint";
   }
-  if (resumed_at.has_value()) recorder->written_ = NewestUpdate(metrics);
+  if (resumed_at.has_value()) {
+    recorder->written_ = NewestUpdate(metrics);
+    recorder->GoOnAt(*resumed_at);
+  }
   ASSIGN_OR_RETURN(auto jsonl, JsonlSink::Open(metrics));
   recorder->sinks_.push_back(std::move(jsonl));
   if (config.metrics().tensorboard()) {
@@ -84,6 +87,17 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     recorder->sinks_.push_back(std::move(tensorboard));
   }
   return recorder;
+}
+
+// What is the best may have been saved after the state that the run goes on from.
+void Recorder::GoOnAt(const Progress& progress) {
+  checkpoints_.GoOnAt(progress.global_step);
+  const auto text = LoadCheckpointProgress(folder_.checkpoints() + "/best");
+  if (!text.ok()) return;  // there is none
+  const auto best = ProgressFromText(*text);
+  if (best.ok() && best->global_step <= progress.global_step) {
+    best_return_ = best->best_return;
+  }
 }
 
 Recorder::~Recorder() {

@@ -56,6 +56,10 @@ class Recorder {
   // cause, and the run goes on.
   void Save(Snapshot snapshot, bool best, std::shared_future<void> after = {});
 
+  // Of the checkpoint that is marked best, if it is of no later than what this
+  // run goes on from; else that of none. Constant.
+  double best_return() const { return best_return_; }
+
   // How long the last one took to write; 0: there was none yet.
   double save_seconds() const;
 
@@ -75,12 +79,14 @@ class Recorder {
 
  private:
   Recorder(const v1::RunConfig& config, const std::string& run_folder);
+  void GoOnAt(const Progress& progress);
 
   const v1::RunConfig config_;
   const RunFolder folder_;
   CheckpointStore checkpoints_;
   std::string started_over_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  double best_return_ = Progress().best_return;
   int64_t written_ = 0;  // the newest update that has its line
   std::string changes_;  // as the folder has them
   mutable Mutex mu_;

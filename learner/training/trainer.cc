@@ -73,6 +73,16 @@ void WriteEnvironment(const std::string& run_folder, const v1::EnvSpec& spec) {
   LOG_IF(WARNING, !written.ok()) << written.message();
 }
 
+// Of what the run has saved: who replaces a learner learns the rest from peers,
+// when its workers have begun.
+int64_t LastSavedIncarnation(const RunFolder& run) {
+  if (!run.HasCheckpoint()) return 0;
+  const auto text = LoadCheckpointProgress(run.latest_checkpoint());
+  if (!text.ok()) return 0;  // whoever goes back there says so
+  const auto saved = ProgressFromText(*text);
+  return saved.ok() ? saved->env_incarnation : 0;
+}
+
 EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
                                  CoordinatorClient* coordinator) {
   EnvWorkerOptions workers;
@@ -119,7 +129,8 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   }
   // Above every incarnation before, so that no episode is played twice.
   const uint64_t incarnation =
-      progress.env_incarnation + (options.incarnation << 20) + 1;
+      std::max(progress.env_incarnation, LastSavedIncarnation(run)) +
+      (options.incarnation << 20) + 1;
   absl::StatusOr<std::unique_ptr<EnvPool>> started = EnvPool::Start(
       workers, options.first_rank * options.config.env().num_workers(),
       incarnation, signals.Stop());
@@ -247,7 +258,6 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.failed_rows = &pool->failed_rows();
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
-  std::optional<GameKeeper> games;
   const LeaderOptions leader = {
       .run_folder = options.run_folder,
       .make_evaluator =
@@ -258,13 +268,17 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
           },
       .keep_games =
           [&] {
-            if (!config.episodes().record())
-              return static_cast<GameKeeper*>(nullptr);
-            games.emplace(run.training_games(),
-                          GamesOf(config.env(), pool->spec()),
-                          config.episodes().newest());
-            pool->SetGameSink(&*games);
-            return &*games;
+            std::shared_ptr<GameKeeper> games;
+            if (!config.episodes().record()) return games;
+            games.reset(new GameKeeper(run.training_games(),
+                                       GamesOf(config.env(), pool->spec()),
+                                       config.episodes().newest()),
+                        [&](GameKeeper* keeper) {
+                          pool->SetGameSink(nullptr);
+                          delete keeper;
+                        });
+            pool->SetGameSink(games.get());
+            return games;
           }};
   TrainingLoop loop(parts, leader, options.give_up);
   progress.changes = changes;

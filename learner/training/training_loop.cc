@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "learner/torch.h"
 #include "services/base/status_macros.h"
@@ -21,6 +22,10 @@ bool EndsGeneration(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsAborted(status) ||
          absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
+
+// Whatever parts the same learners so often, before they have made an update,
+// does not pass.
+constexpr int kBarrenGenerations = 5;
 
 }  // namespace
 
@@ -71,13 +76,39 @@ absl::StatusOr<RunOutcome> TrainingLoop::Run() {
       return outcome;
     }
     LeaveGeneration(ended);
-    if (!EndsGeneration(ended)) {
-      if (leads() && leader_ != nullptr) {
-        leader_->Fail(ended, progress_, Summarize());
-      }
-      return ended;
+    if (EndsGeneration(ended)) ended = GiveUpIfBarren(ended);
+    if (ended.ok()) continue;
+    if (leads() && leader_ != nullptr) {
+      leader_->Fail(ended, progress_, Summarize());
     }
+    return ended;
   }
+}
+
+// OK: it is worth another. Errors: kResourceExhausted.
+absl::Status TrainingLoop::GiveUpIfBarren(const absl::Status& ended) {
+  std::vector<std::string> learners;
+  for (const v1::Member& member : assignment_.learner()) {
+    learners.push_back(absl::StrCat(member.id(), "#", member.incarnation()));
+  }
+  if (progress_.update > barren_update_ || learners != barren_learners_) {
+    barren_ = 0;
+  }
+  barren_update_ = progress_.update;
+  barren_learners_ = std::move(learners);
+  if (++barren_ < kBarrenGenerations) return absl::OkStatus();
+  std::vector<std::string> names;
+  for (const v1::Member& member : assignment_.learner()) {
+    names.push_back(absl::StrCat(member.id(), " on ", member.host()));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      absl::StrJoin(names, ", "), " met ", barren_,
+      " times and made no update; what ended the last time: ", ended.message(),
+      names.size() > 1
+          ? ". Learners speak to each other directly, not only to the "
+            "coordinator: let firewalls pass that, or name the network "
+            "interface (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME)"
+          : ""));
 }
 
 absl::Status TrainingLoop::JoinNextGeneration() {
@@ -119,6 +150,8 @@ absl::Status TrainingLoop::JoinNextGeneration() {
 
 absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
   collective_.reset();
+  // Another writes the run's folder from here on.
+  if (!leads()) leader_.reset();
   const bool has_peers = assignment_.world_size() > 1;
   // Also from a share that only half succeeds.
   committed_ = Snapshot();
@@ -137,6 +170,7 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
   changes_.HoldFor(progress_);
   if (assignment_.stopping()) return AgreeWhyToStop();
   // A run that is resumed, or loses a rank, at its end has no update left.
+  if (verdicts_.Solved(progress_.update)) return RunOutcome::kSolved;
   if (NothingIsLeft(changes_.config(), progress_))
     return RunOutcome::kCompleted;
   parts_.rollouts->Begin(assignment_.rank(), fence_);
@@ -145,7 +179,11 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
                            progress_.update == 0 &&
                            progress_.evaluation_round == 0));
   for (;;) {
-    if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
+    // Whoever waits for verdicts may be fenced between learning and committing,
+    // also where it is alone.
+    if (has_peers || verdicts_.awaited()) {
+      TakeSnapshot(parts_.Live(), progress_, &committed_);
+    }
     ASSIGN_OR_RETURN(
         Iteration::Result result,
         iteration_.Run(assignment_, collective_.get(),
@@ -153,10 +191,14 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
     newest_line_ = std::move(result.line);
     if (leads()) leader_->Record(newest_line_, progress_);
     RETURN_IF_ERROR(Evaluate(
-        EvaluationIsDue(changes_.config(), progress_, metrics_.window())));
+        EvaluationIsDue(changes_.config(), progress_, metrics_.window()),
+        result.outcome == RunOutcome::kSolved));
     if (result.save) SaveReplay();
     if (leads() && result.save) leader_->Save(progress_);
-    if (result.outcome.has_value()) return *result.outcome;
+    if (!result.outcome.has_value()) continue;
+    // It stays committed, whoever is lost before the result is written.
+    if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
+    return *result.outcome;
   }
 }
 
@@ -168,8 +210,8 @@ void TrainingLoop::SaveReplay() {
 }
 
 // What has been learnt by now, if that `is_due`.
-absl::Status TrainingLoop::Evaluate(bool is_due) {
-  verdicts_.Committed(is_due, &progress_);
+absl::Status TrainingLoop::Evaluate(bool is_due, bool solved) {
+  verdicts_.Committed(is_due, solved, &progress_);
   if (!leads()) return absl::OkStatus();
   return leader_->Evaluate(is_due, verdicts_, &progress_);
 }
@@ -230,10 +272,16 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
     parts_.replay->saved().wait();
   }
   Enter(v1::FINISHED, "rank 0 to save");
-  const absl::Time patience = absl::Now() + absl::Minutes(10);
-  while (!parts_.coordinator->Latest().closed() && absl::Now() < patience) {
+  // For as long as its last evaluation takes; but a coordinator that has gone
+  // tells nobody of the end.
+  absl::Time ask_at = absl::Now() + absl::Minutes(10);
+  while (!parts_.coordinator->Latest().closed()) {
     if (fence_.stop_requested()) {
       return absl::AbortedError("rank 0 was lost before it had saved");
+    }
+    if (absl::Now() >= ask_at) {
+      if (!parts_.coordinator->GetStatus().ok()) break;
+      ask_at = absl::Now() + absl::Minutes(1);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

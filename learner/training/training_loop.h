@@ -52,7 +52,8 @@ class TrainingLoop {
   absl::Status JoinNextGeneration();
   absl::StatusOr<RunOutcome> RunGeneration();
   absl::Status TakeStateThatIsFurthest();
-  absl::Status Evaluate(bool is_due);
+  absl::Status Evaluate(bool is_due, bool solved = false);
+  absl::Status GiveUpIfBarren(const absl::Status& ended);
   absl::StatusOr<RunOutcome> AgreeWhyToStop();
   void LeaveGeneration(const absl::Status& why);
   absl::Status AwaitAllRanks(RunOutcome outcome);
@@ -79,8 +80,13 @@ class TrainingLoop {
   Progress progress_;  // committed
   bool has_state_ = false;
   std::vector<Metric> newest_line_;  // of that update, if it was due
-  Snapshot committed_;  // to go back to; only where there are peers
+  Snapshot committed_;  // to go back to; empty where nothing is undone
   std::vector<std::string> parameters_sha256_;  // of all ranks, at the end
+
+  // Generations in a row of the same learners, none of which made an update.
+  int barren_ = 0;
+  int64_t barren_update_ = -1;
+  std::vector<std::string> barren_learners_;
 
   std::unique_ptr<Leader> leader_;  // rank 0 only
 

@@ -78,8 +78,8 @@ absl::Status Verdicts::Share(Collective* collective, int source,
   return absl::OkStatus();
 }
 
-void Verdicts::Committed(bool is_due, Progress* progress) {
-  if (!awaited()) return;
+void Verdicts::Committed(bool is_due, bool solved, Progress* progress) {
+  if (!awaited() || solved) return;
   while (!due_.empty() &&
          due_.front().progress.update + delay_ <= progress->update) {
     due_.pop_front();
@@ -119,6 +119,11 @@ absl::Status Verdicts::Await(
     }
   }
   return absl::OkStatus();
+}
+
+// What has acted is forgotten at once, but for what ended the run.
+bool Verdicts::Solved(int64_t update) const {
+  return !due_.empty() && due_.front().progress.update + delay_ <= update;
 }
 
 bool Verdicts::EndTheRun(int64_t update) const {

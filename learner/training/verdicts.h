@@ -55,8 +55,9 @@ class Verdicts {
   absl::Status Share(Collective* collective, int source, Progress* progress);
 
   // After each commit, on all ranks: forgets what has acted, and keeps what is
-  // to be evaluated now, if `is_due`.
-  void Committed(bool is_due, Progress* progress);
+  // to be evaluated now, if `is_due`. Once the run is `solved` it keeps all: see
+  // Solved.
+  void Committed(bool is_due, bool solved, Progress* progress);
 
   // Blocks until the verdicts that act at `update` are there. `waits` is called
   // if there is a wait, with the update that is evaluated; `play` now and then
@@ -69,6 +70,10 @@ class Verdicts {
 
   // Whether a verdict that acts at `update`, or has acted, ends the run.
   bool EndTheRun(int64_t update) const;
+
+  // Whether one has ended it, at the committed `update`: the same on every rank
+  // once they have shared, whichever of them was there when it did.
+  bool Solved(int64_t update) const;
 
  private:
   // The newest verdict of this run; round 0 if there is none.

@@ -1,6 +1,8 @@
 """What grpcurl and the launcher's subcommands show of a run, and stopping it."""
 
 import json
+import os
+import signal
 
 import pytest
 
@@ -136,6 +138,32 @@ def test_a_coordinator_of_ones_own_says_who_may_change_its_run(sandbox):
     words = ("cartpole_fast", "--coordinator", address, "--token-file", token, "--steps", 20000)
     sandbox.train(*words).process.wait(60)
     assert summary(sandbox.folder / "run")["status"] == "completed"
+    server.terminate()
+    assert server.wait(20) == 0
+
+
+def test_a_first_node_that_is_lost_comes_back_to_a_coordinator_of_ones_own(sandbox):
+    server = sandbox.serve("flotilla", "coordinator", "--listen=127.0.0.1:0", "--address-file=address", "--run-id=run")
+    address = sandbox.folder / "address"
+    poll(lambda: address.exists() and address.read_text().strip(), "the coordinator's address")
+    address = address.read_text().strip()
+    words = [
+        "cartpole_fast", "--coordinator", address, "--token-file", sandbox.folder / "flotilla_coordinator.token",
+        "--steps=1000000000", "--set=evaluation.every_updates=100000", "--set=checkpoint.every_updates=20",
+    ]  # fmt: skip
+    job = sandbox.train(*words)
+    for restarts in range(3):  # its learner was replaced before
+        seen = job.await_status(
+            lambda s, n=restarts: len(s.learner) == 1 and s.learner[0].restarts == n and s.learner[0].state == "alive" and s.update > 20,
+            f"a learner after {restarts} restarts",
+        )
+        os.kill(seen.learner[0].pid, signal.SIGKILL) if restarts < 2 else job.process.kill()
+    job.process.wait(20)
+    poll(lambda: not any("learner" in words for words in sandbox.processes().values()), "the learner's end")
+    again = sandbox.train("--resume", *words[1:], "--max-restarts=0")
+    again.await_status(lambda s: s.update > seen.update and s.learner[0].restarts == 3, "the run to go on")
+    again.process.terminate()
+    assert again.process.wait(60) == 75, again.diagnosis()
     server.terminate()
     assert server.wait(20) == 0
 

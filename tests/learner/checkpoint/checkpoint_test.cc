@@ -136,6 +136,33 @@ TEST(CheckpointTest, AnEarlierStepSavedLateDoesNotBecomeTheLatest) {
   ExpectIsOfStep(LoadCheckpoint(dir / "best"), 20);
 }
 
+TEST(CheckpointTest, WhoGoesOnFromALaterStateLeadsTheLatestNoFurtherBack) {
+  TempDir dir;
+  ASSERT_TRUE(CheckpointStore(dir.path(), 3).Save(MakeData(30)).ok());
+  CheckpointStore store(dir.path(), 3);
+  store.GoOnAt(40);
+  ASSERT_TRUE(store.Save(MakeData(20)).ok());  // an evaluated snapshot
+  ExpectIsOfStep(LoadCheckpoint(dir / "latest"), 30);
+  ASSERT_TRUE(store.Save(MakeData(35)).ok());
+  ExpectIsOfStep(LoadCheckpoint(dir / "latest"), 35);
+  CheckpointStore back(dir.path(), 3);
+  back.GoOnAt(10);
+  ASSERT_TRUE(back.Save(MakeData(15)).ok());
+  ExpectIsOfStep(LoadCheckpoint(dir / "latest"), 15);
+}
+
+TEST(CheckpointTest, ItsProgressIsReadAlone) {
+  TempDir dir;
+  ASSERT_TRUE(CheckpointStore(dir.path(), 3).Save(MakeData(30)).ok());
+  const auto progress = LoadCheckpointProgress(dir / "latest");
+  ASSERT_TRUE(progress.ok()) << progress.status();
+  EXPECT_EQ(*progress, MakeData(30).progress);
+  EXPECT_TRUE(absl::IsNotFound(LoadCheckpointProgress(dir / "best").status()));
+  WriteFile(dir / "latest/progress.json", "{}");
+  EXPECT_TRUE(
+      absl::IsDataLoss(LoadCheckpointProgress(dir / "latest").status()));
+}
+
 TEST(CheckpointTest, ARunThatWentBackKeepsItsNewCheckpoints) {
   TempDir dir;
   {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +11,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "learner/checkpoint/checkpoint.h"
+#include "learner/training/game_keeper.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/learner/training/fakes.h"
 #include "tests/testing/status_matchers.h"
@@ -406,6 +409,143 @@ TEST_F(TrainingLoopTest, ASurvivorsMetricsTakeThePlaceOfThoseThatRank0Lost) {
   EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
 }
 
+TEST_F(TrainingLoopTest, LearnersThatMeetInVainGiveUp) {
+  std::atomic<int> begun = 0;
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    std::vector<v1::Assignment> generations(20, assignment);
+    for (size_t i = 0; i < generations.size(); ++i) {
+      generations[i].set_generation(i + 1);
+    }
+    coordinator->SetAssignments(generations);
+    FakeLearner learner(Config());
+    learner.parts.coordinator = coordinator;
+    if (assignment.rank() == 1) {
+      // Three times in vain, then an update, and never again.
+      learner.rollouts.on_next = [&](int64_t update) {
+        const bool passes = ++begun == 4;
+        learner.algorithm.fails_at = passes ? -1 : update;
+      };
+    }
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    EXPECT_THAT(loop.Run(),
+                StatusIs(absl::StatusCode::kResourceExhausted,
+                         AllOf(HasSubstr("learner/0/2 on host-a met 5 times"),
+                               HasSubstr("GLOO_SOCKET_IFNAME"))));
+    EXPECT_EQ(loop.progress().update, 1);
+  });
+  EXPECT_EQ(begun, 3 + 1 + 5);
+  EXPECT_THAT(Summary(), HasSubstr("\"status\": \"failed\""));
+}
+
+TEST_F(TrainingLoopTest, WhoLeadsNoMoreWritesNoMore) {
+  TempDir games;
+  std::atomic<bool> kept = false;
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    const bool leads = assignment.rank() == 0;
+    v1::Assignment next = assignment;
+    next.set_generation(2);
+    next.set_rank(1 - assignment.rank());
+    coordinator->SetAssignments({assignment, next});
+    FakeLearner learner(Config());
+    learner.parts.coordinator = coordinator;
+    LeaderOptions options = learner.LeaderIn(folder());
+    if (leads) {
+      options.keep_games = [&] {
+        kept = true;
+        return std::shared_ptr<GameKeeper>(
+            new GameKeeper(games / "training.games", {}, 1),
+            [&](GameKeeper* keeper) {
+              delete keeper;
+              kept = false;
+            });
+      };
+      learner.rollouts.on_next = [&, coordinator](int64_t update) {
+        if (update == 2 && kept) {
+          coordinator->ReportFailure(1, "injected").IgnoreError();
+        } else {
+          EXPECT_EQ(kept, update < 2) << update;
+        }
+      };
+    }
+    TrainingLoop loop(learner.parts, options, [](const absl::Status&) {});
+    ASSERT_OK(loop.Run());
+  });
+  EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+}
+
+// A checkpoint of update 2 is the best, and one of update 3, from before that
+// evaluation had ended, the latest.
+TEST_F(TrainingLoopTest, TheBestStaysTheBestThoughTheRunGoesOnFromBeforeIt) {
+  Progress best;
+  best.update = 2;
+  best.global_step = 2 * kFakeSteps;
+  best.best_return = 1e6;
+  CheckpointData data;
+  data.weights["weight"] = torch::full({1}, 2.0f * kFakeSteps);
+  data.progress = ToText(best);
+  data.config = Config();
+  std::filesystem::create_directory(folder() + "/checkpoints");
+  CheckpointStore store(folder() + "/checkpoints", 3);
+  ASSERT_OK(store.Save(data));
+  ASSERT_OK(store.MarkBest(best.global_step));
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    coordinator->SetAssignment(assignment);
+    v1::RunConfig config = Config();
+    config.mutable_evaluation()->set_every_updates(1);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    Progress progress;
+    progress.update = 3;
+    progress.global_step = 3 * kFakeSteps;
+    progress.best_return = 5;
+    loop.BeginAt(progress, /*has_state=*/true);
+    ASSERT_OK(loop.Run());
+    EXPECT_EQ(loop.progress().best_return, 1e6);
+  });
+  EXPECT_EQ(std::filesystem::read_symlink(folder() + "/checkpoints/best"),
+            "step_000000000016");
+}
+
+// The last weights are NaN, and are not saved; the evaluation that ends later
+// saves what it was of.
+TEST_F(TrainingLoopTest, AFinalCheckpointThatFailsIsNotMadeUpForByTheBest) {
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    coordinator->SetAssignment(assignment);
+    v1::RunConfig config = FakeConfig();
+    config.set_total_env_steps(kUpdates * kFakeSteps);
+    config.mutable_evaluation()->set_every_updates(3);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;
+    learner.rollouts.on_next = [&](int64_t update) {
+      if (update != kUpdates - 1) return;
+      torch::Tensor weight = learner.algorithm.Weights()[0].tensor;
+      weight.fill_(std::nan(""));
+    };
+    learner.evaluate = [&](float, uint64_t, std::stop_token) {
+      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      while (coordinator->last_report().phase() != v1::EVALUATING &&
+             absl::Now() < deadline) {
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      return std::vector<EvaluatedEpisode>{{.raw_return = 1, .length = 1}};
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    EXPECT_THAT(loop.Run(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                     HasSubstr("not finite")));
+  });
+  EXPECT_THAT(Summary(), HasSubstr("not finite"));
+  EXPECT_EQ(std::filesystem::read_symlink(folder() + "/checkpoints/best"),
+            "step_000000000024");
+}
+
 // Runs that an evaluation ends: of a policy whose weight is `bar`, reached at
 // update `good`.
 class VerdictsTest : public TrainingLoopTest {
@@ -572,6 +712,80 @@ TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
     }
   });
   EXPECT_THAT(rounds_, ElementsAre(1, 2));
+}
+
+// Rank 0 cannot write what the run came to, and dies of it.
+TEST_F(VerdictsTest, ASolvedRunStaysSolvedForWhoTakesThePlaceOfRank0) {
+  RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                       FakeCoordinatorClient* coordinator) {
+    v1::Assignment next = assignment;
+    next.set_generation(2);
+    next.set_source_rank(1);
+    coordinator->SetAssignments({assignment, next});
+    const bool dies = assignment.rank() == 0;
+    const std::string summary = folder() + "/summary.json";
+    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
+      FakeLearner learner(StopConfig());
+      learner.parts.coordinator = coordinator;
+      learner.evaluate = Recording(absl::ZeroDuration());
+      if (dies) std::filesystem::remove_all(summary);
+      if (dies && incarnation == 0) {
+        std::filesystem::create_directory(summary);
+      }
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+      const auto outcome = loop.Run();
+      if (dies && incarnation == 0) {
+        EXPECT_FALSE(outcome.ok());
+        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
+        continue;
+      }
+      ASSERT_OK(outcome);
+      EXPECT_EQ(*outcome, RunOutcome::kSolved);
+      EXPECT_EQ(loop.progress().update, kGood + kDelay);
+      EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kUpdate);
+    }
+  });
+  EXPECT_THAT(rounds_, ElementsAre(1, 2));
+  EXPECT_THAT(Summary(), AllOf(HasSubstr("\"status\": \"solved\""),
+                               HasSubstr("\"eval_update\": 4")));
+}
+
+// It has learnt, and waits for a verdict to commit that, when the generation
+// ends.
+TEST_F(VerdictsTest, ARankAloneMakesNoUpdateTwiceWhenSomebodyJoins) {
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    v1::Assignment next = assignment;
+    next.set_generation(2);
+    coordinator->SetAssignments({assignment, next});
+    v1::RunConfig config = StopConfig();
+    config.mutable_evaluation()->set_stop_return(kGood * kFakeSteps);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;
+    std::atomic<int> times = 0;  // that it has come to what waits
+    learner.rollouts.on_next = [&](int64_t update) {
+      if (update + 1 == 2 + kDelay) ++times;
+    };
+    learner.evaluate = [&](float weight, uint64_t, std::stop_token) {
+      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      while (times < 2 && absl::Now() < deadline) {
+        if (coordinator->last_report().phase() == v1::EVALUATING) {
+          coordinator->ReportFailure(1, "somebody joins").IgnoreError();
+        }
+        absl::SleepFor(absl::Milliseconds(1));
+      }
+      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    const auto outcome = loop.Run();
+    ASSERT_OK(outcome);
+    EXPECT_EQ(*outcome, RunOutcome::kSolved);
+    EXPECT_EQ(times, 2);
+    EXPECT_EQ(loop.progress().update, kGood + kDelay);
+    EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kFakeSteps);
+  });
 }
 
 TEST_F(VerdictsTest, ASignalEndsTheWaitForAllRanks) {
