@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -225,7 +226,11 @@ absl::Status RunServer(const EnvironmentRegistry& registry,
   service.Shutdown();
   // Not the server's own grace: it would also wait for learners that are busy
   // learning to look at their connections.
-  service.AwaitStreams(kGrace);
+  if (!service.AwaitStreams(kGrace)) {
+    LOG(WARNING) << "an environment has not ended its step in "
+                 << absl::FormatDuration(kGrace) << ": ending without it";
+    std::_Exit(EXIT_SUCCESS);
+  }
   server->Shutdown(absl::ZeroDuration());
   return absl::OkStatus();
 }

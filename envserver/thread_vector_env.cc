@@ -174,8 +174,7 @@ absl::Status ThreadVectorEnv::StartEpisode(EnvState* env) {
   for (const SlotState& state : env->state) {
     RETURN_IF_ERROR(CheckUsable(env, CheckObservation(state)));
   }
-  Draw(*env);
-  return absl::OkStatus();
+  return Draw(*env);
 }
 
 absl::Status ThreadVectorEnv::CheckUsable(EnvState* env, absl::Status numbers) {
@@ -183,8 +182,12 @@ absl::Status ThreadVectorEnv::CheckUsable(EnvState* env, absl::Status numbers) {
   return numbers;
 }
 
-void ThreadVectorEnv::Draw(const EnvState& env) {
-  if (options_.draws) frames_.push_back(env.env->Render());
+absl::Status ThreadVectorEnv::Draw(const EnvState& env) {
+  if (!options_.draws) return absl::OkStatus();
+  return Guard([&] {
+    frames_.push_back(env.env->Render());
+    return absl::OkStatus();
+  });
 }
 
 absl::Status ThreadVectorEnv::CheckObservation(const SlotState& state) const {
@@ -211,7 +214,7 @@ absl::Status ThreadVectorEnv::StepEnv(EnvState* env) {
     }
   }
   RETURN_IF_ERROR(Guard([&] { return env->env->StepSlots(env->slots); }));
-  Draw(*env);
+  RETURN_IF_ERROR(Draw(*env));
   ++env->steps;
   bool over = true;  // for all
   size_t ended = 0;
@@ -240,7 +243,12 @@ absl::Status ThreadVectorEnv::StepEnv(EnvState* env) {
     SlotState& state = env->state[s];
     const Outcome& outcome = env->slots[s].outcome;
     if (!outcome.terminated && !outcome.truncated) continue;
-    if (!env->env->SlotGameOver(s, &state.game)) continue;
+    bool game_over = false;
+    RETURN_IF_ERROR(Guard([&] {
+      game_over = env->env->SlotGameOver(s, &state.game);
+      return absl::OkStatus();
+    }));
+    if (!game_over) continue;
     state.game.set_others_play_on(!over);
     state.finished = std::exchange(state.game, v1::EpisodeEnd());
   }

@@ -137,7 +137,7 @@ class ThreadVectorEnv final : public VectorEnv {
   static absl::Status CheckUsable(EnvState* env, absl::Status numbers);
   void Complete(int group);
   void FillRow(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
-  void Draw(const EnvState& env);
+  absl::Status Draw(const EnvState& env);
   void FillError(const EnvState& env, size_t slot, int r, v1::StepBatch* out);
   std::span<EnvState> EnvsOf(int group);
 

@@ -140,10 +140,11 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
   if (spec_.env_id().empty()) {
     spec_ = spec;
   } else if (!google::protobuf::util::MessageDifferencer::Equals(spec_, spec)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "env worker ", worker->id,
-        " serves another specification than before: ", spec.ShortDebugString(),
-        " instead of ", spec_.ShortDebugString()));
+    return absl::FailedPreconditionError(
+        absl::StrCat("env worker ", worker->id,
+                     " serves another specification than before: ",
+                     PrintableLine(spec.ShortDebugString()), " instead of ",
+                     PrintableLine(spec_.ShortDebugString())));
   }
   worker->pid = worker->up.process != nullptr ? worker->up.process->pid() : 0;
   for (Slot& slot : slots_) {
@@ -163,7 +164,8 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
       absl::StrAppend(&detail, " (", exit->ToString(), ")");
     }
   }
-  if (absl::IsDataLoss(why) && !worker->up.remote_id.empty()) {
+  if ((absl::IsDataLoss(why) || absl::IsFailedPrecondition(why)) &&
+      !worker->up.remote_id.empty()) {
     // Before it is given back: another worker may wait for one.
     dropped_.Drop(worker->up.remote_id, absl::Now() + kBudgetWindow);
   }
@@ -244,6 +246,7 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
                          std::future_status::ready;
       if (!ready) {
         if (QuorumWithout()) return Event::kAbsent;
+        if (give_up()) return Event::kLate;
         worker.replacement.wait_for(std::chrono::milliseconds(20));
         continue;
       }
@@ -329,7 +332,8 @@ absl::StatusOr<bool> EnvPool::ReceiveFor(Worker* worker, Slot* slot,
 void EnvPool::Send(int s, std::span<const std::string> columns) {
   Slot& slot = slots_[s];
   EnvStream* stream = workers_[slot.worker].up.stream.get();
-  if (stream == nullptr) return;
+  // Decided for a worker that is gone: its replacement has begun anew.
+  if (stream == nullptr || slot.fresh) return;
   slot.actions.set_group(slot.group);
   slot.actions.set_seq(slot.batch.seq());
   for (int i = 0; i < static_cast<int>(columns.size()); ++i) {

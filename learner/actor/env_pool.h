@@ -83,7 +83,8 @@ class EnvPool {
   absl::string_view Observation(int slot, int leaf) const;
 
   // Sends the slot's actions: per action leaf [R, ...] as bytes. A failure shows
-  // at the next Receive.
+  // at the next Receive; where the worker was replaced since the last one, nothing
+  // is sent, and the next is kReset.
   void Send(int slot, std::span<const std::string> columns);
 
   const v1::EnvConfig& env() const { return options_.env; }

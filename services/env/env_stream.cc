@@ -36,6 +36,12 @@ constexpr std::chrono::milliseconds kLookInterval(100);
 // while steps come.
 constexpr std::chrono::milliseconds kLifelineInterval(10);
 constexpr std::chrono::seconds kBusyLifelineInterval(1);
+// For what has been sent in time to be read.
+constexpr std::chrono::milliseconds kLateGrace(100);
+
+absl::Status LateError() {
+  return absl::DeadlineExceededError("the env server did not answer in time");
+}
 
 class GrpcEnvStream final : public EnvStream {
  public:
@@ -112,6 +118,8 @@ class GrpcEnvStream final : public EnvStream {
   std::unique_ptr<Ring> ring_;         // null: messages
   std::atomic<Ring*> bell_ = nullptr;  // of ring_, for Cancel
   Clock::time_point looked_;           // at the stream, beside the ring
+  Clock::time_point late_;             // the deadline that has passed
+  int taken_late_ = 0;                 // steps that were received since
   std::vector<Group> groups_;
   std::vector<std::span<std::byte>> arrays_;
   std::vector<uint8_t> blind_;  // of a group's batch before
@@ -197,10 +205,18 @@ void GrpcEnvStream::ShareMemory(bool has_ring) {
 
 absl::Status GrpcEnvStream::Receive(v1::StepBatch* batch) {
   if (ended_) return *ended_;
-  const Clock::time_point deadline = StepDeadline();
+  Clock::time_point deadline = StepDeadline();
   if (deadline == Clock::time_point::max()) {
     return absl::FailedPreconditionError(
         "Receive with no group waiting for a step; Send first");
+  }
+  // Whoever asks late, because it had to wait for others, takes what has come
+  // meanwhile: one step of every group. After that one is stuck, though others
+  // go on.
+  if (const Clock::time_point now = Clock::now(); now >= deadline) {
+    if (std::exchange(late_, deadline) != deadline) taken_late_ = 0;
+    if (taken_late_++ == layout_.groups) return Fail(LateError());
+    deadline = now + kLateGrace;
   }
   RETURN_IF_ERROR(ring_ != nullptr ? ReadRing(deadline) : ReadStep(deadline));
   v1::StepBatch* step = reply_.mutable_step();
@@ -243,9 +259,7 @@ absl::Status GrpcEnvStream::ReadStep(Clock::time_point deadline) {
 }
 
 absl::Status GrpcEnvStream::ReadRing(Clock::time_point deadline) {
-  // Of a group that is stuck, though others go on.
-  const bool late = Clock::now() >= deadline;
-  switch (late ? Came::kNothing : AwaitRing(deadline)) {
+  switch (AwaitRing(deadline)) {
     case Came::kRing:
       break;
     case Came::kStream:
@@ -254,8 +268,7 @@ absl::Status GrpcEnvStream::ReadRing(Clock::time_point deadline) {
       return Fail(absl::InternalError(
           "a message came that no entry of the ring announced"));
     case Came::kNothing:
-      return Fail(
-          absl::DeadlineExceededError("the env server did not answer in time"));
+      return Fail(LateError());
   }
   const absl::StatusOr<bool> taken = TakeStep(
       spec(), layout_, ring_layout_, ring_->NextIn(), reply_.mutable_step());
@@ -412,8 +425,7 @@ absl::Status GrpcEnvStream::Await(
       return Fail(absl::UnavailableError("the env server has ended"));
     }
     if (until < deadline) continue;
-    return Fail(
-        absl::DeadlineExceededError("the env server did not answer in time"));
+    return Fail(LateError());
   }
 }
 

@@ -16,7 +16,9 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/printable.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
 
@@ -25,6 +27,8 @@ namespace {
 
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 constexpr size_t kTokenBytes = 16;
+constexpr size_t kMaxTokenBytes = 64;  // of others' servers
+constexpr char kSocketPrefix[] = "@flotilla";
 constexpr size_t kMaxPending = 16;
 
 absl::Status SystemError(const std::string& what) {
@@ -66,7 +70,8 @@ std::pair<std::string, OwnedFd> ReadMessage(int connection, size_t most) {
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  message.msg_controllen = sizeof(control.bytes);
+  // Not all of it: its padding would let a second descriptor in.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
   const ssize_t got =
       recvmsg(connection, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   OwnedFd fd;
@@ -145,7 +150,7 @@ SharedRegion::~SharedRegion() {
 absl::StatusOr<std::unique_ptr<RegionReceiver>> RegionReceiver::Listen() {
   ASSIGN_OR_RETURN(const std::string name, RandomBytes(8));
   ASSIGN_OR_RETURN(std::string token, RandomBytes(kTokenBytes));
-  std::string socket_name = absl::StrCat("@flotilla-env-", getpid(), "-",
+  std::string socket_name = absl::StrCat(kSocketPrefix, "-env-", getpid(), "-",
                                          absl::BytesToHexString(name));
   OwnedFd listener(
       ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -194,6 +199,16 @@ absl::StatusOr<OwnedFd> RegionReceiver::Receive(absl::Duration timeout) {
 
 absl::Status SendRegion(const std::string& socket_name,
                         const std::string& token, int fd) {
+  // A server names it: it is to reach nothing else that listens here.
+  if (!absl::StartsWith(socket_name, kSocketPrefix) ||
+      token.size() > kMaxTokenBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the shared region's socket is \"", PrintableLine(socket_name),
+        "\" and its token ", token.size(),
+        " bytes, want a name that begins "
+        "with ",
+        kSocketPrefix, " and ", kMaxTokenBytes, " bytes at most"));
+  }
   sockaddr_un address;
   const socklen_t length = FillAddress(socket_name, &address);
   OwnedFd connection(

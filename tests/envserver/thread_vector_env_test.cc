@@ -247,6 +247,23 @@ TEST(ThreadVectorEnvTest, FailedStepIsARowErrorAndTheRowStartsAnew) {
   }
 }
 
+TEST(ThreadVectorEnvTest, AGameOverThatThrowsIsARowError) {
+  Plan plan;
+  plan.limit = 2;
+  plan.game_over = [](v1::EpisodeEnd*) -> bool {
+    throw std::runtime_error("whose game?");
+  };
+  FakeRig rig(&plan, {.num_envs = 1});
+  rig.Reset();
+  rig.Step(5);
+  v1::StepBatch& step = rig.Step(5);
+  ASSERT_EQ(step.error_size(), 1);
+  EXPECT_THAT(step.error(0).message(), HasSubstr("whose game?"));
+  EXPECT_THAT(step.episode_end(), IsEmpty());
+  EXPECT_THAT(step.final_row(), IsEmpty());
+  EXPECT_THAT(rig.Step(5).error(), IsEmpty());
+}
+
 TEST(ThreadVectorEnvTest, RewardThatIsNoNumberIsARowError) {
   Plan plan;
   plan.outcome[1] = {.reward = std::numeric_limits<float>::quiet_NaN()};

@@ -1,6 +1,7 @@
 """One Play stream: shakes hands, then steps a group for each actions that come."""
 
 import asyncio
+import contextlib
 import time
 
 import grpc
@@ -89,7 +90,10 @@ class PlayStream:
         welcome = env_pb2.Welcome(
             protocol_version=1, version=self._server.version, spec=rows.spec, autoreset_mode="same_step"
         )
-        receiver = RegionReceiver() if self.hello.offer_shared_memory else None
+        receiver = None
+        if self.hello.offer_shared_memory:
+            with contextlib.suppress(OSError):  # then payloads are inline
+                receiver = RegionReceiver()
         try:
             if receiver is not None:
                 welcome.shared_memory_socket = receiver.socket

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <future>
@@ -37,8 +38,8 @@ std::unique_ptr<EnvPool> Start(const EnvWorkerOptions& options) {
   return std::move(pool).value();
 }
 
-void Act(EnvPool* pool, int slot) {
-  const std::vector<int64_t> actions(pool->rows_per_slot(), 1);
+void Act(EnvPool* pool, int slot, int64_t action = 1) {
+  const std::vector<int64_t> actions(pool->rows_per_slot(), action);
   const std::string column(reinterpret_cast<const char*>(actions.data()),
                            actions.size() * sizeof(int64_t));
   pool->Send(slot, {&column, 1});
@@ -93,6 +94,45 @@ TEST(EnvPoolTest, AKilledWorkerIsReplacedAndCounted) {
     EXPECT_EQ(pool->restarts(), kills);
   }
   EXPECT_EQ(pool->last_incarnation(), 4u);
+}
+
+// As between two rollouts: one group's last step has been received, and is
+// decided on when the next begins.
+TEST(EnvPoolTest, WhatWasDecidedForALostWorkerIsNotSentToItsReplacement) {
+  auto pool = Start(CartPole(2, /*workers=*/1, /*groups=*/2));
+  for (int slot : {0, 1}) {
+    ASSERT_EQ(pool->Receive(slot, {}).value(), EnvPool::Event::kReset);
+    Act(pool.get(), slot);
+  }
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+  kill(PidOf(*pool, 0), SIGKILL);
+  while (pool->Receive(1, {}).value() != EnvPool::Event::kReset) {
+    Act(pool.get(), 1);
+  }
+  Act(pool.get(), 0, /*action=*/0);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  Act(pool.get(), 0, /*action=*/1);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+  EXPECT_EQ(pool->batch(0).seq(), 1u);
+  float velocity;
+  std::memcpy(&velocity, pool->Observation(0, 0).data() + sizeof(float),
+              sizeof(float));
+  EXPECT_GT(velocity, 0.1) << "the cart was pushed to the left";
+}
+
+TEST(EnvPoolTest, WhoGivesUpDoesNotWaitForAReplacement) {
+  auto pool = Start(CartPole(2, /*workers=*/1, /*groups=*/1));
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  Act(pool.get(), 0);
+  kill(PidOf(*pool, 0), SIGKILL);
+  auto event = EnvPool::Event::kLate;
+  while (pool->restarts() == 0) {
+    if (event == EnvPool::Event::kStep) Act(pool.get(), 0);
+    event = pool->Receive(0, {}, [] { return true; }).value();
+  }
+  EXPECT_EQ(event, EnvPool::Event::kLate);
+  EXPECT_EQ(pool->Describe()[0].state(), "restarting");
+  EXPECT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
 }
 
 TEST(EnvPoolTest, OthersGoOnWhileOneIsAbsent) {

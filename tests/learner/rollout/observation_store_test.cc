@@ -540,14 +540,17 @@ TEST(ObservationStoreTest, TheNumbersThatAreScaledComeFirst) {
   for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(row[i], final.want[0][i]);
 }
 
-TEST(ObservationStoreTest, AValueThatIsNoneOfALeafsDies) {
+// It was checked where it came from, where it may be written on.
+TEST(ObservationStoreTest, AValueThatIsNoneOfALeafsIsTheNearest) {
   const World world = OneLeaf("dtype: INT64 num_values: 3");
-  ObservationStore store(world.spaces, 1, 1);
-  for (const int64_t value : {3, -1}) {
+  for (const auto& [value, nearest] :
+       {std::pair<int64_t, int>(3, 2), {-1, 0}}) {
+    ObservationStore store(world.spaces, 1, 1);
     const std::string bytes(reinterpret_cast<const char*>(&value), 8);
-    EXPECT_DEATH(
-        store.Write(0, 0, 1, [&](int) -> absl::string_view { return bytes; }),
-        "value -?[13] of 3");
+    store.Write(0, 0, 1, [&](int) -> absl::string_view { return bytes; });
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(store.leaf(0)[0][0][i].item<float>(), i == nearest);
+    }
   }
 }
 

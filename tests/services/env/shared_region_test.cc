@@ -9,6 +9,9 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
@@ -96,6 +99,47 @@ TEST(RegionReceiverTest, TakesTheDescriptorThatComesWithTheToken) {
   EXPECT_OK(SharedRegion::Map(std::move(fd), 64));
 }
 
+size_t OpenDescriptors() {
+  return static_cast<size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                    std::filesystem::directory_iterator()));
+}
+
+TEST(RegionReceiverTest, KeepsOneDescriptorOfWhatever) {
+  ASSERT_OK_AND_ASSIGN(const auto receiver, RegionReceiver::Listen());
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
+  const size_t before = OpenDescriptors();
+  {
+    OwnedFd sender(socket(AF_UNIX, SOCK_STREAM, 0));
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, receiver->socket().data() + 1,
+                receiver->socket().size() - 1);
+    ASSERT_EQ(
+        connect(sender.get(), reinterpret_cast<sockaddr*>(&address),
+                offsetof(sockaddr_un, sun_path) + receiver->socket().size()),
+        0);
+    const int fds[] = {region.fd(), region.fd()};
+    std::string token = receiver->token();
+    iovec data = {token.data(), token.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {};
+    msghdr message = {};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(fds));
+    std::memcpy(CMSG_DATA(header), fds, sizeof(fds));
+    ASSERT_EQ(sendmsg(sender.get(), &message, 0),
+              static_cast<ssize_t>(token.size()));
+    ASSERT_OK(receiver->Receive(absl::Seconds(30)));
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
 TEST(RegionReceiverTest, GivesUpAtTheDeadline) {
   ASSERT_OK_AND_ASSIGN(const auto receiver, RegionReceiver::Listen());
   EXPECT_THAT(receiver->Receive(absl::Milliseconds(50)),
@@ -116,8 +160,22 @@ TEST(SendRegionTest, NobodyThereIsUnavailable) {
   EXPECT_THAT(SendRegion("@flotilla-test-nobody", "token", region.fd()),
               StatusIs(absl::StatusCode::kUnavailable,
                        HasSubstr("@flotilla-test-nobody")));
-  EXPECT_THAT(SendRegion(std::string(200, 'x'), "token", region.fd()),
-              StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_THAT(
+      SendRegion("@flotilla" + std::string(200, 'x'), "token", region.fd()),
+      StatusIs(absl::StatusCode::kUnavailable));
+}
+
+// A server that a learner plays on may name any socket.
+TEST(SendRegionTest, SpeaksToNobodyElse) {
+  ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
+  for (const char* other : {"/run/docker.sock", "@/tmp/.X11-unix/X0", "@"}) {
+    EXPECT_THAT(SendRegion(other, "token", region.fd()),
+                StatusIs(absl::StatusCode::kInvalidArgument,
+                         HasSubstr("begins with @flotilla")));
+  }
+  EXPECT_THAT(
+      SendRegion("@flotilla-test-nobody", std::string(65, 'x'), region.fd()),
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("65 bytes")));
 }
 
 }  // namespace
