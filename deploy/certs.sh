@@ -10,7 +10,7 @@
 #   coordinator  serve as coordinator                       yes
 #   envserver    serve environments, and offer them         yes
 #   learner      train (and launch: `flotilla train`)       no
-#   client       look on and stop: `flotilla status`, stop  no
+#   client       look on, stop, set: `flotilla status`, ...  no
 #
 # HOST is every name and address that others connect to. The launcher of node 0
 # starts the coordinator itself, with its own certificate, which is then

@@ -93,7 +93,8 @@ int RunServeEnvs(const Arguments& arguments) {
   line.Text("--coordinator", "HOST:PORT",
             "offer them to this run, which assigns them", &flags.coordinator);
   line.Int("--workers", "N", 1, "server processes (default 1)", &flags.workers);
-  line.Int("--num-envs", "N", 1, "environments that each offers",
+  line.Int("--num-envs", "N", 1,
+           "most environments that each offers (default 4096)",
            &flags.num_envs);
   line.Int("--threads", "N", 0, "stepping threads of each; 0: one a core",
            &flags.threads);

@@ -1,4 +1,4 @@
-"""The guides are true: every block in them is run by a test, and those that no other test runs are run here."""
+"""The guides are true: every block names the test that covers it, and those that no other test runs are run here."""
 
 import re
 import subprocess

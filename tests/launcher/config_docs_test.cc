@@ -76,7 +76,7 @@ TEST(ConfigDocsTest, SectionsAreExplainedInShort) {
                           Not(HasSubstr("With model.recurrent a minibatch"))));
   EXPECT_THAT(Explained(""), AllOf(HasSubstr("env {}"), HasSubstr("seed")));
   EXPECT_THAT(Explained("env.options.kwargs.map_name"),
-              HasSubstr("Options of any environment"));
+              HasSubstr("Options of an environment"));
   EXPECT_THAT(Explained("model.leaf.encoder"), HasSubstr("one-hot"));
 }
 
