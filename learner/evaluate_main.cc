@@ -122,6 +122,7 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   ASSIGN_OR_RETURN(const v1::EnvSpec spec, AskSpec(options, rows, stop));
   ASSIGN_OR_RETURN(const Spaces spaces, DescribeSpaces(spec, config.model()));
   at::set_num_threads(TorchThreads(config, spaces, /*local_world_size=*/1));
+  SetArithmetic(config.runtime());
   ASSIGN_OR_RETURN(const std::unique_ptr<Algorithm> algorithm,
                    MakeAlgorithm(config, spaces, device.device));
   Normalizer normalizer(config.model(), Discount(config), spaces.normalized(),

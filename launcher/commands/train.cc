@@ -362,6 +362,11 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
     ASSIGN_OR_RETURN(v1::RunConfig before, LoadRunConfig(before_path, {}));
     RETURN_IF_ERROR(KeepFiles(RunFolder(place.source_run), &before, &config));
     RETURN_IF_ERROR(CheckResumable(before, config));
+    // What was chosen holds wherever the run goes on.
+    if (Resolved(config).runtime().precision() == v1::PRECISION_AUTO) {
+      config.mutable_runtime()->set_precision(
+          Resolved(before).runtime().precision());
+    }
     ASSIGN_OR_RETURN(*changes, KeepChanges(place, config, notices));
     // A checkpoint's is what held when it was made.
     const bool of_checkpoint = place.resume && *place.resume != "latest";

@@ -24,9 +24,8 @@ struct ConvolutionShape {
   FLOTILLA_INLINE int64_t out_width() const {
     return (width - kernel) / stride + 1;
   }
-  FLOTILLA_INLINE int64_t image() const {
-    return height * width * in;
-  }  // floats
+  // Numbers of an image.
+  FLOTILLA_INLINE int64_t image() const { return height * width * in; }
   FLOTILLA_INLINE int64_t out_image() const {
     return out_height() * out_width() * out;
   }

@@ -13,7 +13,7 @@ namespace flotilla {
 // and read once a batch. A library is given them rounded, and so reads and writes
 // them twice more; with more weights than caches hold that is what takes the time.
 //
-// in is even, out a multiple of kLinearWidth; for the gradient of x, in too.
+// in is even, out a multiple of kLinearWidth; for both gradients, in too.
 struct LinearShape {
   int64_t n = 0, in = 0, out = 0;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "learner/cuda/operators.h"
 #include "learner/device/host.h"
+#include "learner/kernels/convolution.h"
 #include "learner/kernels/pixels.h"
 #include "learner/nn/convolution.h"
 #include "learner/nn/linear.h"
@@ -90,10 +91,12 @@ bool IsByKernel(const Layer& layer) {
   return layer.stride == 0 && IsLinearByKernel(layer.weight);
 }
 
-// In bfloat16 and with a ReLU after it; see convolution.h.
-bool IsConvolutionByKernel(const Layer& layer) {
+// Whether kernels may take the convolution, if a ReLU is behind it: whoever learns and
+// whoever decides by it computes alike. What comes out of another layer, and needs a
+// gradient where it is learned from, has to have channels that fit.
+bool MayBeByKernel(const Layer& layer, bool first) {
   return layer.stride > 0 && layer.padding == 0 &&
-         IsBfloat16Convolution(layer.weight);
+         (first || layer.weight.size(1) % kConvolutionWidth == 0);
 }
 
 // Whether it is settled, and for who decides.
@@ -236,12 +239,14 @@ std::vector<Layer> MakeLayers(const std::vector<LayerSpec>& specs,
 void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   torch::NoGradGuard no_grad;
   double scale = FirstScale(pixels, /*bf16=*/true);
+  bool first = true;
   for (Layer& layer : *layers) {
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
     Operands now;
     if (IsByKernel(layer)) {
       now = {PackLinearWeight(ScaledWeight(layer, scale)), layer.bias.clone()};
-    } else if (IsConvolutionByKernel(layer)) {
+    } else if (MayBeByKernel(layer, first) &&
+               IsBfloat16Convolution(layer.weight)) {
       now = {PackConvolutionWeight(ScaledWeight(layer, scale)),
              layer.bias.clone()};
     } else {
@@ -256,6 +261,7 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
       layer.settled_bias = now.bias;
     }
     scale = 1;
+    first = false;
   }
 }
 
@@ -278,7 +284,7 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     const Layer& layer = layers[i];
     if (layer.stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
     const bool activate = i + 1 < layers.size() || options.activate_last;
-    if (layer.stride > 0 && layer.padding == 0 && options.relu && activate &&
+    if (MayBeByKernel(layer, /*first=*/i == 0) && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {
       x = ConvolveByKernel(layer, x, i == 0 ? scale : 1);
       continue;

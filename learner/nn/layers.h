@@ -27,9 +27,9 @@ struct Layer {
   double gain;
   int64_t stride = 0;  // 0: linear
   int64_t padding = 0;
-  // What SettleLayers made of them, packed where kernels take a linear layer
-  // (linear.h); undefined before.
-  torch::Tensor settled_weight = {}, settled_bias = {};  // bfloat16
+  // What SettleLayers made of them in bfloat16, packed where kernels take the layer
+  // (linear.h, convolution.h), whose bias stays float32; undefined before.
+  torch::Tensor settled_weight = {}, settled_bias = {};
 };
 
 // Layers of these widths, named `name`.0, `name`.2, ...: the numbers count

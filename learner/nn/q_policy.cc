@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "learner/cuda/operators.h"
 #include "learner/cuda/sampling.h"
@@ -82,8 +83,10 @@ ResidentPolicy::Decision QPolicy::Decide(const Batch& seen,
 }
 
 std::unique_ptr<Policy> MakeFrozenQPolicy(const QNetwork& net, double epsilon) {
+  QNetwork frozen = net.Clone();
+  frozen.Settle();
   return std::make_unique<FrozenPolicy<QNetwork, QPolicy>>(
-      net.Clone(), [&](const QNetwork* copy) {
+      std::move(frozen), [&](const QNetwork* copy) {
         QPolicy policy(copy);
         policy.set_epsilon(epsilon);
         return policy;

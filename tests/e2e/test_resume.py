@@ -145,7 +145,7 @@ def test_a_configuration_given_on_resume_names_what_differs_and_wins(sandbox):
     text = (job.run_dir / "config.textproto").read_text()
     assert "max_grad_norm: 0.5" in text and "total_env_steps: 8192" in text
     other.write_text(text.replace("max_grad_norm: 0.5", "max_grad_norm: 0.25").replace("steps: 8192", "steps: 12288"))
-    words = ("train", other, "--resume", "--run-dir", job.run_dir, "--set", "checkpoint.keep=7")
+    words = ("train", other, "--resume", "--run-dir", job.run_dir, "--set", "checkpoint.keep=7", "--set", "runtime.precision=auto")
     plan = sandbox.run(*words, "--dry-run").stdout
     told = [line for line in plan.splitlines() if line.startswith("resume: ")]
     assert told == [

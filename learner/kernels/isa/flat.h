@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_KERNELS_ISA_FLAT_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "learner/kernels/gae.h"
 #include "learner/kernels/isa/kernel_table.h"
@@ -43,7 +44,10 @@ FLOTILLA_INLINE void AdamVec(const AdamFactors& factors, const float* gradient,
   Vec m = Load(first_moment);
   Vec v = Load(second_moment);
   AddToMoments(factors, Load(gradient), &m, &v);
-  const Vec deviation = SquareRoot(v) * factors.deviation + factors.epsilon;
+  // A gradient whose square is infinite moves nothing, and is no NaN.
+  const Vec deviation = AtMost(SquareRoot(v) * factors.deviation,
+                               std::numeric_limits<float>::max() / 2) +
+                        factors.epsilon;
   Store(first_moment, m);
   Store(second_moment, v);
   Store(parameters, Load(parameters) - Divide(m * factors.step, deviation));

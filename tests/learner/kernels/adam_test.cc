@@ -162,6 +162,17 @@ TEST_P(AdamTest, HugeFiniteGradientIsClippedAndNotRefused) {
   for (const float x : optimizer.parameters()) EXPECT_NEAR(x, -0.1, 1e-4);
 }
 
+// Its square is infinite.
+TEST_P(AdamTest, HugeFiniteGradientThatIsNotClippedMakesNoNan) {
+  std::mt19937 rng(1);
+  const std::vector<float> start = RandomNormals(37, 1, &rng);
+  Optimizer optimizer(start, kernels());
+  const AdamResult result =
+      optimizer.Step({.max_grad_norm = 0}, std::vector<float>(37, 1e20f));
+  EXPECT_TRUE(result.applied);
+  EXPECT_EQ(optimizer.parameters(), start);
+}
+
 TEST_P(AdamTest, ZeroGradientLeavesParametersWhereTheyAre) {
   std::mt19937 rng(1);
   const std::vector<float> start = RandomNormals(37, 1, &rng);
