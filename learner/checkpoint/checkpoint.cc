@@ -39,6 +39,7 @@ constexpr char kSums[] = "SHA256SUMS";
 constexpr char kStepPrefix[] = "step_";
 // Of what is not, or no longer, a checkpoint.
 constexpr char kAsidePrefix[] = ".aside_";
+constexpr char kKept[] = "kept_";  // of what is there by another name, too
 
 std::string NameOfStep(int64_t global_step) {
   return absl::StrFormat("%s%012d", kStepPrefix, global_step);
@@ -155,8 +156,17 @@ std::string ParametersSha256(const std::vector<torch::Tensor>& tensors) {
   return sha256.HexDigest();
 }
 
-CheckpointStore::CheckpointStore(std::string folder, int keep)
-    : folder_(std::move(folder)), keep_(std::max(keep, 1)) {}
+CheckpointStore::CheckpointStore(std::string folder, int keep,
+                                 Exchange exchange)
+    : folder_(std::move(folder)),
+      exchange_(exchange),
+      keep_(std::max(keep, 1)) {}
+
+bool CheckpointStore::ExchangeFolders(const std::string& one,
+                                      const std::string& other) {
+  return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(),
+                     RENAME_EXCHANGE) == 0;
+}
 
 void CheckpointStore::GoOnAt(int64_t global_step) {
   std::error_code absent;
@@ -233,22 +243,42 @@ absl::Status CheckpointStore::Install(const std::string& aside,
     return SyncFolder(folder_);
   }
   // The same step again. A folder cannot be renamed over another.
-  if (::renameat2(AT_FDCWD, aside.c_str(), AT_FDCWD, place.c_str(),
-                  RENAME_EXCHANGE) != 0) {
-    // NFS and others cannot exchange: for a moment nothing has the name.
-    const std::string old = Aside(absl::StrCat("old_", name));
-    if (::rename(place.c_str(), old.c_str()) != 0) {
-      return FileError(absl::StrCat("cannot replace ", place));
-    }
-    if (::rename(aside.c_str(), place.c_str()) != 0) {
-      const absl::Status status =
-          FileError(absl::StrCat("cannot rename to ", place));
-      ::rename(old.c_str(), place.c_str());
-      return status;
-    }
-  }
+  if (!exchange_(aside, place)) RETURN_IF_ERROR(Replace(aside, name));
   RETURN_IF_ERROR(SyncFolder(folder_));
   RemoveLeftovers();  // the old one
+  return absl::OkStatus();
+}
+
+// NFS and others cannot exchange: for a moment nothing has the name. What leads there
+// leads to the same files by another name until something has it again.
+absl::Status CheckpointStore::Replace(const std::string& aside,
+                                      const std::string& name) {
+  const std::string place = absl::StrCat(folder_, "/", name);
+  const std::string kept = Aside(absl::StrCat(kKept, name));
+  const std::string old = Aside(absl::StrCat("old_", name));
+  std::error_code error;
+  fs::create_directory(kept, error);
+  for (const fs::path& file : ListFolder(place)) {
+    if (!error) fs::create_hard_link(file, kept / file.filename(), error);
+  }
+  const bool can_link = !error;
+  std::vector<std::string> leads;
+  for (const char* link : {"/latest", "/best"}) {
+    if (!can_link || fs::read_symlink(folder_ + link, error) != name) continue;
+    leads.push_back(folder_ + link);
+    RETURN_IF_ERROR(
+        LinkAtomically(leads.back(), fs::path(kept).filename().string()));
+  }
+  if (::rename(place.c_str(), old.c_str()) != 0 ||
+      ::rename(aside.c_str(), place.c_str()) != 0) {
+    const absl::Status status =
+        FileError(absl::StrCat("cannot replace ", place));
+    ::rename(old.c_str(), place.c_str());
+    return status;
+  }
+  for (const std::string& link : leads) {
+    RETURN_IF_ERROR(LinkAtomically(link, name));
+  }
   return absl::OkStatus();
 }
 
@@ -261,13 +291,19 @@ absl::Status CheckpointStore::MarkBest(int64_t global_step) {
   return LinkAtomically(folder_ + "/best", name);
 }
 
-void CheckpointStore::RemoveOld() {
-  std::set<std::string> kept;
-  std::error_code error;
+std::set<std::string> CheckpointStore::Named() const {
+  std::set<std::string> names;
+  std::error_code absent;
   for (const char* link : {"latest", "best"}) {
-    kept.insert(
-        fs::read_symlink(fs::path(folder_) / link, error).filename().string());
+    names.insert(
+        fs::read_symlink(fs::path(folder_) / link, absent).filename().string());
   }
+  return names;
+}
+
+void CheckpointStore::RemoveOld() {
+  const std::set<std::string> kept = Named();
+  std::error_code error;
   // By when they were written: a run that went back to an earlier step leaves
   // later steps of its former self behind.
   std::vector<std::pair<fs::file_time_type, fs::path>> steps;
@@ -291,8 +327,20 @@ void CheckpointStore::RemoveOld() {
 // from before.
 void CheckpointStore::RemoveLeftovers() {
   std::error_code error;
+  // A Replace did not come to its end.
+  for (const char* link : {"/latest", "/best"}) {
+    const std::string named = fs::read_symlink(folder_ + link, error).string();
+    absl::string_view name = named;
+    if (!absl::ConsumePrefix(&name, absl::StrCat(kAsidePrefix, kKept)))
+      continue;
+    name = name.substr(0, name.find('.'));
+    if (!fs::exists(absl::StrCat(folder_, "/", name))) continue;
+    LinkAtomically(folder_ + link, std::string(name)).IgnoreError();
+  }
+  const std::set<std::string> kept = Named();
   for (const fs::path& path : ListFolder(folder_)) {
-    if (absl::StartsWith(path.filename().string(), kAsidePrefix)) {
+    const std::string name = path.filename().string();
+    if (absl::StartsWith(name, kAsidePrefix) && !kept.contains(name)) {
       fs::remove_all(path, error);
     }
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,9 +61,14 @@ std::string ParametersSha256(const std::vector<torch::Tensor>& tensors);
 // Not thread-safe; one process writes at a time.
 class CheckpointStore {
  public:
+  // Lets two folders change places, at once. False where a file system cannot.
+  using Exchange = bool (*)(const std::string& one, const std::string& other);
+  static bool ExchangeFolders(const std::string& one, const std::string& other);
+
   // In `folder`, made when needed, its parent not. Keeps the newest `keep` (at least 1), and
-  // always those that `latest` and `best` name.
-  CheckpointStore(std::string folder, int keep);
+  // always those that `latest` and `best` name. `exchange`: for tests.
+  CheckpointStore(std::string folder, int keep,
+                  Exchange exchange = ExchangeFolders);
 
   // Of a run that stands at `global_step`: `latest` is not led back to what is
   // older than that and than what it names.
@@ -87,11 +93,15 @@ class CheckpointStore {
                           const std::string& folder) const;
   // Puts the finished folder `aside` in the place of `name`.
   absl::Status Install(const std::string& aside, const std::string& name);
+  absl::Status Replace(const std::string& aside, const std::string& name);
+  // What `latest` and `best` lead to, by its name.
+  std::set<std::string> Named() const;
   void RemoveOld();
   void RemoveLeftovers();
   std::string Aside(const std::string& name) const;
 
   const std::string folder_;
+  const Exchange exchange_;
   int keep_;
   int64_t last_step_ = -1;  // that `latest` is not led back from
 };

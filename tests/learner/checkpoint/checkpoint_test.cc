@@ -410,9 +410,17 @@ TEST(CheckpointTest, ASaveRemovesWhatCrashedOnesLeft) {
             (std::set<std::string>{"latest", "step_000000000010"}));
 }
 
+bool CannotExchange(const std::string&, const std::string&) { return false; }
+
+// As on NFS, which cannot let folders change places.
+CheckpointStore::Exchange ExchangeOf(bool exchanges) {
+  return exchanges ? CheckpointStore::ExchangeFolders : CannotExchange;
+}
+
 // This program again, saving step after step until it is killed.
 TEST(SaverTest, DISABLED_SavesUntilKilled) {
-  CheckpointStore store(std::getenv("SAVER_FOLDER"), 2);
+  CheckpointStore store(std::getenv("SAVER_FOLDER"), 2,
+                        ExchangeOf(std::getenv("SAVER_EXCHANGES") != nullptr));
   for (int64_t step = std::atoll(std::getenv("SAVER_FIRST"));; step += 10) {
     // Every other step twice, which replaces; some are the best.
     for (int i = 0; i <= step / 10 % 2; ++i) {
@@ -424,7 +432,15 @@ TEST(SaverTest, DISABLED_SavesUntilKilled) {
   }
 }
 
-TEST(CheckpointTest, AKillAtAnyMomentLeavesTheLatestWhole) {
+class KilledSaverTest : public testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(FileSystem, KilledSaverTest, testing::Bool(),
+                         [](const auto& info) -> std::string {
+                           return info.param ? "Exchanges" : "Renames";
+                         });
+
+TEST_P(KilledSaverTest, AtAnyMomentLeavesTheLatestWhole) {
+  const bool exchanges = GetParam();
   TempDir dir;
   CheckpointStore first(dir.path(), 2);
   ASSERT_TRUE(first.Save(MakeData(10, 200'000)).ok());
@@ -435,6 +451,7 @@ TEST(CheckpointTest, AKillAtAnyMomentLeavesTheLatestWhole) {
     ASSERT_GE(saver, 0);
     if (saver == 0) {
       ::setenv("SAVER_FOLDER", dir.path().c_str(), 1);
+      if (exchanges) ::setenv("SAVER_EXCHANGES", "1", 1);
       ::setenv("SAVER_FIRST", absl::StrCat(step + 10).c_str(), 1);
       ::execl("/proc/self/exe", "saver", "--gtest_also_run_disabled_tests",
               "--gtest_filter=SaverTest.DISABLED_SavesUntilKilled", nullptr);
@@ -445,7 +462,7 @@ TEST(CheckpointTest, AKillAtAnyMomentLeavesTheLatestWhole) {
     const absl::Time patience = absl::Now() + absl::Seconds(20);
     const auto latest = [&] {
       const std::string name = fs::read_symlink(dir / "latest").string();
-      return std::atoll(name.substr(name.find('_') + 1).c_str());
+      return std::atoll(name.substr(name.rfind('_') + 1).c_str());
     };
     while (latest() == before && absl::Now() < patience) {
       absl::SleepFor(absl::Microseconds(100));
@@ -469,7 +486,35 @@ TEST(CheckpointTest, AKillAtAnyMomentLeavesTheLatestWhole) {
   CheckpointStore last(dir.path(), 2);
   ASSERT_TRUE(last.Save(MakeData(step + 10)).ok());
   for (const std::string& name : Names(dir.path())) {
-    EXPECT_NE(name.substr(0, 7), ".aside_") << name;
+    if (name.substr(0, 7) != ".aside_") continue;
+    // Killed when no other name led there.
+    EXPECT_FALSE(exchanges) << name;
+    EXPECT_EQ(fs::read_symlink(dir / "best"), name);
+  }
+}
+
+// Killed at each of its steps that leaves something behind.
+TEST(CheckpointTest, WhatAnInterruptedReplacementLeftIsGoneOnWith) {
+  for (const bool is_there : {false, true}) {
+    TempDir dir;
+    CheckpointStore store(dir.path(), 3, CannotExchange);
+    ASSERT_TRUE(store.Save(MakeData(10)).ok());
+    ASSERT_TRUE(store.MarkBest(10).ok());
+    ASSERT_TRUE(store.Save(MakeData(10)).ok());  // replaces
+    EXPECT_EQ(Names(dir.path()),
+              (std::set<std::string>{"best", "latest", "step_000000000010"}));
+    const std::string kept = ".aside_kept_step_000000000010.123";
+    fs::copy(dir / "step_000000000010", dir / kept);
+    for (const char* link : {"latest", "best"}) {
+      fs::remove(dir / link);
+      fs::create_symlink(kept, dir / link);
+    }
+    if (!is_there) fs::remove_all(dir / "step_000000000010");
+    CheckpointStore next(dir.path(), 3, CannotExchange);
+    ASSERT_TRUE(next.Save(MakeData(20)).ok());
+    ExpectIsOfStep(LoadCheckpoint(dir / "latest"), 20);
+    ExpectIsOfStep(LoadCheckpoint(dir / "best"), 10);
+    EXPECT_EQ(fs::exists(dir / kept), !is_there);
   }
 }
 
