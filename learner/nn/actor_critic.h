@@ -70,7 +70,7 @@ class ActorCritic : public Network {
   std::optional<MlpShape> DeviceShape() const override {
     return bf16_ ? std::nullopt : device_shape_;
   }
-  void set_bf16(bool on) override { bf16_ = on; }
+  void set_bf16(bool on) override { bf16_ = on && encoder_.sees_images(); }
   bool bf16() const override { return bf16_; }
   void Settle() override {
     if (bf16_) encoder_.Settle();

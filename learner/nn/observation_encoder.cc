@@ -73,6 +73,12 @@ const std::vector<Layer*> ObservationEncoder::layers() {
   return all;
 }
 
+bool ObservationEncoder::sees_images() const {
+  return std::any_of(leaf_.begin(), leaf_.end(), [](const Leaf& leaf) {
+    return leaf.spec.kind == LeafKind::kImage;
+  });
+}
+
 void ObservationEncoder::Settle() {
   for (Leaf& leaf : leaf_) {
     if (leaf.spec.kind != LeafKind::kImage) continue;

@@ -37,6 +37,8 @@ class ObservationEncoder {
   const std::vector<Layer*> layers();  // in the order of parameters
 
   int64_t features() const { return features_; }  // F
+  // Whether any leaf is an image: nothing else is in bfloat16.
+  bool sees_images() const;
   // Whether layers behind it go through RELU.
   bool relu() const { return relu_; }
 

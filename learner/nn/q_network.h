@@ -68,7 +68,7 @@ class QNetwork {
   torch::Device device() const { return flat_.device(); }
 
   // As a Network's. Between Settle and Unsettle the weights stay as they are.
-  void set_bf16(bool on) { bf16_ = on; }
+  void set_bf16(bool on) { bf16_ = on && encoder_.sees_images(); }
   bool bf16() const { return bf16_; }
   void Settle() {
     if (bf16_) encoder_.Settle();
