@@ -362,10 +362,11 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
     ASSIGN_OR_RETURN(v1::RunConfig before, LoadRunConfig(before_path, {}));
     RETURN_IF_ERROR(KeepFiles(RunFolder(place.source_run), &before, &config));
     RETURN_IF_ERROR(CheckResumable(before, config));
-    // What was chosen holds wherever the run goes on.
-    if (Resolved(config).runtime().precision() == v1::PRECISION_AUTO) {
-      config.mutable_runtime()->set_precision(
-          Resolved(before).runtime().precision());
+    // What was chosen holds wherever the run goes on; TF32 was chosen by hand.
+    const v1::Precision precision = Resolved(before).runtime().precision();
+    if (Resolved(config).runtime().precision() == v1::PRECISION_AUTO &&
+        precision != v1::TF32) {
+      config.mutable_runtime()->set_precision(precision);
     }
     ASSIGN_OR_RETURN(*changes, KeepChanges(place, config, notices));
     // A checkpoint's is what held when it was made.

@@ -37,7 +37,8 @@ namespace flotilla {
 // Workers on other hosts are leased, and replaced by what the coordinator has,
 // without a budget. One that dials, and is there again before its stream is seen
 // to be lost, goes on at once. One that goes on sending numbers that nobody can
-// learn from is dropped, and not leased again for ten minutes.
+// learn from, or has another specification, is dropped, and not leased again for
+// ten minutes.
 //
 // Not thread-safe: one actor owns it. But restarts, last_incarnation,
 // failed_rows and Describe may be called from any thread.

@@ -103,6 +103,16 @@ bool IsStep(const fs::path& path) {
   return absl::StartsWith(path.filename().string(), kStepPrefix);
 }
 
+// The step that a link leads to, also by its other name; see Replace.
+std::string StepNamed(const fs::path& target) {
+  const std::string file = target.filename().string();
+  absl::string_view name = file;
+  if (absl::ConsumePrefix(&name, absl::StrCat(kAsidePrefix, kKept))) {
+    name = name.substr(0, name.find('.'));
+  }
+  return std::string(name);
+}
+
 // Names in `folder`; none if it cannot be read.
 std::vector<fs::path> ListFolder(const std::string& folder) {
   std::vector<fs::path> paths;
@@ -171,9 +181,7 @@ bool CheckpointStore::ExchangeFolders(const std::string& one,
 void CheckpointStore::GoOnAt(int64_t global_step) {
   std::error_code absent;
   const std::string latest =
-      fs::read_symlink(fs::path(folder_) / "latest", absent)
-          .filename()
-          .string();
+      StepNamed(fs::read_symlink(fs::path(folder_) / "latest", absent));
   absl::string_view digits = latest;
   int64_t step = 0;
   if (absl::ConsumePrefix(&digits, kStepPrefix) &&
@@ -218,6 +226,7 @@ absl::Status CheckpointStore::Save(const CheckpointData& data) {
   if (step >= last_step_) {
     last_step_ = step;
     RETURN_IF_ERROR(LinkAtomically(folder_ + "/latest", name));
+    RemoveLeftovers();
   }
   RemoveOld();
   return absl::OkStatus();
@@ -329,13 +338,11 @@ void CheckpointStore::RemoveLeftovers() {
   std::error_code error;
   // A Replace did not come to its end.
   for (const char* link : {"/latest", "/best"}) {
-    const std::string named = fs::read_symlink(folder_ + link, error).string();
-    absl::string_view name = named;
-    if (!absl::ConsumePrefix(&name, absl::StrCat(kAsidePrefix, kKept)))
+    const fs::path target = fs::read_symlink(folder_ + link, error);
+    const std::string name = StepNamed(target);
+    if (name == target || !fs::exists(absl::StrCat(folder_, "/", name)))
       continue;
-    name = name.substr(0, name.find('.'));
-    if (!fs::exists(absl::StrCat(folder_, "/", name))) continue;
-    LinkAtomically(folder_ + link, std::string(name)).IgnoreError();
+    LinkAtomically(folder_ + link, name).IgnoreError();
   }
   const std::set<std::string> kept = Named();
   for (const fs::path& path : ListFolder(folder_)) {

@@ -95,7 +95,9 @@ absl::Status Leader::EvaluateTheRest(const Verdicts& verdicts,
       absl::SleepFor(absl::Milliseconds(5));
       RETURN_IF_ERROR(PlayDue(verdicts, progress));
     }
-    if (last.has_value() && last->stop()) return absl::OkStatus();
+    if (verdicts.told_to_end() || (last.has_value() && last->stop())) {
+      return absl::OkStatus();
+    }
   } else {
     evaluations_.Await(progress, parts_.stop);
   }
@@ -130,7 +132,9 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
     saved = recorder_->FinishSaving();
     enter(v1::EVALUATING);
     RETURN_IF_ERROR(EvaluateTheRest(verdicts, progress));
-    if (last.has_value() && last->stop()) outcome = RunOutcome::kSolved;
+    if (verdicts.told_to_end() || (last.has_value() && last->stop())) {
+      outcome = RunOutcome::kSolved;
+    }
     enter(v1::SAVING);
   }
   summary.set_status(StatusOf(outcome));

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "learner/actor/env_worker.h"
 #include "learner/torch.h"
 #include "services/base/status_macros.h"
 
@@ -23,9 +24,10 @@ bool EndsGeneration(const absl::Status& status) {
          absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
-// Whatever parts the same learners so often, before they have made an update,
-// does not pass.
+// Whatever parts the same learners so often, and for as long as they may wait for one
+// another, before they have made an update, does not pass.
 constexpr int kBarrenGenerations = 5;
+constexpr absl::Duration kLongestPause = absl::Seconds(5);
 
 }  // namespace
 
@@ -85,7 +87,8 @@ absl::StatusOr<RunOutcome> TrainingLoop::Run() {
   }
 }
 
-// OK: it is worth another. Errors: kResourceExhausted.
+// OK, after a pause if it was not the first: it is worth another. Errors:
+// kResourceExhausted.
 absl::Status TrainingLoop::GiveUpIfBarren(const absl::Status& ended) {
   std::vector<std::string> learners;
   for (const v1::Member& member : assignment_.learner()) {
@@ -93,17 +96,27 @@ absl::Status TrainingLoop::GiveUpIfBarren(const absl::Status& ended) {
   }
   if (progress_.update > barren_update_ || learners != barren_learners_) {
     barren_ = 0;
+    barren_since_ = absl::Now();
   }
   barren_update_ = progress_.update;
   barren_learners_ = std::move(learners);
-  if (++barren_ < kBarrenGenerations) return absl::OkStatus();
+  const absl::Duration passed = absl::Now() - barren_since_;
+  if (++barren_ < kBarrenGenerations ||
+      passed <
+          absl::Seconds(parts_.config.distributed().join_timeout_seconds())) {
+    if (barren_ > 1) {
+      SleepUnless(parts_.stop, std::min(kLongestPause, passed / 4));
+    }
+    return absl::OkStatus();
+  }
   std::vector<std::string> names;
   for (const v1::Member& member : assignment_.learner()) {
     names.push_back(absl::StrCat(member.id(), " on ", member.host()));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      absl::StrJoin(names, ", "), " met ", barren_,
-      " times and made no update; what ended the last time: ", ended.message(),
+      absl::StrJoin(names, ", "), " met ", barren_, " times in ",
+      absl::FormatDuration(absl::Trunc(passed, absl::Milliseconds(1))),
+      " and made no update; what ended the last time: ", ended.message(),
       names.size() > 1
           ? ". Learners speak to each other directly, not only to the "
             "coordinator: let firewalls pass that, or name the network "
@@ -166,6 +179,7 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
     ASSIGN_OR_RETURN(
         leader_, Leader::Open(leader_options_, parts_, &changes_, progress_));
   }
+  KeepCommitted();
   if (leads()) leader_->Record(newest_line_, progress_);
   changes_.HoldFor(progress_);
   if (assignment_.stopping()) return AgreeWhyToStop();
@@ -178,12 +192,8 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
   RETURN_IF_ERROR(Evaluate(parts_.config.evaluation().at_start() &&
                            progress_.update == 0 &&
                            progress_.evaluation_round == 0));
+  KeepCommitted();
   for (;;) {
-    // Whoever waits for verdicts may be fenced between learning and committing,
-    // also where it is alone.
-    if (has_peers || verdicts_.awaited()) {
-      TakeSnapshot(parts_.Live(), progress_, &committed_);
-    }
     ASSIGN_OR_RETURN(
         Iteration::Result result,
         iteration_.Run(assignment_, collective_.get(),
@@ -195,10 +205,19 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
         result.outcome == RunOutcome::kSolved));
     if (result.save) SaveReplay();
     if (leads() && result.save) leader_->Save(progress_);
-    if (!result.outcome.has_value()) continue;
-    // It stays committed, whoever is lost before the result is written.
-    if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
-    return *result.outcome;
+    // Also of the last one, whoever is lost before the result is written.
+    KeepCommitted();
+    if (result.outcome.has_value()) return *result.outcome;
+  }
+}
+
+// Where anything may end a generation between learning and committing: peers, and a
+// verdict that is waited for.
+void TrainingLoop::KeepCommitted() {
+  if (collective_->has_group() || !verdicts_.due().empty()) {
+    TakeSnapshot(parts_.Live(), progress_, &committed_);
+  } else {
+    committed_ = Snapshot();
   }
 }
 
@@ -272,16 +291,22 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
     parts_.replay->saved().wait();
   }
   Enter(v1::FINISHED, "rank 0 to save");
-  // For as long as its last evaluation takes; but a coordinator that has gone
-  // tells nobody of the end.
-  absl::Time ask_at = absl::Now() + absl::Minutes(10);
+  // For as long as its last evaluation takes; but a coordinator that has gone, and
+  // does not come back in that time, tells nobody of the end.
+  const absl::Duration patience =
+      absl::Seconds(parts_.config.distributed().join_timeout_seconds());
+  absl::Time heard = absl::Now(), ask_at = heard + patience;
   while (!parts_.coordinator->Latest().closed()) {
     if (fence_.stop_requested()) {
       return absl::AbortedError("rank 0 was lost before it had saved");
     }
     if (absl::Now() >= ask_at) {
-      if (!parts_.coordinator->GetStatus().ok()) break;
-      ask_at = absl::Now() + absl::Minutes(1);
+      if (parts_.coordinator->GetStatus().ok()) {
+        heard = absl::Now();
+      } else if (absl::Now() - heard > 2 * patience) {
+        break;
+      }
+      ask_at = absl::Now() + patience / 10;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

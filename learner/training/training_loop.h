@@ -54,6 +54,7 @@ class TrainingLoop {
   absl::Status TakeStateThatIsFurthest();
   absl::Status Evaluate(bool is_due, bool solved = false);
   absl::Status GiveUpIfBarren(const absl::Status& ended);
+  void KeepCommitted();
   absl::StatusOr<RunOutcome> AgreeWhyToStop();
   void LeaveGeneration(const absl::Status& why);
   absl::Status AwaitAllRanks(RunOutcome outcome);
@@ -85,6 +86,7 @@ class TrainingLoop {
 
   // Generations in a row of the same learners, none of which made an update.
   int barren_ = 0;
+  absl::Time barren_since_;
   int64_t barren_update_ = -1;
   std::vector<std::string> barren_learners_;
 

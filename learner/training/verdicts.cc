@@ -62,18 +62,21 @@ int64_t Verdicts::decided() const {
 absl::Status Verdicts::Share(Collective* collective, int source,
                              Progress* progress) {
   if (!awaited()) return absl::OkStatus();
-  ignored_ = due_.empty()
-                 ? std::max(progress->evaluation_round,
-                            parts_.coordinator->Latest().evaluation().round())
-                 : due_.front().progress.evaluation_round - 1;
-  std::vector<int64_t> shared = {ignored_, static_cast<int64_t>(due_.size())};
+  const int64_t ignored =
+      due_.empty() ? std::max(progress->evaluation_round,
+                              parts_.coordinator->Latest().evaluation().round())
+                   : due_.front().progress.evaluation_round - 1;
+  std::vector<int64_t> shared = {ignored, static_cast<int64_t>(due_.size())};
   RETURN_IF_ERROR(ShareWords(collective, source, &shared));
-  ignored_ = shared[0];
-  due_.resize(shared[1]);
-  for (Snapshot& snapshot : due_) {
+  // Aside, until all of it has come.
+  std::deque<Snapshot> due(shared[1]);
+  if (collective->rank() == source) due = due_;
+  for (Snapshot& snapshot : due) {
     RETURN_IF_ERROR(
         ShareSnapshot(collective, source, parts_.Live(), &snapshot));
   }
+  due_ = std::move(due);
+  ignored_ = shared[0];
   progress->evaluation_round = std::max(progress->evaluation_round, ignored_);
   return absl::OkStatus();
 }
@@ -120,6 +123,8 @@ absl::Status Verdicts::Await(
   }
   return absl::OkStatus();
 }
+
+bool Verdicts::told_to_end() const { return Newest().stop(); }
 
 // What has acted is forgotten at once, but for what ended the run.
 bool Verdicts::Solved(int64_t update) const {

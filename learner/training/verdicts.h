@@ -50,8 +50,11 @@ class Verdicts {
   // ends the run.
   int64_t decided() const;
 
-  // In a new generation, on all ranks: takes over what rank `source` has.
-  // Blocks for all. Errors: those of the collective.
+  // Whether the newest verdict ends the run, now or later.
+  bool told_to_end() const;
+
+  // In a new generation, on all ranks: takes over what rank `source` has, all of it
+  // or nothing. Blocks for all. Errors: those of the collective.
   absl::Status Share(Collective* collective, int source, Progress* progress);
 
   // After each commit, on all ranks: forgets what has acted, and keeps what is

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "services/base/status_macros.h"
 #include "services/env/conformance/spec_check.h"
 
 namespace flotilla {
@@ -100,22 +101,20 @@ bool Player::CheckWelcome(Probe::Event event) {
   return true;
 }
 
-bool Player::Share() {
+absl::Status Player::Share() {
   const size_t slots = layout_.slot_bytes * static_cast<size_t>(layout_.groups);
   const bool ring = hello_.offer_ring() && welcome_.ring();
   if (ring) ring_layout_ = MakeRingLayout(spec(), layout_);
-  auto region = SharedRegion::Create(slots + ring_layout_.bytes);
-  if (!region.ok() || !SendRegion(welcome_.shared_memory_socket(),
-                                  welcome_.shared_memory_token(), region->fd())
-                           .ok()) {
-    return false;
-  }
-  region_.emplace(*std::move(region));
+  ASSIGN_OR_RETURN(SharedRegion region,
+                   SharedRegion::Create(slots + ring_layout_.bytes));
+  RETURN_IF_ERROR(SendRegion(welcome_.shared_memory_socket(),
+                             welcome_.shared_memory_token(), region.fd()));
+  region_.emplace(std::move(region));
   if (ring) {
     ring_ = std::make_unique<Ring>(region_->bytes().subspan(slots),
                                    &ring_layout_, Ring::End::kLearner);
   }
-  return true;
+  return absl::OkStatus();
 }
 
 bool Player::Start() {

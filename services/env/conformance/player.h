@@ -54,8 +54,9 @@ class Player {
   bool Start();
 
   // Passes a region to the server, with rings if they were offered and the welcome
-  // has them. False: the server is elsewhere.
-  bool Share();
+  // has them. Errors: kInvalidArgument if learners speak to no such socket, else the
+  // server is elsewhere.
+  absl::Status Share();
 
   // Sends actions to each of `groups`, then receives a step of each.
   bool Step(const std::vector<int>& groups);

@@ -164,7 +164,7 @@ void CheckSeeds(Exam* exam, const v1::EnvSpec& spec, const Trace& reference) {
 // Tells the server of a slot's size that is another.
 void CheckBadRegion(Exam* exam, const v1::Hello& hello) {
   Player player(exam, hello);
-  if (exam->gone || !player.Open() || !player.Share()) return;
+  if (exam->gone || !player.Open() || !player.Share().ok()) return;
   v1::Start start;
   start.mutable_shared_memory()->set_slot_bytes(player.layout().slot_bytes +
                                                 64);
@@ -189,7 +189,7 @@ void CheckRing(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
   if (!player.welcome().ring()) {
     return findings.Skip(Sentence::kRing, "the welcome has none");
   }
-  if (!player.Share()) {
+  if (!player.Share().ok()) {
     return findings.Skip(Sentence::kRing, "no region could be passed");
   }
   if (!player.Start() || !player.Play(exam->steps)) {
@@ -222,7 +222,13 @@ void CheckSharedMemory(Exam* exam, const v1::EnvSpec& spec, v1::Hello hello,
   if (!player.Open()) return;
   const std::string& socket = player.welcome().shared_memory_socket();
   if (socket.empty()) return skip("the welcome offers no socket");
-  if (!player.Share()) {
+  const absl::Status shared = player.Share();
+  if (absl::IsInvalidArgument(shared)) {
+    skip("no region could be passed");
+    return findings.Fail(Sentence::kSharedMemory,
+                         std::string(shared.message()));
+  }
+  if (!shared.ok()) {
     findings.Warn(Sentence::kSharedMemory,
                   absl::StrCat("welcome.shared_memory_socket is \"", socket,
                                "\", and nobody takes a region there: fine only "
