@@ -140,12 +140,14 @@ def breakout(options, turns):
     """CleanRL's ppo_atari.py: 8 games, 128 steps, on a CPU."""
     limit = 15 if options.quick else 20
     flop = dict(flop_per_step=NATURE_FLOP)
-    one = train("Flotilla, 1 learner, 2 threads", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=2)
+    one = train("Flotilla, 1 learner, 2 threads", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=2,
+                runtime__precision="FP32")
     two = train("Flotilla, 2 learners of 4 games, 1 thread each", "breakout_ppo", 2, limit, **QUIET, **flop,
-                env__num_envs=4, runtime__torch_threads=1)
+                env__num_envs=4, runtime__torch_threads=1, runtime__precision="FP32")
     half = train("Flotilla, the same in bfloat16", "breakout_ppo", 2, limit, **QUIET, **flop,
                  env__num_envs=4, runtime__torch_threads=1, runtime__precision="BF16")
-    single = train("Flotilla, 1 learner, 1 thread", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=1)
+    single = train("Flotilla, 1 learner, 1 thread", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=1,
+                   runtime__precision="FP32")
     clean = [cleanrl(f"CleanRL, {n} thread{'s' * (n > 1)}", "ppo_atari.py", limit_s=limit, threads=(n,), **flop)
              for n in (2, 1)]
     gloo = cleanrl("CleanRL, 2 Gloo ranks of 4 games", "ppo_atari_multigpu.py", "--local-num-envs", "4", "--backend",
