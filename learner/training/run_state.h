@@ -19,8 +19,8 @@
 namespace flotilla {
 
 // Where a run stands, besides what the algorithm keeps. Commits with an update.
-// The same on every rank, but for wall_seconds
-// and what rank 0 knows of evaluations before the next agreement.
+// The same on every rank, but for wall_seconds and what rank 0 knows of evaluations
+// before the next agreement.
 struct Progress {
   int64_t update = 0;       // committed
   int64_t global_step = 0;  // environment steps of all ranks

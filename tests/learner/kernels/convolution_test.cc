@@ -147,9 +147,7 @@ class ConvolutionTest : public EveryKernelTest {
     for (int64_t w = 0; w < shape.weights(); ++w) {
       const int64_t o = w / (shape.in * taps), c = w / taps % shape.in;
       const float got = to_packed[(w % taps * shape.in + c) * shape.out + o];
-      // Of up to 30,000 terms in float32.
-      const double want = layer.to_weight[w];
-      ASSERT_NEAR(got - 1, want, 1e-3 + 1e-5 * std::abs(want))
+      ASSERT_NEAR(got - 1, layer.to_weight[w], 1e-3)
           << shape.width << ", " << w;
     }
     for (int64_t o = 0; o < shape.out; ++o) {
@@ -170,8 +168,9 @@ TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
 
 TEST_P(ConvolutionTest, GradientsAreTheLoops) {
   for (const ConvolutionShape& shape : kShapes) {
-    // Of the small ones more than a block and a rest; one that has no pair.
-    const Layer layer(shape, 15);
+    // Of the small ones more than a block and a rest; one that has no pair. Of the
+    // large one few: its sums are of thousands of places an image.
+    const Layer layer(shape, shape.image() < 100'000 ? 15 : 3);
     ExpectGradients<float>(layer);
     if (IsForPairs(shape)) ExpectGradients<Bfloat16>(layer);
   }

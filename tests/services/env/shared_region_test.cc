@@ -78,6 +78,18 @@ TEST(SharedRegionTest, FileIsNoRegion) {
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not a memfd")));
 }
 
+// `name` is abstract.
+OwnedFd ConnectTo(const std::string& name) {
+  OwnedFd connection(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data() + 1, name.size() - 1);
+  EXPECT_EQ(connect(connection.get(), reinterpret_cast<sockaddr*>(&address),
+                    offsetof(sockaddr_un, sun_path) + name.size()),
+            0);
+  return connection;
+}
+
 TEST(RegionReceiverTest, TakesTheDescriptorThatComesWithTheToken) {
   ASSERT_OK_AND_ASSIGN(const auto receiver, RegionReceiver::Listen());
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
@@ -85,15 +97,7 @@ TEST(RegionReceiverTest, TakesTheDescriptorThatComesWithTheToken) {
   ASSERT_OK(SendRegion(receiver->socket(), "guess", region.fd()));
   ASSERT_OK(
       SendRegion(receiver->socket(), receiver->token() + "x", region.fd()));
-  OwnedFd silent(socket(AF_UNIX, SOCK_STREAM, 0));
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path + 1, receiver->socket().data() + 1,
-              receiver->socket().size() - 1);
-  ASSERT_EQ(
-      connect(silent.get(), reinterpret_cast<sockaddr*>(&address),
-              offsetof(sockaddr_un, sun_path) + receiver->socket().size()),
-      0);
+  const OwnedFd silent = ConnectTo(receiver->socket());
   ASSERT_OK(SendRegion(receiver->socket(), receiver->token(), region.fd()));
   ASSERT_OK_AND_ASSIGN(OwnedFd fd, receiver->Receive(absl::Seconds(30)));
   EXPECT_OK(SharedRegion::Map(std::move(fd), 64));
@@ -110,15 +114,7 @@ TEST(RegionReceiverTest, KeepsOneDescriptorOfWhatever) {
   ASSERT_OK_AND_ASSIGN(const SharedRegion region, SharedRegion::Create(64));
   const size_t before = OpenDescriptors();
   {
-    OwnedFd sender(socket(AF_UNIX, SOCK_STREAM, 0));
-    sockaddr_un address = {};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, receiver->socket().data() + 1,
-                receiver->socket().size() - 1);
-    ASSERT_EQ(
-        connect(sender.get(), reinterpret_cast<sockaddr*>(&address),
-                offsetof(sockaddr_un, sun_path) + receiver->socket().size()),
-        0);
+    const OwnedFd sender = ConnectTo(receiver->socket());
     const int fds[] = {region.fd(), region.fd()};
     std::string token = receiver->token();
     iovec data = {token.data(), token.size()};
