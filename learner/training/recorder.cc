@@ -24,7 +24,8 @@ namespace flotilla {
 namespace {
 
 // The newest update that has a line in `path`, looking back as far as matters:
-// lines of evaluations, which stand between them, say no speed. 0: none has.
+// lines of evaluations, which stand between them, say no speed, and one that a
+// crash cut off has no end. 0: none has.
 int64_t NewestUpdate(const std::string& path) {
   constexpr std::streamoff kBack = 1 << 20;
   std::ifstream in(path, std::ios::binary | std::ios::ate);
@@ -34,7 +35,7 @@ int64_t NewestUpdate(const std::string& path) {
   constexpr absl::string_view kKey = "\"update\":";
   for (std::string line; std::getline(in, line);) {
     const size_t at = line.find(std::string(kKey));
-    if (at == std::string::npos ||
+    if (at == std::string::npos || line.back() != '}' ||
         !absl::StrContains(line, "\"charts/SPS\":")) {
       continue;
     }
@@ -55,9 +56,19 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
     const std::optional<Progress>& resumed_at) {
   std::unique_ptr<Recorder> recorder(new Recorder(config, run_folder));
   const std::string metrics = recorder->folder_.metrics();
-  ASSIGN_OR_RETURN(
-      const LinesSetAside aside,
-      SetAsideLinesAfter(metrics, resumed_at ? resumed_at->update : -1));
+  LinesSetAside aside;
+  if (absl::StatusOr<LinesSetAside> moved =
+          SetAsideLinesAfter(metrics, resumed_at ? resumed_at->update : -1);
+      moved.ok()) {
+    aside = *std::move(moved);
+  } else if (resumed_at.has_value()) {
+    // Who takes over from a rank 0 that was lost may find the disk full: what has
+    // been learned goes on, after the lines that are there.
+    LOG(ERROR) << moved.status().message() << "; lines of updates after "
+               << resumed_at->update << " that are lost stay in " << metrics;
+  } else {
+    return moved.status();
+  }
   std::optional<int64_t> resume_step;
   if (resumed_at.has_value()) resume_step = resumed_at->global_step;
   std::error_code absent;
@@ -92,9 +103,7 @@ absl::StatusOr<std::unique_ptr<Recorder>> Recorder::Open(
 // What is the best may have been saved after the state that the run goes on from.
 void Recorder::GoOnAt(const Progress& progress) {
   checkpoints_.GoOnAt(progress.global_step);
-  const auto text = LoadCheckpointProgress(folder_.checkpoints() + "/best");
-  if (!text.ok()) return;  // there is none
-  const auto best = ProgressFromText(*text);
+  const auto best = SavedProgress(folder_.checkpoints() + "/best");
   if (best.ok() && best->global_step <= progress.global_step) {
     best_return_ = best->best_return;
   }

@@ -27,8 +27,8 @@ namespace flotilla {
 // Not thread-safe: the trainer of rank 0 owns it.
 class Recorder {
  public:
-  // What the folder holds of after `resumed_at` is set aside; of a run that
-  // begins (nullopt) that is all. Errors: those of the files it opens.
+  // What the folder holds of after `resumed_at` is set aside, if there is room; of
+  // a run that begins (nullopt) that is all. Errors: those of the files it opens.
   static absl::StatusOr<std::unique_ptr<Recorder>> Open(
       const v1::RunConfig& config, const std::string& run_folder,
       const std::optional<Progress>& resumed_at);

@@ -176,6 +176,11 @@ absl::StatusOr<Progress> ProgressFromText(
   return progress;
 }
 
+absl::StatusOr<Progress> SavedProgress(const std::string& path) {
+  ASSIGN_OR_RETURN(const auto text, LoadCheckpointProgress(path));
+  return ProgressFromText(text);
+}
+
 std::vector<NamedTensor> LiveState::State() const {
   std::vector<NamedTensor> state = algorithm_->State();
   if (normalizer_->observations()) {

@@ -40,6 +40,8 @@ std::map<std::string, std::string> ToText(const Progress& progress);
 // Errors: kDataLoss naming the field that is missing or no number.
 absl::StatusOr<Progress> ProgressFromText(
     const std::map<std::string, std::string>& text);
+// Of the checkpoint in folder `path`. Errors also: those of LoadCheckpointProgress.
+absl::StatusOr<Progress> SavedProgress(const std::string& path);
 
 // All that training changes, as live views: an algorithm's weights and state,
 // the normalizer's sums, the newest episodes and the pool of earlier selves.

@@ -77,9 +77,8 @@ void WriteEnvironment(const std::string& run_folder, const v1::EnvSpec& spec) {
 // when its workers have begun.
 int64_t LastSavedIncarnation(const RunFolder& run) {
   if (!run.HasCheckpoint()) return 0;
-  const auto text = LoadCheckpointProgress(run.latest_checkpoint());
-  if (!text.ok()) return 0;  // whoever goes back there says so
-  const auto saved = ProgressFromText(*text);
+  const auto saved = SavedProgress(run.latest_checkpoint());
+  // If it cannot be read: whoever goes back there says so.
   return saved.ok() ? saved->env_incarnation : 0;
 }
 

@@ -35,6 +35,14 @@ bool ParseUpdate(const std::string& line, int64_t* update) {
          std::errc();
 }
 
+// Whether the last line of `path` has no end.
+bool IsCutOff(const std::string& path) {
+  std::ifstream in(path, std::ios::binary | std::ios::ate);
+  if (!in || in.tellg() <= 0) return false;
+  in.seekg(-1, std::ios::end);
+  return in.get() != '\n';
+}
+
 std::string UnusedName(const std::string& stem) {
   std::string name = stem;
   for (int i = 2; std::filesystem::exists(name); ++i) {
@@ -48,6 +56,7 @@ std::string UnusedName(const std::string& stem) {
 absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(
     const std::string& path) {
   ASSIGN_OR_RETURN(auto file, AppendFile::Open(path));
+  if (IsCutOff(path)) file->Append("\n");
   return std::unique_ptr<JsonlSink>(new JsonlSink(std::move(file)));
 }
 

@@ -25,7 +25,8 @@ namespace flotilla {
 // Thread-safe.
 class JsonlSink : public MetricsSink {
  public:
-  // Appends to `path`, which is made if absent.
+  // Appends to `path`, which is made if absent, on a line of its own: one that a
+  // crash cut off stays as it is.
   // Errors: those of open(2), naming the path.
   static absl::StatusOr<std::unique_ptr<JsonlSink>> Open(
       const std::string& path);

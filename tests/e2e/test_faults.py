@@ -1,5 +1,6 @@
 """One learner of four is lost, the coordinator is lost, the disk is full: training goes on."""
 
+import json
 import os
 import signal
 import subprocess
@@ -189,18 +190,38 @@ def small_disk(sandbox):
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_disk):
-    job = start("--set=checkpoint.every_updates=20", "--set=checkpoint.keep=2", run_dir="disk/run")
-    checkpoints, log = job.run_dir / "checkpoints", job.run_dir / "logs" / "rank_0.log"
-    job.poll(lambda: (checkpoints / "latest").exists(), "a checkpoint")
-    filler = small_disk / "filler"
+def fill(folder):
+    """A file that takes what is left of it."""
+    filler = folder / "filler"
     with open(filler, "wb", buffering=0) as file:
         try:
             while file.write(bytes(65536)):
                 pass
         except OSError:
             pass  # full
-    full = job.await_status(lambda s: s.learner[0].trouble, "trouble")
+    return filler
+
+
+@pytest.fixture
+def full(start, small_disk):
+    """A run whose disk is full, its status once it says so, and what fills the disk."""
+    job = start("--set=checkpoint.every_updates=20", "--set=checkpoint.keep=2", run_dir="disk/run")
+    job.poll(lambda: (job.run_dir / "checkpoints" / "latest").exists(), "a checkpoint")
+    filler = fill(small_disk)
+    return job, job.await_status(lambda s: s.learner[0].trouble, "trouble"), filler
+
+
+def stop_once_there_is_room(job, filler):
+    latest = job.run_dir / "checkpoints" / "latest"
+    last = latest.resolve().name
+    filler.unlink()
+    job.poll(lambda: latest.resolve().name > last, "a checkpoint after the disk was full")
+    return stop(job)
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, full):
+    job, full, filler = full
+    checkpoints, log = job.run_dir / "checkpoints", job.run_dir / "logs" / "rank_0.log"
     full = job.await_update(full.update + 50)
     # The log is on the same disk and may lack the lines that say so: the status and the launcher do.
     told = told_status(job.address())["learner"][0]["trouble"]
@@ -209,10 +230,26 @@ def test_a_full_disk_costs_checkpoints_and_nothing_else(sandbox, start, small_di
     assert (checkpoints / "latest" / "weights.safetensors").stat().st_size > 0
     evaluated = sandbox.run("evaluate", checkpoints / "latest", "--episodes=1")
     assert evaluated.returncode == 0, evaluated.stderr
-    last = (checkpoints / "latest").resolve().name
-    filler.unlink()
-    job.poll(lambda: (checkpoints / "latest").resolve().name > last, "a checkpoint after the disk was full")
-    result = stop(job)
+    result = stop_once_there_is_room(job, filler)
     assert result["restarts"]["learner"] == 0 and full.generation == 1
     assert "is being written again" in log.read_text()
     assert_whole(job, result)
+
+
+def test_rank_0_is_replaced_though_the_disk_is_full(full):
+    job, before, filler = full
+    os.kill(pids(before)[0], signal.SIGKILL)
+    job.await_status(
+        lambda s: s.generation == 2 and s.world_size == LEARNERS and s.update > before.update + 20,
+        "a second generation that trains",
+    )
+    result = stop_once_there_is_room(job, filler)
+    assert result["restarts"]["learner"] == 1 and result["world_size"] == LEARNERS
+    assert result["global_steps"] == result["updates"] * UPDATE
+    assert len(set(result["parameters_sha256"])) == 1
+    # Lines that waited for room went with the process, and one may be cut off; none stands there twice.
+    recorded = []
+    for line in (job.run_dir / "metrics.jsonl").read_text().splitlines():
+        if line.endswith("}") and '"charts/SPS"' in line:
+            recorded.append(json.loads(line)["update"])
+    assert recorded == sorted(set(recorded)) and recorded[-1] == result["updates"]

@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +22,7 @@
 #include "services/base/sha256.h"
 #include "tests/testing/python.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -337,23 +337,6 @@ TEST(CheckpointTest, Sha256sumAndPythonAgree) {
       dir / "latest");
   EXPECT_EQ(result.exit_code, 0) << result.output;
 }
-
-// A tiny file system in a folder, for a scope.
-class TinyDisk {
- public:
-  explicit TinyDisk(const std::string& path)
-      : path_(path),
-        mounted_(::mount("flotilla", path.c_str(), "tmpfs", 0, "size=256k") ==
-                 0) {}
-  ~TinyDisk() {
-    if (mounted_) ::umount2(path_.c_str(), MNT_DETACH);
-  }
-  bool mounted() const { return mounted_; }
-
- private:
-  const std::string path_;
-  const bool mounted_;
-};
 
 TEST(CheckpointTest, AFullDiskNamesPathAndCauseAndSparesThePrevious) {
   TempDir dir;

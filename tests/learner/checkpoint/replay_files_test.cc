@@ -1,7 +1,6 @@
 #include "learner/checkpoint/replay_files.h"
 
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -158,9 +158,8 @@ TEST_F(ReplayFilesTest, OldOnesGoWithTheirCheckpointsButForTheNewest) {
 }
 
 TEST_F(ReplayFilesTest, AFullDiskIsALineAndSparesTheOneBefore) {
-  if (::mount("flotilla", dir_.path().c_str(), "tmpfs", 0, "size=256k") != 0) {
-    GTEST_SKIP() << "mounting a tmpfs needs root";
-  }
+  const TinyDisk disk(dir_.path());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
   Save(10, 0);
   const absl::Status full =
       SaveReplay(dir_.path(), 0, Origin(20), Contents(20, 1'000'000));
@@ -169,7 +168,6 @@ TEST_F(ReplayFilesTest, AFullDiskIsALineAndSparesTheOneBefore) {
   EXPECT_EQ(full.message().find('\n'), std::string::npos);
   ExpectLoads(20, 0, 10, "step 20 has none");
   Save(30, 0);  // there is room again
-  ::umount2(dir_.path().c_str(), MNT_DETACH);
 }
 
 }  // namespace

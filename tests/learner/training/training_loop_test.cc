@@ -6,17 +6,15 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <mutex>
-#include <sstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/training/game_keeper.h"
-#include "tests/learner/collective/ranks.h"
-#include "tests/learner/training/fakes.h"
+#include "tests/learner/training/training_loop_fixture.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -25,83 +23,6 @@ using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-constexpr int kWorld = 3;
-constexpr int kUpdates = 5;
-// What an update adds to the fake weight: rewards of 1, 2 and 3.
-constexpr float kUpdate = kFakeSteps * (1 + 2 + 3);
-
-v1::RunConfig Config(int updates = kUpdates) {
-  v1::RunConfig config = FakeConfig();
-  config.set_total_env_steps(updates * kWorld * kFakeSteps);
-  return config;
-}
-
-std::string ReadAll(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-// How a rank's loop ended.
-struct End {
-  absl::StatusOr<RunOutcome> outcome = absl::UnknownError("never ran");
-  Progress progress;
-  float weight = 0;
-};
-
-// Ranks that train with fakes, each on a thread, in generations 1 and, once
-// that is fenced, 2.
-class TrainingLoopTest : public testing::Test {
- protected:
-  using Prepare = std::function<void(int rank, FakeLearner*,
-                                     FakeCoordinatorClient*, TrainingLoop*)>;
-
-  std::vector<End> Train(const v1::RunConfig& config,
-                         const Prepare& prepare = {}) {
-    std::vector<End> ends(kWorld);
-    RunRanks(kWorld, [&](const v1::Assignment& assignment,
-                         FakeCoordinatorClient* coordinator) {
-      v1::Assignment next = assignment;
-      next.set_generation(2);
-      next.set_source_rank(source_);
-      coordinator->SetAssignments({assignment, next});
-      FakeLearner learner(config);
-      learner.parts.coordinator = coordinator;
-      learner.parts.member_id = assignment.learner(assignment.rank()).id();
-      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                        [](const absl::Status&) {});
-      End& end = ends[assignment.rank()];
-      if (prepare) {
-        prepare(assignment.rank(), &learner, coordinator, &loop);
-      }
-      end.outcome = loop.Run();
-      end.progress = loop.progress();
-      end.weight = learner.algorithm.weight();
-    });
-    return ends;
-  }
-
-  std::string folder() const { return folder_->path(); }
-
-  std::string Summary() { return ReadAll(folder() + "/summary.json"); }
-
-  std::vector<int> RecordedUpdates() {
-    std::vector<int> updates;
-    std::ifstream lines(folder() + "/metrics.jsonl");
-    for (std::string line; std::getline(lines, line);) {
-      const std::string key = "\"update\":";
-      updates.push_back(std::stoi(line.substr(line.find(key) + key.size())));
-    }
-    return updates;
-  }
-
-  // For another run.
-  void NewFolder() { folder_ = std::make_unique<TempDir>(); }
-
-  std::unique_ptr<TempDir> folder_ = std::make_unique<TempDir>();
-  int source_ = 0;  // of generation 2
-};
 
 TEST_F(TrainingLoopTest, AllRanksTrainToTheEndAndRank0WritesTheResult) {
   for (const End& end : Train(Config())) {
@@ -376,37 +297,43 @@ void LoseLastLine(const std::string& path) {
 }
 
 TEST_F(TrainingLoopTest, ASurvivorsMetricsTakeThePlaceOfThoseThatRank0Lost) {
-  RunRanks(kWorld, [&](const v1::Assignment& assignment,
-                       FakeCoordinatorClient* coordinator) {
-    v1::Assignment next = assignment;
-    next.set_generation(2);
-    next.set_source_rank(1);
-    coordinator->SetAssignments({assignment, next});
-    const bool dies = assignment.rank() == 0;
-    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
-      FakeLearner learner(Config());
-      learner.parts.coordinator = coordinator;
-      if (dies && incarnation == 0) {
-        learner.rollouts.on_next = [&](int64_t update) {
-          if (update < 3) return;
-          learner.algorithm.failure = absl::InternalError("dies");
-          learner.algorithm.fails_at = update;
-        };
-      }
-      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                        [](const absl::Status&) {});
-      const auto outcome = loop.Run();
-      if (dies && incarnation == 0) {
-        EXPECT_FALSE(outcome.ok());
-        LoseLastLine(folder() + "/metrics.jsonl");
-        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
-        continue;
-      }
-      ASSERT_OK(outcome);
-      EXPECT_EQ(loop.progress().update, kUpdates);
-    }
-  });
+  const auto ends = TrainThroughTheLossOfRank0(
+      Config(),
+      [](bool dies, FakeLearner* learner) {
+        if (dies) DieAt(3, learner);
+      },
+      [&] { LoseLastLine(folder() + "/metrics.jsonl"); });
+  for (const End& end : ends) {
+    ASSERT_OK(end.outcome);
+    EXPECT_EQ(end.progress.update, kUpdates);
+  }
   EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(TrainingLoopTest, AFullDiskDoesNotEndTheRunWhenRank0IsLost) {
+  TinyDisk disk(folder());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  const auto ends = TrainThroughTheLossOfRank0(
+      Config(),
+      [&](bool dies, FakeLearner* learner) {
+        if (dies) return DieAt(3, learner);
+        learner->rollouts.on_next = [&](int64_t update) {
+          if (update == 4) disk.Free();
+        };
+      },
+      [&] {
+        // In the middle of its last line, which cannot be set aside.
+        const std::string metrics = folder() + "/metrics.jsonl";
+        std::filesystem::resize_file(metrics,
+                                     std::filesystem::file_size(metrics) - 9);
+        disk.Fill();
+      });
+  for (const End& end : ends) {
+    ASSERT_OK(end.outcome);
+    EXPECT_EQ(end.weight, kUpdates * kUpdate);
+  }
+  EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 3, 4, 5));
+  EXPECT_THAT(Summary(), HasSubstr("\"status\": \"completed\""));
 }
 
 TEST_F(TrainingLoopTest, LearnersThatMeetInVainGiveUp) {
@@ -546,317 +473,6 @@ TEST_F(TrainingLoopTest, AFinalCheckpointThatFailsIsNotMadeUpForByTheBest) {
   EXPECT_THAT(Summary(), HasSubstr("not finite"));
   EXPECT_EQ(std::filesystem::read_symlink(folder() + "/checkpoints/best"),
             "step_000000000024");
-}
-
-// Runs that an evaluation ends: of a policy whose weight is `bar`, reached at
-// update `good`.
-class VerdictsTest : public TrainingLoopTest {
- protected:
-  static constexpr int kGood = 4, kDelay = 3;
-
-  static v1::RunConfig StopConfig(bool at_once = false) {
-    v1::RunConfig config = Config(1000);
-    config.mutable_distributed()->set_timeout_seconds(2);
-    v1::EvaluationConfig* e = config.mutable_evaluation();
-    e->set_every_updates(2);
-    e->set_stop_return(kGood * kUpdate);
-    e->set_deterministic_delay_updates(kDelay);
-    e->set_stop_at_once(at_once);
-    return config;
-  }
-
-  void ExpectSolvedAt(const std::vector<End>& ends, int64_t update) {
-    for (const End& end : ends) {
-      ASSERT_OK(end.outcome);
-      EXPECT_EQ(*end.outcome, RunOutcome::kSolved);
-      EXPECT_EQ(end.progress.update, update);
-      EXPECT_EQ(end.weight, update * kUpdate);
-    }
-    EXPECT_THAT(Summary(), HasSubstr("\"status\": \"solved\""));
-    EXPECT_THAT(Summary(), HasSubstr("\"eval_update\": 4"));
-  }
-
-  // What is played, in order.
-  std::vector<uint64_t> rounds_;
-  std::mutex mu_;
-
-  auto Recording(absl::Duration takes) {
-    return [this, takes](float weight, uint64_t round, std::stop_token)
-               -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-      absl::SleepFor(takes);
-      std::lock_guard lock(mu_);
-      rounds_.push_back(round);
-      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
-    };
-  }
-};
-
-TEST_F(VerdictsTest, AVerdictActsAtItsUpdateHoweverLongItTakes) {
-  // Longer than a collective may take; and no time at all.
-  for (const absl::Duration takes : {absl::Seconds(3), absl::ZeroDuration()}) {
-    rounds_.clear();
-    const auto ends =
-        Train(StopConfig(),
-              [&](int, FakeLearner* learner, FakeCoordinatorClient*,
-                  TrainingLoop*) { learner->evaluate = Recording(takes); });
-    ExpectSolvedAt(ends, kGood + kDelay);
-    // On their cadence, each of them, and none after the one that ends it.
-    EXPECT_THAT(rounds_, ElementsAre(1, 2));
-    NewFolder();
-  }
-}
-
-TEST_F(VerdictsTest, AllRanksSayThatTheyWaitAndForWhat) {
-  std::vector<bool> waited(kWorld);
-  std::vector<FakeCoordinatorClient*> clients(kWorld);
-  std::atomic<bool> play = false;
-  const auto ends = Train(StopConfig(), [&](int rank, FakeLearner* learner,
-                                            FakeCoordinatorClient* coordinator,
-                                            TrainingLoop*) {
-    clients[rank] = coordinator;
-    learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
-      // Until all ranks have said so.
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (!play && absl::Now() < deadline) {
-        play = std::all_of(clients.begin(), clients.end(), [](auto* client) {
-          return client != nullptr &&
-                 client->last_report().phase() == v1::EVALUATING &&
-                 client->last_report().waits_for() ==
-                     "the evaluation of update 2";
-        });
-        absl::SleepFor(absl::Milliseconds(1));
-      }
-      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
-    };
-  });
-  EXPECT_TRUE(play);
-  ExpectSolvedAt(ends, kGood + kDelay);
-}
-
-TEST_F(VerdictsTest, AnEvaluationThatFailsIsPlayedAgain) {
-  std::atomic<int> calls = 0;
-  const auto ends = Train(StopConfig(), [&](int, FakeLearner* learner,
-                                            FakeCoordinatorClient*,
-                                            TrainingLoop*) {
-    learner->evaluate = [&, play = Recording(absl::ZeroDuration())](
-                            float weight, uint64_t round, std::stop_token stop)
-        -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-      if (++calls % 2 == 1) return absl::UnavailableError("injected");
-      return play(weight, round, stop);
-    };
-  });
-  ExpectSolvedAt(ends, kGood + kDelay);
-  EXPECT_THAT(rounds_, ElementsAre(1, 2));
-  EXPECT_EQ(calls, 4);
-}
-
-TEST_F(VerdictsTest, AnEvaluationThatFailsEachTimeEndsTheRunByName) {
-  RunRanks(1, [&](const v1::Assignment& assignment,
-                  FakeCoordinatorClient* coordinator) {
-    coordinator->SetAssignment(assignment);
-    FakeLearner learner(StopConfig());
-    learner.parts.coordinator = coordinator;
-    learner.evaluate =
-        [](float, uint64_t,
-           std::stop_token) -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-      return absl::UnavailableError("no such game");
-    };
-    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                      [](const absl::Status&) {});
-    EXPECT_THAT(
-        loop.Run(),
-        StatusIs(absl::StatusCode::kResourceExhausted,
-                 testing::AllOf(HasSubstr("evaluation of update 2"),
-                                HasSubstr("failed 3 times"),
-                                HasSubstr("no such game"),
-                                HasSubstr("evaluation.stop_at_once=true"))));
-  });
-}
-
-TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
-  RunRanks(kWorld, [&](const v1::Assignment& assignment,
-                       FakeCoordinatorClient* coordinator) {
-    v1::Assignment next = assignment;
-    next.set_generation(2);
-    next.set_source_rank(1);
-    coordinator->SetAssignments({assignment, next});
-    const bool dies = assignment.rank() == 0;
-    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
-      FakeLearner learner(StopConfig());
-      learner.parts.coordinator = coordinator;
-      if (dies && incarnation == 0) {
-        // The first evaluation never ends; everybody waits for it at update 5.
-        learner.evaluate = [&](float, uint64_t, std::stop_token stop)
-            -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
-          return absl::CancelledError("dies");
-        };
-        learner.rollouts.on_next = [&](int64_t update) {
-          if (update < 4) return;
-          learner.algorithm.failure = absl::InternalError("dies");
-          learner.algorithm.fails_at = update;
-        };
-      } else {
-        learner.evaluate = Recording(absl::ZeroDuration());
-      }
-      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                        [](const absl::Status&) {});
-      const auto outcome = loop.Run();
-      if (dies && incarnation == 0) {
-        EXPECT_FALSE(outcome.ok());
-        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
-        continue;
-      }
-      ASSERT_OK(outcome);
-      EXPECT_EQ(*outcome, RunOutcome::kSolved);
-      EXPECT_EQ(loop.progress().update, kGood + kDelay);
-      EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kUpdate);
-    }
-  });
-  EXPECT_THAT(rounds_, ElementsAre(1, 2));
-}
-
-// Rank 0 cannot write what the run came to, and dies of it.
-TEST_F(VerdictsTest, ASolvedRunStaysSolvedForWhoTakesThePlaceOfRank0) {
-  RunRanks(kWorld, [&](const v1::Assignment& assignment,
-                       FakeCoordinatorClient* coordinator) {
-    v1::Assignment next = assignment;
-    next.set_generation(2);
-    next.set_source_rank(1);
-    coordinator->SetAssignments({assignment, next});
-    const bool dies = assignment.rank() == 0;
-    const std::string summary = folder() + "/summary.json";
-    for (int incarnation = 0; incarnation < (dies ? 2 : 1); ++incarnation) {
-      FakeLearner learner(StopConfig());
-      learner.parts.coordinator = coordinator;
-      learner.evaluate = Recording(absl::ZeroDuration());
-      if (dies) std::filesystem::remove_all(summary);
-      if (dies && incarnation == 0) {
-        std::filesystem::create_directory(summary);
-      }
-      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                        [](const absl::Status&) {});
-      const auto outcome = loop.Run();
-      if (dies && incarnation == 0) {
-        EXPECT_FALSE(outcome.ok());
-        coordinator->ReportFailure(1, "rank 0 died").IgnoreError();
-        continue;
-      }
-      ASSERT_OK(outcome);
-      EXPECT_EQ(*outcome, RunOutcome::kSolved);
-      EXPECT_EQ(loop.progress().update, kGood + kDelay);
-      EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kUpdate);
-    }
-  });
-  EXPECT_THAT(rounds_, ElementsAre(1, 2));
-  EXPECT_THAT(Summary(), AllOf(HasSubstr("\"status\": \"solved\""),
-                               HasSubstr("\"eval_update\": 4")));
-}
-
-// It has learnt, and waits for a verdict to commit that, when the generation
-// ends.
-TEST_F(VerdictsTest, ARankAloneMakesNoUpdateTwiceWhenSomebodyJoins) {
-  RunRanks(1, [&](const v1::Assignment& assignment,
-                  FakeCoordinatorClient* coordinator) {
-    v1::Assignment next = assignment;
-    next.set_generation(2);
-    coordinator->SetAssignments({assignment, next});
-    v1::RunConfig config = StopConfig();
-    config.mutable_evaluation()->set_stop_return(kGood * kFakeSteps);
-    FakeLearner learner(config);
-    learner.parts.coordinator = coordinator;
-    std::atomic<int> times = 0;  // that it has come to what waits
-    learner.rollouts.on_next = [&](int64_t update) {
-      if (update + 1 == 2 + kDelay) ++times;
-    };
-    learner.evaluate = [&](float weight, uint64_t, std::stop_token) {
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (times < 2 && absl::Now() < deadline) {
-        if (coordinator->last_report().phase() == v1::EVALUATING) {
-          coordinator->ReportFailure(1, "somebody joins").IgnoreError();
-        }
-        absl::SleepFor(absl::Milliseconds(1));
-      }
-      return std::vector<EvaluatedEpisode>{{.raw_return = weight, .length = 1}};
-    };
-    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                      [](const absl::Status&) {});
-    const auto outcome = loop.Run();
-    ASSERT_OK(outcome);
-    EXPECT_EQ(*outcome, RunOutcome::kSolved);
-    EXPECT_EQ(times, 2);
-    EXPECT_EQ(loop.progress().update, kGood + kDelay);
-    EXPECT_EQ(learner.algorithm.weight(), (kGood + kDelay) * kFakeSteps);
-  });
-}
-
-TEST_F(VerdictsTest, ASignalEndsTheWaitForAllRanks) {
-  const auto ends =
-      Train(StopConfig(), [&](int rank, FakeLearner* learner,
-                              FakeCoordinatorClient*, TrainingLoop*) {
-        learner->evaluate = [](float, uint64_t, std::stop_token stop)
-            -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
-          return absl::CancelledError("told to stop");
-        };
-        if (rank != 1) return;
-        learner->rollouts.on_next = [learner](int64_t update) {
-          if (update != 4) return;  // everybody waits in it
-          learner->signal = SIGTERM;
-          learner->signalled.request_stop();
-        };
-      });
-  for (const End& end : ends) {
-    ASSERT_OK(end.outcome);
-    EXPECT_EQ(*end.outcome, RunOutcome::kPreempted);
-    EXPECT_EQ(end.progress.update, 5);
-  }
-}
-
-TEST_F(VerdictsTest, AtOnceNobodyWaits) {
-  std::atomic<bool> free = false;
-  const auto ends = Train(
-      StopConfig(/*at_once=*/true), [&](int rank, FakeLearner* learner,
-                                        FakeCoordinatorClient*, TrainingLoop*) {
-        learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
-          while (!free) absl::SleepFor(absl::Milliseconds(1));
-          return std::vector<EvaluatedEpisode>{
-              {.raw_return = weight, .length = 1}};
-        };
-        if (rank != 0) return;
-        learner->rollouts.on_next = [&](int64_t update) {
-          if (update == 20) free = true;
-        };
-      });
-  for (const End& end : ends) {
-    ASSERT_OK(end.outcome);
-    EXPECT_EQ(*end.outcome, RunOutcome::kSolved);
-    EXPECT_GT(end.progress.update, 20);
-  }
-}
-
-TEST(EvaluationIsDueTest, AMeanIsOverTwentyEpisodesOrTheWholeWindow) {
-  v1::RunConfig config;
-  config.mutable_evaluation()->set_every_updates(2);
-  config.mutable_evaluation()->set_min_training_return(100);
-  Progress progress;
-  progress.update = 4;
-  RunMetrics::Window window;
-  window.mean_return = 100;
-  for (const auto& [episode_window, enough] :
-       {std::pair(100, 20), {20, 20}, {19, 19}, {10, 10}, {1, 1}}) {
-    config.mutable_metrics()->set_episode_window(episode_window);
-    window.episodes = enough - 1;
-    EXPECT_FALSE(EvaluationIsDue(config, progress, window)) << episode_window;
-    window.episodes = enough;
-    EXPECT_TRUE(EvaluationIsDue(config, progress, window)) << episode_window;
-  }
-  window.mean_return = 99;
-  EXPECT_FALSE(EvaluationIsDue(config, progress, window));
-  config.mutable_evaluation()->clear_min_training_return();
-  EXPECT_TRUE(EvaluationIsDue(config, progress, window));
-  progress.update = 5;
-  EXPECT_FALSE(EvaluationIsDue(config, progress, window));
 }
 
 }  // namespace

@@ -107,6 +107,21 @@ TEST(JsonlSinkTest, NamesThePathItCannotOpen) {
             std::string::npos);
 }
 
+TEST(JsonlSinkTest, BeginsALineOfItsOwnAfterOneThatWasCutOff) {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  WriteFile(path, "{\"update\":1}\n{\"update\":2,\"charts/SP");
+  for (int update = 3; update <= 4; ++update) {
+    auto sink = JsonlSink::Open(path);
+    ASSERT_TRUE(sink.ok()) << sink.status();
+    (*sink)->Write(10 * update, update, 0, {});
+  }
+  EXPECT_EQ(ReadFile(path),
+            "{\"update\":1}\n{\"update\":2,\"charts/SP\n"
+            "{\"global_step\":30,\"update\":3,\"wall_seconds\":0.0}\n"
+            "{\"global_step\":40,\"update\":4,\"wall_seconds\":0.0}\n");
+}
+
 TEST(JsonlSinkTest, AFullDiskStopsNothing) {
   auto sink = JsonlSink::Open("/dev/full");
   ASSERT_TRUE(sink.ok()) << sink.status();
