@@ -8,15 +8,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "launcher/commands/command.h"
-#include "launcher/config_finder.h"
 #include "launcher/env_check.h"
 #include "launcher/learner_check.h"
 #include "launcher/programs.h"
 #include "launcher/resume.h"
-#include "launcher/runs.h"
+#include "launcher/train_flags.h"
 #include "launcher/train_job.h"
+#include "launcher/train_place.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
 #include "services/base/config_text.h"
@@ -26,13 +26,11 @@
 #include "services/base/kept_files.h"
 #include "services/base/printable.h"
 #include "services/base/run_changes.h"
-#include "services/base/run_summary.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/env/playable.h"
-#include "services/rpc/credential_flags.h"
 
 namespace flotilla {
 namespace {
@@ -41,255 +39,6 @@ namespace fs = std::filesystem;
 
 constexpr absl::Duration kEnvTimeout = absl::Seconds(60);
 constexpr absl::Duration kLearnerTimeout = absl::Seconds(60);
-
-struct TrainFlags {
-  std::optional<std::string> config;
-  TopologyFlags topology;
-  std::string backend;
-  std::optional<std::string> device_ids;
-  std::optional<int> max_restarts;
-  std::optional<std::string> run_dir;
-  std::optional<std::string> resume;
-  std::vector<std::string> overrides;
-  // What was typed for an override that has a flag of its own: "--seed 5" for
-  // "--set seed=5".
-  std::vector<std::pair<std::string, std::string>> typed;
-  bool dry_run = false;
-  RpcCredentials credentials;
-  std::string metrics_listen, metrics_token_file;
-  std::string progress = "auto";
-  std::vector<std::string> track;
-  std::optional<std::string> project, group, tags;
-};
-
-// --resume takes the next argument only if it is "latest" or a folder; else
-// that is the configuration.
-bool IsResumeValue(const std::string& argument) {
-  std::error_code error;
-  return argument == "latest" || fs::is_directory(argument, error) ||
-         (absl::StrContains(argument, "/") &&
-          !absl::EndsWith(argument, ".textproto") && argument[0] != '-');
-}
-
-CommandLine MakeLine(TrainFlags* flags) {
-  CommandLine line(
-      "flotilla train CONFIG [flags]",
-      "Trains as CONFIG says: a file, or a name that `flotilla configs` "
-      "lists.\n"
-      "With --resume, CONFIG may be left out: the run's own is used.\n"
-      "Ends with 0: solved, completed or stopped; 1: failed; 2: refused;\n"
-      "75: saved for SIGTERM, SIGUSR1, SIGUSR2 or SIGHUP; 130: for Ctrl-C.");
-  TopologyFlags* topology = &flags->topology;
-  line.Text("--nproc-per-node", "N|auto|gpu",
-            "learners on this node (auto: one a GPU, else 1)",
-            &topology->nproc_per_node);
-  line.Text("--nnodes", "N|MIN:MAX", "nodes; a range makes the job elastic",
-            &topology->nnodes);
-  line.Int("--node-rank", "R", 0, "which node this is", &topology->node_rank);
-  line.Text("--coordinator", "HOST:PORT",
-            "where the nodes meet; node 0 starts it if nothing listens",
-            &topology->coordinator);
-  line.Text("--master-addr", "HOST", "as in torchrun: --coordinator's host",
-            &topology->master_addr);
-  line.Int("--master-port", "PORT", 0, "as in torchrun: --coordinator's port",
-           &topology->master_port);
-  line.Text("--rdzv-endpoint", "HOST:PORT", "as in torchrun: --coordinator",
-            &topology->rdzv_endpoint);
-  line.Switch("--standalone", "one node, a coordinator of its own",
-              &topology->standalone);
-  line.Choice("--backend", {"auto", "nccl", "gloo"},
-              "gradient collectives (auto: NCCL if every rank has a GPU)",
-              &flags->backend);
-  line.Text("--device-ids", "0,0,1",
-            "the GPU of each learner on this node; may repeat with Gloo",
-            &flags->device_ids);
-  line.Int("--max-restarts", "N", 0,
-           "replacements of one learner in 10 minutes (default 3)",
-           &flags->max_restarts);
-  line.Text("--run-dir", "DIR", "the run's folder (default runs/CONFIG-TIME)",
-            &flags->run_dir);
-  line.OptionalText("--resume", "latest|PATH",
-                    "go on from the run's newest checkpoint, or from PATH",
-                    "latest", IsResumeValue, &flags->resume);
-  line.List("--set", "PATH=VALUE",
-            "override a field: --set optimizer.learning_rate=1e-3",
-            &flags->overrides);
-  const auto shortcut = [&](const std::string& name, const std::string& value,
-                            const std::string& path) {
-    line.Each(name, value, "short for --set " + path + "=" + value,
-              [=](const std::string& text) {
-                flags->overrides.push_back(absl::StrCat(path, "=", text));
-                flags->typed.push_back(
-                    {absl::StrCat("--set ", flags->overrides.back()),
-                     absl::StrCat(name, " ", text)});
-              });
-  };
-  shortcut("--seed", "N", "seed");
-  shortcut("--steps", "N", "total_env_steps");
-  shortcut("--env", "ID", "env.id");
-  shortcut("--lr", "RATE", "optimizer.learning_rate");
-  line.Switch("--dry-run",
-              "check, ask the environment, print configuration, topology and "
-              "sizes; train nothing",
-              &flags->dry_run);
-  AddCredentialFlags(&flags->credentials, &line);
-  line.Text("--metrics-listen", "HOST:PORT",
-            "have the coordinator serve /metrics there, for Prometheus; https "
-            "where TLS is given",
-            &flags->metrics_listen);
-  line.Text("--metrics-token-file", "FILE",
-            "a token that Prometheus has to show (credentials_file)",
-            &flags->metrics_token_file);
-  line.Choice("--progress", {"auto", "plain", "none"},
-              "live progress (auto: a bar on a terminal, else lines)",
-              &flags->progress);
-  line.List("--track", kTrackers,
-            "send the metrics there too, by a process beside the run; may be "
-            "given for several (neptune: its client's offline mode; the hosted "
-            "service closed on 2026-03-05)",
-            &flags->track);
-  line.Text("--project", "NAME", "the tracker's project (default flotilla)",
-            &flags->project);
-  line.Text("--group", "NAME", "the tracker's group of runs", &flags->group);
-  line.Text("--tags", "A,B", "the tracker's tags", &flags->tags);
-  line.Alias("--nproc", "--nproc-per-node");
-  return line;
-}
-
-// ---- Where the run lives and what it goes on from
-
-struct Place {
-  std::string run_dir;
-  std::string config_path;
-  std::optional<std::string> resume;  // "latest" or a checkpoint's path
-  std::string source_run;  // the folder of the run that is resumed; "": none
-
-  std::string checkpoint() const {
-    return *resume == "latest" ? RunFolder(run_dir).latest_checkpoint()
-                               : *resume;
-  }
-};
-
-// A run folder named after the job, where several launchers have to agree.
-std::string SharedRunPath(const std::string& name, const Topology& topology) {
-  if (!topology.has_peers()) return "";
-  if (const char* job = std::getenv("SLURM_JOB_ID")) {
-    return absl::StrCat("runs/", name, "-slurm", job);
-  }
-  if (const char* run = std::getenv("TORCHELASTIC_RUN_ID");
-      run != nullptr && std::string(run) != "none") {
-    return absl::StrCat("runs/", name, "-", run);
-  }
-  return "";
-}
-
-absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
-                                         const std::string& name,
-                                         const Topology& topology) {
-  if (flags.run_dir) return *flags.run_dir;
-  const std::string shared = SharedRunPath(name, topology);
-  if (!shared.empty()) return shared;
-  if (topology.has_peers()) {
-    return absl::InvalidArgumentError(
-        "several launchers share this run's folder: name it with --run-dir, on "
-        "storage that all nodes see");
-  }
-  if (!flags.resume) return NewRunPath(name, absl::Now());
-  if (*flags.resume != "latest") return NewRunPath(name, absl::Now());
-  const std::string newest = NewestRunPath(name);
-  if (newest.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume: there is no run \"runs/", name,
-                     "-*\" to go on with; name its folder with --run-dir"));
-  }
-  return newest;
-}
-
-// A PATH that is a run's folder, or a checkpoint inside one, also says where
-// the run lives, unless --run-dir does.
-absl::Status TakeResumePath(TrainFlags* flags) {
-  if (!flags->resume || *flags->resume == "latest") return absl::OkStatus();
-  const std::string path = *flags->resume;
-  // A checkpoint holds a config.textproto as a run's folder does.
-  if (!CheckpointFolder(path).Exists() && RunFolder(path).HoldsRun()) {
-    if (!flags->run_dir) {
-      flags->run_dir = path;
-      flags->resume = "latest";
-      return absl::OkStatus();
-    }
-    flags->resume = RunFolder(path).latest_checkpoint();
-    if (fs::path(path) == fs::path(*flags->run_dir)) flags->resume = "latest";
-    return absl::OkStatus();
-  }
-  if (!CheckpointFolder(path).Exists()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--resume ", path,
-                     " is neither a run's folder nor a checkpoint (no "
-                     "weights.safetensors)"));
-  }
-  std::error_code error;
-  const fs::path absolute = fs::absolute(path, error).lexically_normal();
-  flags->resume = absolute.string();
-  const fs::path run = absolute.parent_path().parent_path();
-  if (!flags->run_dir && RunFolder(run).HoldsRun()) flags->run_dir = run;
-  return absl::OkStatus();
-}
-
-// A run that ended before it had trained is in nobody's way.
-bool HasTrained(const RunFolder& folder) {
-  std::error_code error;
-  for (const std::string& path : {folder.metrics(), folder.checkpoints()}) {
-    if (fs::exists(path, error) && !fs::is_empty(path, error)) return true;
-  }
-  const auto summary = ReadRunSummary(folder.summary());
-  return summary.ok() ? summary->updates() > 0
-                      : !absl::IsNotFound(summary.status());
-}
-
-absl::StatusOr<Place> FindPlace(TrainFlags flags, const Topology& topology) {
-  RETURN_IF_ERROR(TakeResumePath(&flags));
-  Place place;
-  place.resume = flags.resume;
-  std::string name;
-  if (flags.config) {
-    ASSIGN_OR_RETURN(place.config_path, FindConfig(*flags.config));
-    name = ConfigName(place.config_path);
-  } else if (!flags.resume) {
-    return absl::InvalidArgumentError(
-        "name a configuration: `flotilla train cartpole_ppo` "
-        "(`flotilla configs` lists them)");
-  }
-  ASSIGN_OR_RETURN(place.run_dir, ChooseRunDir(flags, name, topology));
-  const RunFolder folder(place.run_dir);
-  if (!flags.config) {
-    place.config_path = folder.config();
-    std::error_code error;
-    if (!fs::exists(place.config_path, error)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--resume: there is no run in ", place.run_dir,
-                       "; name a configuration to start one there"));
-    }
-  }
-  // Where launchers share a folder, the one that made it may be ahead of us.
-  if (topology.hosts_coordinator && HasTrained(folder) && !flags.resume &&
-      !flags.dry_run) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the folder ", place.run_dir,
-        " holds a run already; go on with it (--resume), or choose another "
-        "--run-dir"));
-  }
-  if (flags.resume) {
-    place.source_run =
-        *flags.resume == "latest"
-            ? place.run_dir
-            : fs::path(*flags.resume).parent_path().parent_path().string();
-  }
-  // The same command line starts a job and, requeued, goes on with it.
-  if (place.resume == "latest" && !folder.HasCheckpoint()) place.resume.reset();
-  return place;
-}
-
-// ---- Checks before anything starts
 
 // What differs from the run that is resumed, and whose word counts.
 void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
@@ -309,7 +58,7 @@ void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
 // What the run that goes on in its own folder was changed to in flight: that
 // holds, and is changed again at the same updates, but for what the files and
 // flags say otherwise by now than when the run began.
-absl::StatusOr<v1::Changes> KeepChanges(const Place& place,
+absl::StatusOr<v1::Changes> KeepChanges(const TrainPlace& place,
                                         const v1::RunConfig& config,
                                         std::vector<std::string>* notices) {
   const RunFolder folder(place.run_dir);
@@ -337,7 +86,7 @@ absl::StatusOr<v1::Changes> KeepChanges(const Place& place,
 }
 
 absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
-                                         const Place& place,
+                                         const TrainPlace& place,
                                          v1::Changes* changes,
                                          std::vector<std::string>* notices) {
   std::vector<std::string> overrides = flags.overrides;
@@ -529,7 +278,7 @@ absl::Status CheckPrograms(const Topology& topology) {
 
 // The topology that the flags ask for, or, where they do not, the one that the
 // resumed run had.
-absl::Status SettleTopology(const TrainFlags& flags, const Place& place,
+absl::Status SettleTopology(const TrainFlags& flags, const TrainPlace& place,
                             int gpus, TrainJob* job) {
   if (place.source_run.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const auto before,
@@ -575,7 +324,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   ASSIGN_OR_RETURN(job.topology,
                    DetectTopology(flags.topology, CurrentEnvironment(),
                                   static_cast<int>(gpus.size())));
-  ASSIGN_OR_RETURN(const Place place, FindPlace(flags, job.topology));
+  ASSIGN_OR_RETURN(const TrainPlace place, FindTrainPlace(flags, job.topology));
   ASSIGN_OR_RETURN(job.config,
                    LoadConfig(flags, place, &job.changes, &job.notices));
   RETURN_IF_ERROR(
@@ -636,7 +385,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
 
 int RunTrain(const Arguments& arguments) {
   TrainFlags flags;
-  CommandLine line = MakeLine(&flags);
+  CommandLine line = TrainLine(&flags);
   const ParsedLine parsed = ParseLine("train", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
   if (!parsed.positional.empty()) flags.config = parsed.positional[0];
