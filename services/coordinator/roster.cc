@@ -21,10 +21,10 @@ constexpr absl::Duration kForgetAfter = absl::Minutes(1);
 
 absl::Status Differs(const std::string& id, const char* what,
                      const std::string& mine, const std::string& theirs,
-                     const std::string& their_id) {
+                     const std::string& their_id, const char* remedy) {
   return absl::FailedPreconditionError(absl::StrCat(
       id, " has ", what, " \"", mine, "\", but ", their_id, " has \"", theirs,
-      "\": all learners of a run need the same"));
+      "\": all learners of a run need the same; ", remedy));
 }
 
 }  // namespace
@@ -165,11 +165,14 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
     if (other.member.role() != v1::LEARNER || !counts) continue;
     if (member.version() != other.member.version()) {
       return Differs(id, "build", member.version(), other.member.version(),
-                     other_id);
+                     other_id, "install one build on all hosts");
     }
     if (member.config_digest() != other.member.config_digest()) {
       return Differs(id, "configuration digest", member.config_digest(),
-                     other.member.config_digest(), other_id);
+                     other.member.config_digest(), other_id,
+                     "compare what `flotilla train --dry-run` prints on both "
+                     "hosts. PRECISION_AUTO is decided by each: where their "
+                     "CPUs or GPUs differ, name runtime.precision");
     }
     break;
   }

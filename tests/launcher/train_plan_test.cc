@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/config.h"
+#include "services/base/precision.h"
 
 namespace flotilla {
 namespace {
@@ -172,6 +173,48 @@ TEST_F(PlanDevicesTest, NcclNeedsAGpuForEachLearner) {
   EXPECT_EQ(Plan(nccl, 2), "cuda:0 GPU-0, cuda:1 GPU-1");
   EXPECT_THAT(Plan(nccl + "runtime { device: \"cpu\" }", 2),
               HasSubstr("runtime.device is \"cpu\""));
+}
+
+// Of two learners on "cuda:0 GPU-0" and "cuda:1 GPU-1", each of the compute
+// capability that is given, or on the CPU, of which 0 is said.
+v1::Precision PrecisionOf(const std::string& wanted, int first, int second) {
+  std::vector<Gpu> gpus;
+  std::vector<std::string> devices;
+  for (const int capability : {first, second}) {
+    const std::string uuid = absl::StrCat("GPU-", gpus.size());
+    gpus.push_back({"", uuid, 1});
+    gpus.back().compute_capability = capability;
+    devices.push_back(capability == 0 ? "cpu" : absl::StrCat("cuda:0 ", uuid));
+  }
+  const v1::RunConfig config =
+      Parse("ppo {} runtime { precision: " + wanted + " }");
+  return PlanPrecision(config, devices, gpus).value();
+}
+
+TEST(PlanPrecisionTest, AutoGoesByTheSlowestDevice) {
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO", 80, 90), v1::BF16);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO", 80, 75), v1::FP32);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO", 75, 80), v1::FP32);
+  const v1::Precision here =
+      ChoosePrecision(v1::PRECISION_AUTO, ArithmeticOfCpu()).value();
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO", 0, 0), here);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO", 0, 75), v1::FP32);
+  // A GPU of which nothing is known.
+  const auto unknown =
+      PlanPrecision(Parse("ppo {} runtime { precision: PRECISION_AUTO }"),
+                    {"cuda:0 GPU-7"}, {});
+  ASSERT_TRUE(unknown.ok()) << unknown.status();
+  EXPECT_EQ(*unknown, v1::FP32);
+}
+
+TEST(PlanPrecisionTest, WhatIsNamedHoldsForAll) {
+  EXPECT_EQ(PrecisionOf("BF16", 75, 0), v1::BF16);
+  EXPECT_EQ(PrecisionOf("FP32", 90, 90), v1::FP32);
+  EXPECT_EQ(PrecisionOf("TF32", 80, 90), v1::TF32);
+  const auto refused =
+      PlanPrecision(Parse("ppo {} runtime { precision: TF32 }"), {"cpu"}, {});
+  EXPECT_THAT(std::string(refused.status().message()),
+              HasSubstr("use FP32, BF16 or PRECISION_AUTO"));
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST_F(RosterTest, AnotherConfigurationIsRefusedByName) {
   EXPECT_THAT(Register(other),
               StatusIs(StatusCode::kFailedPrecondition,
                        AllOf(HasSubstr("configuration digest \"def\""),
-                             HasSubstr("\"abc\""))));
+                             HasSubstr("\"abc\""),
+                             HasSubstr("name runtime.precision"))));
 }
 
 TEST_F(RosterTest, RefusedMemberEvictsNobody) {
