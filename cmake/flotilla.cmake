@@ -45,7 +45,8 @@ target_compile_options(flotilla_warnings INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-restrict>"
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety;-Wno-error;-Werror=thread-safety>")
 
-# Half of the time from nothing: what files include is read once for some. With
+# Half of the time from nothing: what files include is read, and what they share of
+# templates made, once for some. Whoever changes a library again and again sets OFF. With
 # sanitizers each is compiled alone, which shows that those without Torch stand alone.
 set(unity ON)
 if(FLOTILLA_SANITIZE)
@@ -80,11 +81,19 @@ function(flotilla_links out wanted)
   endforeach()
 endfunction()
 
-# Compiles files of `target` together that begin with letters of one range: another file
-# changes what one of them has, and meets the names of no other.
+# Compiles files of `target` together: all of them, but where they are many those that
+# begin with letters of one range, so that both cores have work.
+set(flotilla_few 24)
 function(flotilla_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLOTILLA_UNITY} UNITY_BUILD_MODE GROUP)
-  foreach(range a-e f-o p-r s-z)
+  get_target_property(all ${target} SOURCES)
+  list(FILTER all INCLUDE REGEX "\\.cc$")
+  list(LENGTH all count)
+  set(ranges a-z)
+  if(count GREATER flotilla_few)
+    set(ranges a-e f-o p-r s-z)
+  endif()
+  foreach(range IN LISTS ranges)
     set(files ${ARGN})
     list(FILTER files INCLUDE REGEX "(^|/)[${range}][^/]*$")
     set_source_files_properties(${files} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${range})

@@ -25,6 +25,7 @@
 #include "services/base/command_line.h"
 #include "services/base/config_rules.h"
 #include "services/base/descriptors.h"
+#include "services/base/host_name.h"
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
@@ -111,8 +112,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
     const Flags& flags, const std::string& address,
     const std::stop_token& stop) {
   if (flags.coordinator.empty()) return nullptr;
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
+  const std::string host = HostName();
   v1::Member self;
   self.set_id(absl::StrCat("env/", host, "/", getpid()));
   self.set_incarnation(1);

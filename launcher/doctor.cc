@@ -22,6 +22,7 @@
 #include "launcher/programs.h"
 #include "launcher/topology.h"
 #include "services/base/gpus.h"
+#include "services/base/host_name.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
 
@@ -168,13 +169,12 @@ Finding OpenFiles() {
 }
 
 // Debian maps the host's own name to 127.0.1.1, where other hosts find nobody.
-Finding HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
+Finding ResolvedHostName() {
+  const std::string name = HostName();
   addrinfo hints = {};
   hints.ai_family = AF_INET;
   addrinfo* found = nullptr;
-  if (getaddrinfo(name, nullptr, &hints, &found) != 0) {
+  if (getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) {
     return {State::kNote, "host name",
             absl::StrCat(name,
                          " does not resolve: name --coordinator by "
@@ -280,7 +280,7 @@ std::vector<Finding> Examine(const DoctorOptions& options) {
   findings.push_back(SharedMemory());
   findings.push_back(DefaultPort());
   findings.push_back(OpenFiles());
-  findings.push_back(HostName());
+  findings.push_back(ResolvedHostName());
   if (options.run_dir) findings.push_back(RunStorage(*options.run_dir));
   if (options.coordinator) findings.push_back(Coordinator(options));
   return findings;

@@ -19,6 +19,7 @@
 #include "launcher/resume.h"
 #include "launcher/summary.h"
 #include "services/base/config.h"
+#include "services/base/host_name.h"
 #include "services/base/kept_files.h"
 #include "services/base/run_summary.h"
 #include "services/base/sha256.h"
@@ -77,12 +78,6 @@ bool Holds(int pid, const std::string& path) {
   return false;
 }
 
-std::string ThisHost() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
-
 std::string Ago(absl::Duration since) {
   return absl::StrCat(BriefSeconds(absl::ToDoubleSeconds(since)), " ago");
 }
@@ -98,7 +93,7 @@ void FindStatus(const RunFolder& folder,
   const auto holder = LastHolder(folder);
   const std::string who =
       holder ? absl::StrCat("pid ", holder->pid, " on ", holder->host) : "";
-  const bool local = holder && holder->host == ThisHost();
+  const bool local = holder && holder->host == HostName();
   if (local && Holds(holder->pid, folder.lock())) {
     return set("running", absl::StrCat(who, " holds .lock"));
   }

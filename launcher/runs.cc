@@ -12,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/host_name.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -25,12 +26,6 @@ absl::Status Cannot(const std::string& what, const std::string& path,
                     const std::string& why) {
   return absl::UnavailableError(
       absl::StrCat("cannot ", what, " ", path, ": ", why));
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 // Whether the caller is the only one who holds `fd` now; true, too, where the

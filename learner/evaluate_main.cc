@@ -22,6 +22,7 @@
 #include "learner/training/runtime.h"
 #include "learner/training/self_play.h"
 #include "services/base/config.h"
+#include "services/base/host_name.h"
 #include "services/base/json.h"
 #include "services/base/kept_files.h"
 #include "services/base/run_folder.h"
@@ -85,12 +86,6 @@ absl::Status WriteTensorFile(const TensorMap& tensors,
   out.flush();
   if (out) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("cannot write ", path));
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 }  // namespace

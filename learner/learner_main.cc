@@ -28,6 +28,7 @@
 #include "services/base/cores.h"
 #include "services/base/exit_codes.h"
 #include "services/base/global_sizes.h"
+#include "services/base/host_name.h"
 #include "services/base/lifeline.h"
 #include "services/base/run_folder.h"
 #include "services/base/secret.h"
@@ -122,12 +123,6 @@ CommandLine MakeLine(Flags* flags) {
             &flags->games);
   AddCredentialFlags(&flags->credentials, &line);
   return line;
-}
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
 }
 
 absl::StatusOr<RankDevice> Device(const Flags& flags,

@@ -7,7 +7,7 @@ namespace {
 
 // Each has memory of its own. Rollouts in flight, a shorter last minibatch; an
 // annealed clip is another number each update.
-constexpr size_t kMost = 8;
+constexpr size_t kMostMinibatchGraphs = 8;
 
 GraphKey KeyOf(const PpoBatch& batch, const std::vector<double>& numbers) {
   GraphKey key;
@@ -32,7 +32,8 @@ GraphKey KeyOf(const PpoBatch& batch, const std::vector<double>& numbers) {
 }  // namespace
 
 std::unique_ptr<MinibatchGraphs> MinibatchGraphs::On(torch::Device device) {
-  auto graphs = GraphCache<Held>::On(device, "gradient steps", kMost);
+  auto graphs =
+      GraphCache<Held>::On(device, "gradient steps", kMostMinibatchGraphs);
   if (graphs == nullptr) return nullptr;
   return std::unique_ptr<MinibatchGraphs>(
       new MinibatchGraphs(std::move(graphs)));

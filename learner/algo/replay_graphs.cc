@@ -6,7 +6,7 @@ namespace flotilla {
 namespace {
 
 // An algorithm draws as many each time, and asks for three things at most.
-constexpr size_t kMost = 4;
+constexpr size_t kMostReplayGraphs = 4;
 
 // All that a draw consists of on the device, by address.
 std::vector<torch::Tensor*> TensorsOf(ReplayBatch* batch) {
@@ -25,7 +25,8 @@ std::vector<torch::Tensor*> TensorsOf(ReplayBatch* batch) {
 }  // namespace
 
 std::unique_ptr<ReplayGraphs> ReplayGraphs::On(torch::Device device) {
-  auto graphs = GraphCache<Held>::On(device, "gradient steps", kMost);
+  auto graphs =
+      GraphCache<Held>::On(device, "gradient steps", kMostReplayGraphs);
   if (graphs == nullptr) return nullptr;
   return std::unique_ptr<ReplayGraphs>(new ReplayGraphs(std::move(graphs)));
 }

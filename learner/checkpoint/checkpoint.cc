@@ -34,7 +34,6 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kState[] = "state.safetensors";
 constexpr char kProgress[] = "progress.json";
 constexpr char kConfig[] = "config.textproto";
-constexpr char kSums[] = "SHA256SUMS";
 
 constexpr char kStepPrefix[] = "step_";
 // Of what is not, or no longer, a checkpoint.

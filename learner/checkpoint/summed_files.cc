@@ -14,8 +14,6 @@
 namespace flotilla {
 namespace {
 
-constexpr char kSums[] = "SHA256SUMS";
-
 absl::StatusOr<std::shared_ptr<std::string>> ReadWhole(
     const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);

@@ -12,6 +12,8 @@
 
 namespace flotilla {
 
+inline constexpr char kSums[] = "SHA256SUMS";
+
 // A new folder of files and, written last, SHA256SUMS of them, for
 // `sha256sum -c`. All of it is on the disk once Finish returns.
 //

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "learner/collective/rank_device.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
 
@@ -21,13 +22,11 @@ absl::StatusOr<v1::Backend> BackendNamed(const std::string& name) {
 }
 
 v1::Member Self(const WorldOptions& options, const std::string& device) {
-  char host[256] = "";
-  gethostname(host, sizeof(host) - 1);
   v1::Member self;
   self.set_id(absl::StrCat("learner/", options.rank / options.local_world_size,
                            "/", options.local_rank));
   self.set_role(v1::LEARNER);
-  self.set_host(host);
+  self.set_host(HostName());
   self.set_pid(getpid());
   self.set_device(device);
   self.set_node_rank(options.rank / options.local_world_size);

@@ -13,9 +13,6 @@ int64_t ItemBytes(v1::DType dtype) {
   return dtype == v1::UINT8 ? 1 : dtype == v1::INT64 ? 8 : 4;
 }
 
-// Of any type that a leaf has.
-int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
-
 // Calls `use` with the numbers at `from` as a pointer to their type. Slots and
 // messages begin aligned, and so do whole rows in them.
 template <typename Function>

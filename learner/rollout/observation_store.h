@@ -196,6 +196,8 @@ class ObservationStore {
                       uint8_t* out) const;
   void Encode(int i, WireColumns columns, int64_t from, int64_t rows,
               uint8_t* out) const;
+  // Of any type that a leaf has.
+  static int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
 
   Form form_ = Form::kSpan;
   int64_t steps_ = 0, rows_ = 0;

@@ -11,9 +11,6 @@
 namespace flotilla {
 namespace {
 
-// Of any type that a leaf has.
-int64_t Aligned(int64_t offset) { return (offset + 7) / 8 * 8; }
-
 // Writes `arrays` [steps, B, ...], of steps from t on, over those of `ring` [N, B, ...].
 void Append(int64_t t, const torch::Tensor& arrays, const torch::Tensor& ring) {
   const int64_t steps = arrays.size(0), N = ring.size(0);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -117,11 +118,9 @@ std::string Record(const std::string& event) {
 // TensorBoard reads files in the order of their names and wants "tfevents" in
 // them; O_EXCL in Open makes the name ours.
 std::string FileName(int attempt) {
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof(host) - 1);
   return absl::StrFormat("events.out.tfevents.%010d.%s.%d.%d",
-                         absl::ToUnixSeconds(absl::Now()), host, ::getpid(),
-                         attempt);
+                         absl::ToUnixSeconds(absl::Now()), HostName(),
+                         ::getpid(), attempt);
 }
 
 }  // namespace

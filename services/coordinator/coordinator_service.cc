@@ -18,6 +18,7 @@
 #include "services/coordinator/journal.h"
 #include "services/rpc/grpc_status.h"
 #include "services/rpc/roles.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -57,11 +58,6 @@ grpc::ServerUnaryReactor* Reply(grpc::CallbackServerContext* context,
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(ToGrpc(status));
   return reactor;
-}
-
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() +
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 constexpr char kPlayMethod[] = "/flotilla.v1.EnvService/Play";
 // How long the end of a stream may take, whoever ends it.
-constexpr std::chrono::seconds kFinishTimeout(2);
+constexpr std::chrono::seconds kCallEndTimeout(2);
 
 gpr_timespec ToGpr(PlayTransport::Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -85,12 +85,12 @@ PlayCall::Progress PlayCall::HalfClose(Clock::time_point deadline) {
 }
 
 absl::Status PlayCall::End() {
-  const Clock::time_point deadline = Clock::now() + kFinishTimeout;
+  const Clock::time_point deadline = Clock::now() + kCallEndTimeout;
   call_->Finish(&finish_status_, Begin(Op::kFinish));
   while (Pending(Op::kFinish)) {
     if (Next(deadline)) continue;
     context_.TryCancel();
-    if (!Next(Clock::now() + kFinishTimeout)) break;
+    if (!Next(Clock::now() + kCallEndTimeout)) break;
   }
   if (Pending(Op::kFinish)) return absl::UnavailableError("the stream broke");
   return FromGrpc(finish_status_);

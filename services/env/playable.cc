@@ -15,7 +15,7 @@ namespace flotilla {
 namespace {
 
 // Values from which on a UINT8 array of two dimensions or more is an image.
-constexpr int64_t kLeastImage = 256;
+constexpr int64_t kLeastPixels = 256;
 
 bool AskedForMlp(const v1::ModelConfig& model, const std::string& path) {
   return std::any_of(model.leaf().begin(), model.leaf().end(),
@@ -33,7 +33,7 @@ std::string ImageAsNumbers(const v1::ModelConfig& model,
       const v1::Leaf& leaf = spec.observation(part.leaf);
       if (leaf.dtype() != v1::UINT8 || leaf.shape_size() < 2 ||
           leaf.num_values() > 0 || leaf.num_values_each_size() > 0 ||
-          part.elements < kLeastImage || AskedForMlp(model, leaf.path())) {
+          part.elements < kLeastPixels || AskedForMlp(model, leaf.path())) {
         continue;
       }
       return absl::StrCat(

@@ -17,6 +17,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -29,11 +30,6 @@ constexpr int kMostEvents = 64;
 // What a system that has run out of something gets to recover.
 constexpr int kPauseMs = 20;
 constexpr absl::Duration kRecountEvery = absl::Milliseconds(100);
-
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() +
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 // Tells one connection from a later one with the same descriptor. 0: none.
 uint64_t CookieOf(int fd) {

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/freed.h"
 #include "services/rpc/token_credentials.h"
 
 namespace flotilla {
@@ -40,10 +41,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& what,
   return text.str();
 }
 
-template <typename T, void (*kFree)(T*)>
-struct Freed {
-  void operator()(T* it) const { kFree(it); }
-};
 using Certificate = std::unique_ptr<X509, Freed<X509, X509_free>>;
 using Key = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY, EVP_PKEY_free>>;
 

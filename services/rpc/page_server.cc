@@ -22,17 +22,13 @@
 #include "services/rpc/credentials.h"
 #include "services/rpc/listener.h"
 #include "services/rpc/roles.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
 
 // What the other end gets to hang up once it has its answer.
 constexpr absl::Duration kHangUpWithin = absl::Seconds(1);
-
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() +
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 const char* ReasonOf(int code) {
   switch (code) {

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "services/base/printable.h"
+#include "services/rpc/freed.h"
 
 namespace flotilla {
 namespace {
@@ -28,11 +29,6 @@ namespace {
 constexpr int kPatienceMs = 1000;  // with each step of a look
 constexpr size_t kNamedNames = 5;
 constexpr size_t kMaxWords = 200;  // of the server's
-
-template <typename T, void (*kFree)(T*)>
-struct Freed {
-  void operator()(T* it) const { kFree(it); }
-};
 
 struct Endpoint {
   std::string host;

@@ -12,8 +12,6 @@
 namespace flotilla {
 namespace {
 
-// How long what must not come is waited for.
-constexpr absl::Duration kQuiet = absl::Milliseconds(100);
 // Between two looks at the stream beside a ring.
 constexpr std::chrono::milliseconds kRingSleep(5);
 

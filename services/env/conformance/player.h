@@ -34,6 +34,9 @@ struct Exam {
   void NoteSilence();
 };
 
+// How long what must not come is waited for.
+inline constexpr absl::Duration kQuiet = absl::Milliseconds(100);
+
 // Between two tries to get a seat that another stream still has.
 inline constexpr absl::Duration kSeatPause = absl::Milliseconds(20);
 

@@ -19,7 +19,6 @@ namespace {
 constexpr int64_t kShortEpisode = 11;
 // What a seed is seen by.
 constexpr int kSeedSteps = 32;
-constexpr absl::Duration kQuiet = absl::Milliseconds(100);
 
 constexpr char kNotDeterministic[] =
     "cannot be told where the same hello and actions give other steps";

@@ -1,0 +1,13 @@
+#ifndef FLOTILLA_SERVICES_BASE_HOST_NAME_H_
+#define FLOTILLA_SERVICES_BASE_HOST_NAME_H_
+
+#include <string>
+
+namespace flotilla {
+
+// What this host calls itself; "localhost" where it cannot say.
+std::string HostName();
+
+}  // namespace flotilla
+
+#endif  // FLOTILLA_SERVICES_BASE_HOST_NAME_H_
