@@ -1,5 +1,6 @@
 """A learner's end of the Play protocol in Python, from the protos alone."""
 
+import contextlib
 import os
 import pathlib
 import queue
@@ -120,6 +121,10 @@ class Player:
 
     def __exit__(self, *_):
         self._requests.put(None)
+        # Whoever plays next finds the seat free: the server says last that a stream has ended.
+        with contextlib.suppress(grpc.RpcError):
+            for _ in self._replies:
+                pass
         self._channel.close()
 
 
