@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
+#include <condition_variable>
 #include <csignal>
 #include <filesystem>
 #include <mutex>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,13 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+void AwaitStop(std::stop_token stop) {
+  std::mutex mu;
+  std::condition_variable_any never;
+  std::unique_lock lock(mu);
+  never.wait(lock, stop, [] { return false; });
+}
 
 // Runs that an evaluation ends: of a policy whose weight is `bar`, reached at
 // update `good`.
@@ -152,7 +161,7 @@ TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
         // The first evaluation never ends; everybody waits for it at update 5.
         learner->evaluate = [](float, uint64_t, std::stop_token stop)
             -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+          AwaitStop(stop);
           return absl::CancelledError("dies");
         };
         DieAt(4, learner);
@@ -218,7 +227,7 @@ TEST_F(VerdictsTest, ASignalEndsTheWaitForAllRanks) {
                               FakeCoordinatorClient*, TrainingLoop*) {
         learner->evaluate = [](float, uint64_t, std::stop_token stop)
             -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-          while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+          AwaitStop(stop);
           return absl::CancelledError("told to stop");
         };
         if (rank != 1) return;
@@ -241,13 +250,15 @@ TEST_F(VerdictsTest, AtOnceNobodyWaits) {
       StopConfig(/*at_once=*/true), [&](int rank, FakeLearner* learner,
                                         FakeCoordinatorClient*, TrainingLoop*) {
         learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
-          while (!free) absl::SleepFor(absl::Milliseconds(1));
+          free.wait(false);
           return std::vector<EvaluatedEpisode>{
               {.raw_return = weight, .length = 1}};
         };
         if (rank != 0) return;
         learner->rollouts.on_next = [&](int64_t update) {
-          if (update == 20) free = true;
+          if (update != 20) return;
+          free = true;
+          free.notify_all();
         };
       });
   for (const End& end : ends) {
