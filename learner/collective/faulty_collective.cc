@@ -23,19 +23,29 @@ absl::Status FaultyCollective::Suffer() {
         }
         break;
       }
+      case Fault::kLate:
+        break;
     }
   }
   return error_.Get();
 }
 
+absl::Status FaultyCollective::After(const absl::Status& called) {
+  if (calls_ == fault_.call && fault_.kind == Fault::kLate) {
+    error_.Set(fault_.error);
+    return error_.Get();
+  }
+  return called;
+}
+
 absl::Status FaultyCollective::AllReduceSum(torch::Tensor tensor) {
   RETURN_IF_ERROR(Suffer());
-  return inner_->AllReduceSum(std::move(tensor));
+  return After(inner_->AllReduceSum(std::move(tensor)));
 }
 
 absl::Status FaultyCollective::Broadcast(torch::Tensor tensor, int root) {
   RETURN_IF_ERROR(Suffer());
-  return inner_->Broadcast(std::move(tensor), root);
+  return After(inner_->Broadcast(std::move(tensor), root));
 }
 
 void FaultyCollective::Abort() {

@@ -19,6 +19,7 @@ struct Fault {
     kFail,   // return `error` instead of calling
     kDelay,  // wait for `delay`, then call
     kHang,   // wait for Abort, as for a peer that never comes
+    kLate,   // call, and return `error`: the others have the sum
   };
   Kind kind = kFail;
   int64_t call = 1;  // the one it happens to; all calls count, from 1
@@ -46,6 +47,8 @@ class FaultyCollective : public Collective {
  private:
   // Counts a call and does what is due. Errors: what the call should return.
   absl::Status Suffer();
+  // What a call returns that came to `called`.
+  absl::Status After(const absl::Status& called);
 
   const std::unique_ptr<Collective> inner_;
   const Fault fault_;

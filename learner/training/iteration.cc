@@ -106,14 +106,17 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   Agreement agreement(assignment.rank(), assignment.world_size());
   const StopVotes votes(LookForSigns(assignment, number), &agreement);
   const auto save = agreement.AddVote("save", asks_to_save);
-  const EnvCounts counts = parts_.env_counts();
+  // Once, also if the others saw the last update commit and this rank did not.
+  if (told_of_ <= progress->update) counted_ = told_;
+  told_ = parts_.env_counts();
+  told_of_ = number;
   const auto env_steps = agreement.AddSum("env_steps", experience.env_steps);
   const auto episodes =
       agreement.AddSum("episodes", experience.stats.episodes.size());
   const auto env_restarts =
-      agreement.AddSum("env_restarts", counts.restarts - counted_.restarts);
+      agreement.AddSum("env_restarts", told_.restarts - counted_.restarts);
   const auto incarnation =
-      agreement.AddPerRank("env_incarnation", counts.last_incarnation);
+      agreement.AddPerRank("env_incarnation", told_.last_incarnation);
   const auto noted = agreement.AddSums("normalizer", experience.noted);
   // Rank 0 counts these: whoever takes its place goes on from there.
   const auto round =
@@ -156,7 +159,6 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   progress->evaluation_round = static_cast<int64_t>(agreement[round]);
   progress->best_return = agreement[best];
   progress->wall_seconds = clock_->Seconds();
-  counted_ = counts;
   parts_.normalizer->Add(agreement[noted]);
   metrics_->Take(agreement);
   if (parts_.self_play != nullptr) {

@@ -80,6 +80,8 @@ class Iteration {
   SystemUsage usage_;
   FailureBudget failures_;
   EnvCounts counted_;  // in what is committed
+  EnvCounts told_;     // to the others, of update `told_of_`
+  int64_t told_of_ = 0;
 };
 
 // Whether there are updates left to make.

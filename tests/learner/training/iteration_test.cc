@@ -6,7 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "learner/collective/faulty_collective.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/training/run_state.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/learner/training/fakes.h"
 #include "tests/testing/status_matchers.h"
@@ -85,6 +87,36 @@ TEST(IterationTest, AnUpdateCommitsWhatAllRanksHaveDone) {
     ASSERT_THAT(rank.Run().status(), IsOk());
     EXPECT_EQ(rank.progress.update, 2);
     EXPECT_EQ(rank.progress.env_restarts, kWorld + 2);
+  });
+}
+
+TEST(IterationTest, WhatOnlyOthersSawCommitIsCountedOnce) {
+  RunRanks(kWorld, [](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    rank.learner.env_counts = {.restarts = 1, .last_incarnation = 1};
+    constexpr int kAgreement = 2;  // the call after the update's own
+    const bool misses = assignment.rank() == 1;
+    if (misses) {
+      rank.collective = std::make_unique<FaultyCollective>(
+          std::move(rank.collective),
+          Fault{.kind = Fault::kLate, .call = kAgreement});
+    }
+    EXPECT_EQ(rank.Run().ok(), !misses);
+    EXPECT_EQ(rank.progress.update, misses ? 0 : 1);
+
+    rank.assignment = MakeAssignment(assignment.rank(), kWorld, 2);
+    rank.collective =
+        *MakeCollective(rank.assignment, v1::DistributedConfig(), coordinator,
+                        torch::kCPU);
+    ASSERT_THAT(ShareState(rank.collective.get(), /*source=*/0,
+                           rank.learner.parts.Live(), &rank.progress),
+                IsOk());
+    EXPECT_EQ(rank.progress.env_restarts, kWorld);
+    ++rank.learner.env_counts.restarts;
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    EXPECT_EQ(rank.progress.update, 2);
+    EXPECT_EQ(rank.progress.env_restarts, 2 * kWorld);
   });
 }
 
