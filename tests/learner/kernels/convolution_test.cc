@@ -18,7 +18,8 @@ constexpr Bfloat16 kHalfNaN = 0x7fc0;
 
 // The layers of Mnih et al. 2015 on small images, and: what no block fits, rows of
 // pixels and of weights that are more than one block, weights and images larger
-// than what is kept in the first cache, images of more rows than are done at once.
+// than what is kept in the first cache, images of more rows than are done at once,
+// weights so far apart that they are laid side by side, and more than fit so.
 const ConvolutionShape kShapes[] = {
     {.height = 20, .width = 24, .in = 4, .kernel = 8, .stride = 4, .out = 32},
     {.height = 9, .width = 8, .in = 32, .kernel = 4, .stride = 2, .out = 64},
@@ -28,6 +29,8 @@ const ConvolutionShape kShapes[] = {
     {.height = 12, .width = 70, .in = 16, .kernel = 2, .stride = 2, .out = 16},
     {.height = 1, .width = 1, .in = 16, .kernel = 1, .stride = 1, .out = 16},
     {.height = 40, .width = 200, .in = 16, .kernel = 2, .stride = 2, .out = 16},
+    {.height = 4, .width = 5, .in = 64, .kernel = 3, .stride = 1, .out = 272},
+    {.height = 8, .width = 8, .in = 80, .kernel = 8, .stride = 1, .out = 256},
 };
 
 // What a layer is given, and what a loop in float64 makes of it.
