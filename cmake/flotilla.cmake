@@ -195,6 +195,7 @@ function(flotilla_test name)
   add_executable(${name} ${arg_SRCS})
   target_link_libraries(${name}
     PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_options(${name} PRIVATE ${flotilla_light})
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)

@@ -1,8 +1,12 @@
 # The precompiled header of all that sees no Torch: half of what compiling a small file
 # takes is reading what that has.
 
+set(flotilla_plain_headers "${CMAKE_SOURCE_DIR}/cmake/plain_header.h")
+if(FLOTILLA_BUILD_TESTS)
+  list(APPEND flotilla_plain_headers <gmock/gmock.h> <gtest/gtest.h>)
+endif()
 add_library(flotilla_plain_header OBJECT "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
-target_precompile_headers(flotilla_plain_header PRIVATE "${CMAKE_SOURCE_DIR}/cmake/plain_header.h")
+target_precompile_headers(flotilla_plain_header PRIVATE ${flotilla_plain_headers})
 target_link_libraries(flotilla_plain_header
   PRIVATE flotilla_flags flotilla_warnings gRPC::grpc++ protobuf::libprotobuf glog::glog
     absl::status absl::statusor absl::strings absl::str_format absl::time)
