@@ -117,8 +117,7 @@ template <typename Lanes>
 // The compiler makes of each what the machine has; a clone for each is chosen at start.
 #if defined(__x86_64__)
 #define FLOTILLA_CLONES \
-  __attribute__((       \
-      target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+  __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FLOTILLA_CLONES
 #endif
@@ -129,8 +128,7 @@ FLOTILLA_CLONES double By16(float* sums) { return Chains<Lanes16>(sums); }
 // By vectors as wide as are the fastest here: those that are wider than registers, and
 // their sums, pass through memory.
 double FmaGflops(const std::vector<int>& cores) {
-  std::vector<std::vector<float>> sums(cores.size(),
-                                       std::vector<float>(16));
+  std::vector<std::vector<float>> sums(cores.size(), std::vector<float>(16));
   double most = 0;
   for (double (*const by)(float*) : {By4, By8, By16}) {
     most = std::max(

@@ -236,8 +236,7 @@ void Convolve(const ConvolutionShape& shape, int64_t n, const E* x,
   const int64_t row = shape.width * shape.in;
   const int64_t out_row = shape.out_width() * shape.out;
   const int64_t depth = shape.kernel * shape.in;
-  const bool lays_side_by_side =
-      kLaysSideBySide && 4 * shape.out >= kFarApart;
+  const bool lays_side_by_side = kLaysSideBySide && 4 * shape.out >= kFarApart;
   alignas(64) float side_by_side[kLaysSideBySide ? kWeightBytes / 4 : 1];
   for (; n > 0; --n, x += shape.image(), y += shape.out_image()) {
     ForVectors(shape.out, [&]<int V>(int64_t first) {

@@ -106,9 +106,8 @@ TEST(IterationTest, WhatOnlyOthersSawCommitIsCountedOnce) {
     EXPECT_EQ(rank.progress.update, misses ? 0 : 1);
 
     rank.assignment = MakeAssignment(assignment.rank(), kWorld, 2);
-    rank.collective =
-        *MakeCollective(rank.assignment, v1::DistributedConfig(), coordinator,
-                        torch::kCPU);
+    rank.collective = *MakeCollective(rank.assignment, v1::DistributedConfig(),
+                                      coordinator, torch::kCPU);
     ASSERT_THAT(ShareState(rank.collective.get(), /*source=*/0,
                            rank.learner.parts.Live(), &rank.progress),
                 IsOk());
