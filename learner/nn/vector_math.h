@@ -12,7 +12,7 @@ namespace flotilla {
 // first calls on one thread. Idempotent, thread-safe.
 //
 // A program that links it also gives MKL's matrix products the full width of an
-// AMD CPU with AVX-512, and has them round in one way: see vector_math.cc. Who sets
+// AMD CPU, and has them round in one way, from AVX2 on: see vector_math.cc. Who sets
 // MKL_CBWR has the last word on the latter.
 void SettleVectorMath();
 
