@@ -100,11 +100,13 @@ function(flotilla_unity target)
   endforeach()
 endfunction()
 
-# Of what waits more than it computes: a third less time to compile. Sanitizers come
-# with a preset that says how everything is optimized.
-set(flotilla_light "")
-if(NOT FLOTILLA_SANITIZE)
-  set(flotilla_light "$<$<CONFIG:Release>:-O1>")
+# A little: of what waits more than it computes, a third less time to compile. Presets with
+# sanitizers say themselves how all of that is optimized, and nothing at all may be; what
+# computes, and messages, are optimized a little there, or their tests crawl.
+set(flotilla_little "$<$<CONFIG:Release>:-O1>")
+set(flotilla_light "${flotilla_little}")
+if(FLOTILLA_SANITIZE)
+  set(flotilla_light "")
 endif()
 
 # flotilla_library(name [ALONE] [LIGHT] [SRCS a.cc...] [HDRS a.h...] [DEPS target...])
@@ -126,8 +128,8 @@ function(flotilla_library name)
       target_compile_options(flotilla_${name} PRIVATE ${flotilla_light})
     endif()
     if(arg_ALONE)
-      if(FLOTILLA_SANITIZE)  # they compute, and unoptimized their tests crawl
-        target_compile_options(flotilla_${name} PRIVATE -O1)
+      if(FLOTILLA_SANITIZE)
+        target_compile_options(flotilla_${name} PRIVATE ${flotilla_little})
       endif()
       flotilla_plain_pch(flotilla_${name} OWN ${arg_DEPS})
     else()
@@ -203,10 +205,6 @@ function(flotilla_test name)
   target_link_libraries(${name}
     PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS} GTest::gmock GTest::gtest_main)
   target_compile_options(${name} PRIVATE ${flotilla_light})
-  flotilla_links(messages flotilla::proto ${arg_DEPS})
-  if(FLOTILLA_SANITIZE AND NOT messages)  # its loops compute
-    target_compile_options(${name} PRIVATE -O1)
-  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT arg_LABELS)
     set(arg_LABELS unit)

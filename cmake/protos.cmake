@@ -58,14 +58,8 @@ add_library(flotilla_sweep_proto STATIC ${sweep_generated})
 add_library(flotilla::sweep_proto ALIAS flotilla_sweep_proto)
 target_link_libraries(flotilla_sweep_proto PUBLIC flotilla::proto)
 
-# With UBSan, which is Protobuf's business, it takes twice the time to compile, and
-# unoptimized, tests of many messages crawl. Without sanitizers: all but what is parsed a
-# step.
-set(generated_options "${flotilla_light}")
-if(FLOTILLA_SANITIZE MATCHES "undefined")
-  set(generated_options -O1 -fno-sanitize=undefined)
-else()
+# All but what is parsed a step.
+if(NOT FLOTILLA_SANITIZE)
   list(FILTER generated EXCLUDE REGEX "/env\\.(grpc\\.)?pb\\.")
 endif()
-set_source_files_properties(${generated} ${sweep_generated} PROPERTIES
-  COMPILE_OPTIONS "${generated_options}")
+set_source_files_properties(${generated} ${sweep_generated} PROPERTIES COMPILE_OPTIONS "${flotilla_little}")

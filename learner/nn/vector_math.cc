@@ -8,7 +8,7 @@
 // of another maker kernels of half the width: on a Zen 5 core a product of
 // [128, 3136] and [3136, 512] runs at 93 GFLOP/s, and with this answer at 187; the
 // gradients' products go from 100 to 240. Of an AMD CPU with AVX2 alone it would not
-// take MKL_CBWR's word either (below): on Zen 1 such products run at 22 in place of 37,
+// take MKL_CBWR's word either (below): on Zen 1 such products run at 22 in place of 39,
 // the gradients' at 41 and 25 in place of 37 and 38, and Pong's PPO as fast as before.
 // Defined in the program, it comes before libtorch_cpu's own. What the CPU lacks MKL
 // still does not use.

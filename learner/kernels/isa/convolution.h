@@ -209,7 +209,7 @@ FLOTILLA_INLINE void ForVectors(int64_t channels, Run run) {
 
 // Rows of weights that are a power of two apart share few places of the first cache, and
 // push each other out: where they are this far apart, they are laid side by side first.
-// A second cache that gives a register of 512 bits a cycle makes that no gain.
+// By AVX-512 such layers were as fast as others without.
 constexpr int64_t kFarApart = 1 << 10;
 constexpr bool kLaysSideBySide = kLanes < 16;
 
