@@ -1,8 +1,8 @@
 """check.py --build BUILD WHEEL...: whether wheels run on every machine that their name promises.
 
-Programs want no symbol newer than those of Ubuntu 22.04 and Debian 12, and no library but C's, C++'s and LibTorch; code of
-ours, in the objects of BUILD, has no instruction beyond x86-64-v2 but in the kernels that are chosen at run time, and
-those lend no function to the rest."""
+Programs want no symbol newer than those of Ubuntu 22.04 and Debian 12, and no library but C's, C++'s, LibTorch and what
+comes with it; code of ours, in the objects of BUILD, has no instruction beyond x86-64-v2 but in the kernels that are
+chosen at run time, and those lend no function to the rest."""
 
 import argparse
 import concurrent.futures
@@ -16,7 +16,7 @@ import zipfile
 
 NEWEST = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13), "GCC": (12, 0, 0)}
 LIBRARIES = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
-LIBTORCH = re.compile(r"lib(torch|c10|cudart|gomp)(_cpu|_cuda)?\.so(\.\d+)?$")
+LIBTORCH = re.compile(r"lib(torch|c10|cudart|gomp|nccl)(_cpu|_cuda)?\.so(\.\d+)?$")
 CHOSEN = re.compile(r"/kernels_v[34](_bf16)?\.cc\.o$")  # learner/kernels/isa
 # AVX and what came with it. (Not tzcnt: where that is unknown it does what bsf does.)
 BEYOND = re.compile(

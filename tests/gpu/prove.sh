@@ -8,8 +8,9 @@
 #             the CPU's, and which backend enumerated GPUs get. Nothing of it is a
 #             measure of speed.
 # cuda        the GPUs of this machine, by the programs of BUILD or else those on PATH:
-#             whole runs beside the CPU's, NCCL with one rank and with all GPUs, what
-#             is learned and how fast. In 30 minutes at most; it needs Python alone.
+#             its kernels beside Torch and the formulas (where BUILD has tests), whole
+#             runs beside the CPU's, NCCL with one rank and with all GPUs, what is
+#             learned and how fast. In 30 minutes at most; it needs Python alone.
 #
 # Exits with 1 if anything fails, and with 2 if it cannot begin.
 set -euo pipefail
@@ -36,8 +37,10 @@ if [[ $device == cuda ]]; then
     echo "prove.sh: neither $build/bin/flotilla nor a flotilla on PATH" >&2
     exit 2
   }
+  kernels=()
+  [[ ! -d $build/tests ]] || kernels=(--kernels "$build/tests/learner/cuda")
   exec python3 "$root/tests/gpu/prove_runs.py" --device cuda --devices "$gpus" \
-    --flotilla "$flotilla" --out "$out"
+    --flotilla "$flotilla" "${kernels[@]}" --out "$out"
 fi
 if [[ $device != rehearsal ]]; then
   echo "prove.sh: --device is '$device', want rehearsal or cuda" >&2

@@ -1,6 +1,7 @@
 """Proves whole runs on a device of this machine: `prove.sh --device cuda` calls it.
 
-usage: prove_runs.py --device cuda|DEVICE [--flotilla PATH] [--devices N] [--minutes M] [--atari] --out REPORT.md
+usage: prove_runs.py --device cuda|DEVICE [--flotilla PATH] [--kernels FOLDER] [--devices N] [--minutes M] [--atari]
+                     [--runs FOLDER] --out REPORT.md
 
 Each section is one thing that no machine without the device can show; each run has its share of the minutes, and one
 that does not end in it has failed. Needs Python alone. Exits with 1 if anything fails.
@@ -8,7 +9,9 @@ that does not end in it has failed. Needs Python alone. Exits with 1 if anything
 import argparse
 import array
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -23,6 +26,7 @@ SAME = [("cartpole_ppo", 5, []), ("native_breakout", 3, ["--set=env.num_envs=64"
         ("pendulum_sac", 20, ["--set=sac.learning_starts=0"])]
 FASTER = [("cartpole_ppo", []), ("pointnav_ddppo", ["--set=env.num_envs=32"]), ("native_breakout", [])]
 ATARI = [("breakout_ppo", []), ("pong_ppo", [])]
+ATARI_SAME = [("breakout_ppo", 3, ["--set=rollout.length=32", "--set=runtime.precision=FP32"])]
 
 
 # Nothing but training.
@@ -81,6 +85,18 @@ class Prover:
 
     def on(self, device):
         return f"--set=runtime.device={device}"
+
+    def kernels(self, program):
+        """Every test of a program of tests/learner/cuda, whose kernels a GPU runs."""
+        if not program.exists():
+            raise Failed(f"there is no {program}")
+        done = subprocess.run([program], env=os.environ | {"FLOTILLA_KERNELS_ON": "gpu"}, capture_output=True, text=True,
+                              timeout=max(1, self.end - time.monotonic()))
+        passed = re.search(r"\[  PASSED  \] (\d+) test", done.stdout)
+        if done.returncode != 0 or not passed:
+            raise Failed(f"exited with {done.returncode}: " + " / ".join(
+                sorted(set(re.findall(r"(?m)^\[  FAILED  \] (\w+/?\w*\.\S+)", done.stdout))) or done.stderr.splitlines()[-3:]))
+        return f"{passed[1]} tests pass"
 
     def same(self, config, updates, words):
         runs = [self.train(config, f"--set=total_updates={updates}", *ALONE, self.on(device), *words)
@@ -161,9 +177,11 @@ def parse():
     parser.add_argument("--devices", type=int, default=1, help="GPUs of this machine (1)")
     parser.add_argument("--minutes", type=float, default=25, help="for all of it (25)")
     parser.add_argument("--speed-seconds", type=float, default=45, help="for each measure of speed (45)")
-    parser.add_argument("--only", nargs="+", choices=("same", "nccl", "learning", "speed"),
-                        default=("same", "nccl", "learning", "speed"), help="these sections (all)")
+    parser.add_argument("--kernels", type=pathlib.Path, help="the folder of cuda_*_test, built with FLOTILLA_CUDA=ON (none)")
+    names = ("kernels", "same", "nccl", "learning", "speed")
+    parser.add_argument("--only", nargs="+", choices=names, default=names, help="these sections (all)")
     parser.add_argument("--atari", action="store_true", help="the emulator is installed: its games too")
+    parser.add_argument("--runs", type=pathlib.Path, help="an empty folder where the runs stay (they are removed)")
     parser.add_argument("--out", required=True, type=pathlib.Path)
     return parser.parse_args()
 
@@ -172,11 +190,15 @@ def main():
     options = parse()
     worlds = [1] + [options.devices] * (options.devices > 1)
     nccl = ["--set=distributed.backend=nccl", "--set=distributed.force_group=true"]
+    kernels = (sorted(options.kernels.glob("cuda_*_test")) or [options.kernels / "cuda_*_test"]) if options.kernels else []
     with tempfile.TemporaryDirectory(prefix="flotilla-prove-", ignore_cleanup_errors=True) as folder:
-        prover = Prover(options, pathlib.Path(folder))
+        prover = Prover(options, options.runs or pathlib.Path(folder))
         sections = {
+            "kernels": ("Kernels beside Torch and the formulas", [
+                (f"`{program.name}`", lambda program=program: prover.kernels(program)) for program in kernels]),
             "same": ("The same as on the CPU", [
-                (f"`{config}`", lambda case=(config, updates, words): prover.same(*case)) for config, updates, words in SAME]),
+                (f"`{config}`", lambda case=(config, updates, words): prover.same(*case))
+                for config, updates, words in SAME + ATARI_SAME * options.atari]),
             "nccl": ("NCCL", [(f"{n} rank{'s' * (n > 1)}", lambda n=n: prover.ranks(n, *nccl)) for n in worlds] +
                      [(f"{n} rank{'s' * (n > 1)}, bfloat16, in buckets", lambda n=n: prover.ranks(
                          n, *nccl, "--set=distributed.gradients=BUCKETS",
@@ -186,7 +208,8 @@ def main():
                                              for config, words in FASTER + ATARI * options.atari]),
         }
         for name in options.only:
-            prover.section(*sections[name])
+            if sections[name][1]:
+                prover.section(*sections[name])
     head = [f"# Whole runs on the device \"{options.device}\"", "", "**Something failed.**" if prover.failures else
             "All passed."]
     options.out.write_text("\n".join(head + prover.lines) + "\n")
