@@ -1,5 +1,5 @@
 # The project's own vocabulary: flotilla_subdirectory, flotilla_library,
-# flotilla_binary, flotilla_test, and the flags that all of them compile with.
+# flotilla_binary, and the flags that all of them compile with.
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -46,13 +46,14 @@ target_compile_options(flotilla_warnings INTERFACE
   "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety;-Wno-error;-Werror=thread-safety>")
 
 # Half of the time from nothing: what files include is read, and what they share of
-# templates made, once for some. Whoever changes a library again and again sets OFF. With
-# sanitizers each is compiled alone, which shows that those without Torch stand alone.
-set(unity ON)
+# templates made, once for some. Whoever changes a library again and again sets OFF.
+option(FLOTILLA_UNITY "Compile files of a library, and tests of a folder, together" ON)
+# With sanitizers those of a library are compiled alone, which shows that those without
+# Torch stand alone.
+set(flotilla_unity ${FLOTILLA_UNITY})
 if(FLOTILLA_SANITIZE)
-  set(unity OFF)
+  set(flotilla_unity OFF)
 endif()
-option(FLOTILLA_UNITY "Compile files of a library together" ${unity})
 
 # Adds a folder that has a CMakeLists.txt.
 macro(flotilla_subdirectory folder)
@@ -85,7 +86,7 @@ endfunction()
 # begin with letters of one range, so that both cores have work.
 set(flotilla_few 24)
 function(flotilla_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLOTILLA_UNITY} UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${flotilla_unity} UNITY_BUILD_MODE GROUP)
   get_target_property(all ${target} SOURCES)
   list(FILTER all INCLUDE REGEX "\\.cc$")
   list(LENGTH all count)
@@ -187,81 +188,4 @@ function(flotilla_binary name)
   if(NOT torch)
     flotilla_part(torch_free ${name})
   endif()
-endfunction()
-
-# flotilla_test(name SRCS x_test.cc... [DEPS target...] [LABELS label...]
-#               [TIMEOUT seconds] [ENVIRONMENT NAME=value...])
-#
-# One GoogleTest program with gtest_main and gmock, registered with ctest under
-# its own name. It finds our programs through FLOTILLA_BIN and the checkout
-# through FLOTILLA_SOURCE. Defaults: LABELS unit, TIMEOUT 60. A test that links
-# no Torch gets the label torch_free too.
-function(flotilla_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT")
-  if(arg_UNPARSED_ARGUMENTS)
-    message(FATAL_ERROR "flotilla_test(${name}): what is ${arg_UNPARSED_ARGUMENTS}?")
-  endif()
-  add_executable(${name} ${arg_SRCS})
-  target_link_libraries(${name}
-    PRIVATE flotilla_flags flotilla_warnings ${arg_DEPS} GTest::gmock GTest::gtest_main)
-  target_compile_options(${name} PRIVATE ${flotilla_light})
-  add_test(NAME ${name} COMMAND ${name})
-  if(NOT arg_LABELS)
-    set(arg_LABELS unit)
-  endif()
-  flotilla_plain_pch(${name} ${arg_DEPS})
-  flotilla_links(torch torch::torch ${arg_DEPS})
-  if(NOT torch)
-    flotilla_part(torch_free ${name})
-    list(APPEND arg_LABELS torch_free)
-  endif()
-  foreach(label IN LISTS arg_LABELS)
-    flotilla_part(tests_${label} ${name})
-  endforeach()
-  # Torch's threads spin while they wait: tests side by side would starve each other.
-  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "OMP_NUM_THREADS=1;${arg_ENVIRONMENT}")
-endfunction()
-
-# flotilla_pytest(name file_test.py [LABELS label...] [TIMEOUT seconds]
-#                 [ENVIRONMENT NAME=value...])
-#
-# Registers one pytest file with ctest, run by the Python that
-# `cmake/setup.sh test` prepared. Without it there is no such test. Those marked
-# @pytest.mark.long are a test of their own, <name>_long with the label long, and
-# may take an hour.
-function(flotilla_pytest name file)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "" "TIMEOUT" "LABELS;ENVIRONMENT")
-  set(python "${FLOTILLA_DEPS}/testvenv/bin/python")
-  if(NOT EXISTS "${python}")
-    message(STATUS "no ${python}: ${name} is left out (cmake/setup.sh test)")
-    return()
-  endif()
-  set(path "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
-  set(pytest "${python}" -m pytest -q -p no:cacheprovider -c "${CMAKE_SOURCE_DIR}/tests/pytest.ini")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
-  file(STRINGS "${path}" long REGEX "^@pytest\\.mark\\.long")
-  add_test(NAME ${name} COMMAND ${pytest} -m "not long" "${path}")
-  flotilla_test_properties(${name} "${arg_LABELS}" "${arg_TIMEOUT}" "${arg_ENVIRONMENT}")
-  if(long)
-    add_test(NAME ${name}_long COMMAND ${pytest} -m long "${path}")
-    flotilla_test_properties(${name}_long "${arg_LABELS};long" 3600 "${arg_ENVIRONMENT}")
-  endif()
-endfunction()
-
-function(flotilla_test_properties name labels timeout environment)
-  if(NOT labels)
-    set(labels unit)
-  endif()
-  if(NOT timeout)
-    set(timeout 60)
-  endif()
-  if(FLOTILLA_SANITIZE)
-    math(EXPR timeout "4 * ${timeout}")
-    list(APPEND environment
-      "LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp")
-  endif()
-  set_tests_properties(${name} PROPERTIES
-    LABELS "${labels}"
-    TIMEOUT ${timeout}
-    ENVIRONMENT "FLOTILLA_BIN=${CMAKE_BINARY_DIR}/bin;FLOTILLA_SOURCE=${CMAKE_SOURCE_DIR};FLOTILLA_DEPS=${FLOTILLA_DEPS};FLOTILLA_PYTHON=${FLOTILLA_DEPS}/testvenv/bin/python;${environment}")
 endfunction()

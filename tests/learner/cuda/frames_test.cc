@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/cuda/operators.h"
+#include "tests/learner/cuda/on_gpu.h"
 
 namespace flotilla {
 namespace {
@@ -56,10 +57,10 @@ TEST(GatherStacksTest, NamesWhatDoesNotFit) {
                  torch::zeros({4}, torch::kInt64));
     FAIL() << "it took int64 indices";
   } catch (const c10::Error& error) {
-    EXPECT_NE(
-        std::string(error.what_without_backtrace())
-            .find("index is Long [4] by [1] on cpu, want 4 numbers of Int"),
-        std::string::npos)
+    EXPECT_NE(std::string(error.what_without_backtrace())
+                  .find(std::string("index is Long [4] by [1] on ") +
+                        KernelsDevice() + ", want 4 numbers of Int"),
+              std::string::npos)
         << error.what_without_backtrace();
   }
 }

@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/cuda/operators.h"
+#include "tests/learner/cuda/on_gpu.h"
 
 namespace flotilla {
 namespace {
@@ -455,9 +456,9 @@ TEST(MlpOperatorsTest, NamesWhatDoesNotFit) {
     return Refusal([&] { MlpForwardOperator(shape, p, s); });
   };
   EXPECT_EQ(forward(parameters, seen), "none");
-  EXPECT_THAT(
-      forward(parameters.narrow(0, 1, 100), seen),
-      HasSubstr("parameters is Float [100] by [1] on cpu, want 109 numbers"));
+  EXPECT_THAT(forward(parameters.narrow(0, 1, 100), seen),
+              HasSubstr(std::string("parameters is Float [100] by [1] on ") +
+                        KernelsDevice() + ", want 109 numbers"));
   EXPECT_THAT(forward(parameters, seen.to(torch::kFloat64)),
               HasSubstr("observation is Double [3, 4]"));
   EXPECT_THAT(forward(parameters, torch::randn({4, 3}).t()),

@@ -3,10 +3,10 @@
 // the formulas: each operator called with tensors of the host is run by the GPU on
 // copies of them, and what it wrote and returns is copied back.
 
+#include "tests/learner/cuda/on_gpu.h"
+
 #include <torch/library.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -65,8 +65,7 @@ class OnGpu : public testing::Environment {
 };
 
 const bool on_gpu = [] {
-  const char* where = std::getenv("FLOTILLA_KERNELS_ON");
-  if (where == nullptr || std::strcmp(where, "gpu") != 0) return false;
+  if (!KernelsOnGpu()) return false;
   testing::AddGlobalTestEnvironment(new OnGpu);
   return true;
 }();

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "learner/cuda/operators.h"
 #include "learner/nn/action_head.h"
+#include "tests/learner/cuda/on_gpu.h"
 
 namespace flotilla {
 namespace {
@@ -346,8 +347,10 @@ TEST(PpoLossOperatorTest, NamesWhatDoesNotFit) {
     FAIL() << "it took 5 values of 4 rows";
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what_without_backtrace())
-                  .find("value is Float [5] by [1] on cpu, want 4 numbers of "
-                        "Float without gaps on cpu"),
+                  .find(std::string("value is Float [5] by [1] on ") +
+                        KernelsDevice() +
+                        ", want 4 numbers of Float without gaps on " +
+                        KernelsDevice()),
               std::string::npos)
         << error.what_without_backtrace();
   }

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/cuda/operators.h"
+#include "tests/learner/cuda/on_gpu.h"
 
 namespace flotilla {
 namespace {
@@ -94,7 +95,8 @@ TEST(GatherRingTest, NamesWhatDoesNotFit) {
     FAIL() << "it took nine ages of six arrays";
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what_without_backtrace())
-                  .find("age is Byte [3, 3] by [3, 1] on cpu, want 6 numbers"),
+                  .find(std::string("age is Byte [3, 3] by [3, 1] on ") +
+                        KernelsDevice() + ", want 6 numbers"),
               std::string::npos)
         << error.what_without_backtrace();
   }

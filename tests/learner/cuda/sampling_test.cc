@@ -12,6 +12,7 @@
 #include "learner/cuda/operators.h"
 #include "learner/kernels/draws.h"
 #include "learner/nn/action_head.h"
+#include "tests/learner/cuda/on_gpu.h"
 
 namespace flotilla {
 namespace {
@@ -213,8 +214,8 @@ TEST(SampleActionsFrequencyTest, NamesWhatDoesNotFit) {
     FAIL() << "it took a stream of floats";
   } catch (const c10::Error& error) {
     EXPECT_NE(std::string(error.what_without_backtrace())
-                  .find("stream is Float [2] by [1] on cpu, want 2 numbers of "
-                        "Long"),
+                  .find(std::string("stream is Float [2] by [1] on ") +
+                        KernelsDevice() + ", want 2 numbers of Long"),
               std::string::npos)
         << error.what_without_backtrace();
   }
