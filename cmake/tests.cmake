@@ -141,8 +141,10 @@ function(flotilla_test_properties name labels timeout environment)
     list(APPEND environment
       "LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp")
   endif()
+  # What may take longest begins first, or a core would idle at the end.
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"
     TIMEOUT ${timeout}
+    COST ${timeout}
     ENVIRONMENT "FLOTILLA_BIN=${CMAKE_BINARY_DIR}/bin;FLOTILLA_SOURCE=${CMAKE_SOURCE_DIR};FLOTILLA_DEPS=${FLOTILLA_DEPS};FLOTILLA_PYTHON=${FLOTILLA_DEPS}/testvenv/bin/python;${environment}")
 endfunction()
