@@ -47,13 +47,8 @@ target_compile_options(flotilla_warnings INTERFACE
 
 # Half of the time from nothing: what files include is read, and what they share of
 # templates made, once for some. Whoever changes a library again and again sets OFF.
+# .ci/long does too, which shows that each stands alone.
 option(FLOTILLA_UNITY "Compile files of a library, and tests of a folder, together" ON)
-# With sanitizers those of a library are compiled alone, which shows that those without
-# Torch stand alone.
-set(flotilla_unity ${FLOTILLA_UNITY})
-if(FLOTILLA_SANITIZE)
-  set(flotilla_unity OFF)
-endif()
 
 # Adds a folder that has a CMakeLists.txt.
 macro(flotilla_subdirectory folder)
@@ -86,7 +81,7 @@ endfunction()
 # begin with letters of one range, so that both cores have work.
 set(flotilla_few 24)
 function(flotilla_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${flotilla_unity} UNITY_BUILD_MODE GROUP)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${FLOTILLA_UNITY} UNITY_BUILD_MODE GROUP)
   get_target_property(all ${target} SOURCES)
   list(FILTER all INCLUDE REGEX "\\.cc$")
   list(LENGTH all count)
