@@ -47,7 +47,7 @@ target_compile_options(flotilla_warnings INTERFACE
 
 # Half of the time from nothing: what files include is read, and what they share of
 # templates made, once for some. Whoever changes a library again and again sets OFF.
-# .ci/long does too, which shows that each stands alone.
+# .ci/long does too, which shows that each compiles alone, but for precompiled headers.
 option(FLOTILLA_UNITY "Compile files of a library, and tests of a folder, together" ON)
 
 # Adds a folder that has a CMakeLists.txt.

@@ -5,7 +5,7 @@
 #   cmake/setup.sh runtime   compilers, gRPC, LibTorch, the Atari emulator
 #   cmake/setup.sh test      runtime, and what the tests need
 #   cmake/setup.sh cuda      runtime for building CUDA code; needs no GPU
-#   cmake/setup.sh clang     runtime, and clang for the preset clang
+#   cmake/setup.sh clang     runtime, and clang and its linker for the preset clang
 #   cmake/setup.sh wheel     runtime, and what packs wheels
 #   cmake/setup.sh site      what `make site` needs, and nothing else
 #
@@ -27,7 +27,7 @@ runtime_packages=(
 test_packages=(
   chromium-headless-shell clang-format git iproute2 munge openssl procps
   slurm-client slurmctld slurmd systemd)
-clang_packages=(clang-14 libclang-rt-14-dev)
+clang_packages=(clang-14 libclang-rt-14-dev lld-14)
 
 # Pip says of Ctrl-C that it failed, and would be tried again; what goes on beside
 # it hears nothing of it.

@@ -23,9 +23,10 @@ endfunction()
 # flotilla_tests(x_test... [PREFIX p] DEPS target... [SRCS helper.cc...] [LABELS label...]
 #                [OPTIONS option...] [TIMEOUT seconds] [ENVIRONMENT NAME=value...] [BESIDE_PROGRAMS])
 #
-# As flotilla_test for each x_test.cc, a program <p>x_test. Some are compiled together, of
-# which each by itself takes longest to read what it includes, and are one program of many
-# names: tests/testing/main.cc. BESIDE_PROGRAMS: in <build>/bin, for what starts its sibling.
+# As flotilla_test for each x_test.cc, a test and a program <p>x_test. Several files are
+# compiled together, since reading what they include takes longest, into one program that
+# has a name for each: tests/testing/main.cc. BESIDE_PROGRAMS: in <build>/bin, for what
+# starts its sibling.
 set(flotilla_at_once 5)
 function(flotilla_tests)
   cmake_parse_arguments(PARSE_ARGV 0 arg "BESIDE_PROGRAMS" "TIMEOUT;PREFIX" "SRCS;DEPS;OPTIONS;LABELS;ENVIRONMENT")
@@ -141,7 +142,8 @@ function(flotilla_test_properties name labels timeout environment)
     list(APPEND environment
       "LSAN_OPTIONS=print_suppressions=0:suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp")
   endif()
-  # What may take longest begins first, or a core would idle at the end.
+  # What may take longest begins first, or a core would idle at the end: ctest then asks
+  # nothing of how long they took before.
   set_tests_properties(${name} PROPERTIES
     LABELS "${labels}"
     TIMEOUT ${timeout}

@@ -8,7 +8,7 @@
 #             the CPU's, and which backend enumerated GPUs get. Nothing of it is a
 #             measure of speed.
 # cuda        the GPUs of this machine, by the programs of BUILD or else those on PATH:
-#             its kernels beside Torch and the formulas (where BUILD has tests), whole
+#             its kernels beside Torch and the formulas (where BUILD has their tests), whole
 #             runs beside the CPU's, NCCL with one rank and with all GPUs, what is
 #             learned and how fast. In 30 minutes at most; it needs Python alone.
 #
@@ -38,7 +38,9 @@ if [[ $device == cuda ]]; then
     exit 2
   }
   kernels=()
-  [[ ! -d $build/tests ]] || kernels=(--kernels "$build/tests/learner/cuda")
+  if compgen -G "$build/tests/learner/cuda/cuda_*_test" >/dev/null; then
+    kernels=(--kernels "$build/tests/learner/cuda")
+  fi
   exec python3 "$root/tests/gpu/prove_runs.py" --device cuda --devices "$gpus" \
     --flotilla "$flotilla" "${kernels[@]}" --out "$out"
 fi

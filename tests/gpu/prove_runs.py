@@ -56,13 +56,18 @@ class Prover:
             self.lines.append(f"- {name}: {said} ({time.monotonic() - began:.0f} s)")
             print(self.lines[-1], file=sys.stderr, flush=True)
 
+    def left(self):
+        """Seconds."""
+        left = self.end - time.monotonic()
+        if left < 5:
+            raise Failed(f"the {self.options.minutes} minutes are over")
+        return left
+
     def train(self, config, *words, learners=1, seconds=120, endless=False):
         """The folder of a run that ended by itself, or if it is `endless` was stopped after `seconds`."""
         self.runs += 1
         run = self.folder / f"run{self.runs}"
-        left = self.end - time.monotonic()
-        if left < 5:
-            raise Failed(f"the {self.options.minutes} minutes are over")
+        left = self.left()
         command = [self.options.flotilla, "train", config, "--nproc-per-node", str(learners), "--standalone", "--progress",
                    "none", "--run-dir", str(run), "--set", "metrics.tensorboard=false", *words]
         training = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -90,8 +95,12 @@ class Prover:
         """Every test of a program of tests/learner/cuda, whose kernels a GPU runs."""
         if not program.exists():
             raise Failed(f"there is no {program}")
-        done = subprocess.run([program], env=os.environ | {"FLOTILLA_KERNELS_ON": "gpu"}, capture_output=True, text=True,
-                              timeout=max(1, self.end - time.monotonic()))
+        seconds = self.left()
+        try:
+            done = subprocess.run([program], env=os.environ | {"FLOTILLA_KERNELS_ON": "gpu"}, capture_output=True, text=True,
+                                  timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise Failed(f"`{program}` had not ended after {seconds:.0f} s") from None
         passed = re.search(r"\[  PASSED  \] (\d+) test", done.stdout)
         if done.returncode != 0 or not passed:
             raise Failed(f"exited with {done.returncode}: " + " / ".join(

@@ -1,8 +1,11 @@
 // The main() of tests that were compiled together (flotilla_tests of cmake/tests.cmake):
 // runs those of the file that the program is called after, by the longest name, so
 // that coordinator_roster_test runs those of roster_test.cc. A filter of the command
-// line comes first.
+// line, or GTEST_FILTER, is taken in place of that.
 
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
 #include <string>
 #include <string_view>
 
@@ -26,17 +29,16 @@ void EachTest(const Visit& visit) {
   }
 }
 
-// Those of the file that `program` is called after; all, if there is none.
+// Those of the file that `program` is called after; none, if there is no such file.
 std::string TestsOf(std::string_view program) {
   std::string_view file;
   EachTest([&](const testing::TestInfo& test) {
     const std::string_view stem = Stem(test.file());
     if (program.ends_with(stem) && stem.size() > file.size()) file = stem;
   });
-  if (file.empty()) return "*";
   std::string filter;
   EachTest([&](const testing::TestInfo& test) {
-    if (Stem(test.file()) != file) return;
+    if (file.empty() || Stem(test.file()) != file) return;
     filter += std::string(test.test_suite_name()) + "." + test.name() + ":";
   });
   return filter;
@@ -45,10 +47,20 @@ std::string TestsOf(std::string_view program) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string unasked = GTEST_FLAG_GET(filter);
+  const bool asked =
+      std::getenv("GTEST_FILTER") != nullptr ||
+      std::any_of(argv + 1, argv + argc, [](std::string_view word) {
+        return word.starts_with("--gtest_filter");
+      });
   testing::InitGoogleTest(&argc, argv);
-  if (GTEST_FLAG_GET(filter) == unasked) {
-    GTEST_FLAG_SET(filter, TestsOf(Stem(argv[0])));
+  const std::string_view program = Stem(argv[0]);
+  if (!asked && !program.ends_with("_and_others")) {
+    const std::string filter = TestsOf(program);
+    if (filter.empty()) {
+      std::cerr << program << ": no file of tests has such a name\n";
+      return 1;
+    }
+    GTEST_FLAG_SET(filter, filter);
   }
   return RUN_ALL_TESTS();
 }

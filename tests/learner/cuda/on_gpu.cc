@@ -44,7 +44,7 @@ void RunOnGpu(const c10::OperatorHandle& op, c10::Stack* stack) {
 class OnGpu : public testing::Environment {
  public:
   void SetUp() override {
-    ASSERT_TRUE(at::hasCUDA());
+    ASSERT_TRUE(at::hasCUDA()) << "no GPU, or not built for one";
     library_.emplace(torch::Library::IMPL, "flotilla", c10::DispatchKey::CPU,
                      __FILE__, __LINE__);
     for (const c10::OperatorName& op :
