@@ -10,7 +10,8 @@
 # cuda        the GPUs of this machine, by the programs of BUILD or else those on PATH:
 #             its kernels beside Torch and the formulas (where BUILD has their tests), whole
 #             runs beside the CPU's, NCCL with one rank and with all GPUs, what is
-#             learned and how fast. In 30 minutes at most; it needs Python alone.
+#             learned and how fast; Atari's games too where the emulator is installed. In
+#             30 minutes at most; it needs Python alone.
 #
 # Exits with 1 if anything fails, and with 2 if it cannot begin.
 set -euo pipefail
@@ -37,12 +38,13 @@ if [[ $device == cuda ]]; then
     echo "prove.sh: neither $build/bin/flotilla nor a flotilla on PATH" >&2
     exit 2
   }
-  kernels=()
+  more=()
   if compgen -G "$build/tests/learner/cuda/cuda_*_test" >/dev/null; then
-    kernels=(--kernels "$build/tests/learner/cuda")
+    more+=(--kernels "$build/tests/learner/cuda")
   fi
+  [[ $("$flotilla" envs) != *ALE/Breakout-v5* ]] || more+=(--atari)
   exec python3 "$root/tests/gpu/prove_runs.py" --device cuda --devices "$gpus" \
-    --flotilla "$flotilla" "${kernels[@]}" --out "$out"
+    --flotilla "$flotilla" "${more[@]}" --out "$out"
 fi
 if [[ $device != rehearsal ]]; then
   echo "prove.sh: --device is '$device', want rehearsal or cuda" >&2
