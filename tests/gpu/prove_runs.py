@@ -93,8 +93,6 @@ class Prover:
 
     def kernels(self, program):
         """Every test of a program of tests/learner/cuda, whose kernels a GPU runs."""
-        if not program.exists():
-            raise Failed(f"there is no {program}")
         seconds = self.left()
         try:
             done = subprocess.run([program], env=os.environ | {"FLOTILLA_KERNELS_ON": "gpu"}, capture_output=True, text=True,
@@ -188,23 +186,27 @@ def parse():
     parser.add_argument("--speed-seconds", type=float, default=45, help="for each measure of speed (45)")
     parser.add_argument("--kernels", type=pathlib.Path, help="the folder of cuda_*_test, built with FLOTILLA_CUDA=ON (none)")
     names = ("kernels", "same", "nccl", "learning", "speed")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="these sections (all)")
+    parser.add_argument("--only", nargs="+", choices=names, help="these sections (all; of kernels, with --kernels alone)")
     parser.add_argument("--atari", action="store_true", help="the emulator is installed: its games too")
     parser.add_argument("--runs", type=pathlib.Path, help="an empty folder where the runs stay (they are removed)")
     parser.add_argument("--out", required=True, type=pathlib.Path)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.programs = sorted(options.kernels.glob("cuda_*_test")) if options.kernels else []
+    options.only = options.only or [name for name in names if name != "kernels" or options.kernels]
+    if "kernels" in options.only and not options.programs:
+        parser.error(f"--kernels is {options.kernels}, want a folder with cuda_*_test")
+    return options
 
 
 def main():
     options = parse()
     worlds = [1] + [options.devices] * (options.devices > 1)
     nccl = ["--set=distributed.backend=nccl", "--set=distributed.force_group=true"]
-    kernels = (sorted(options.kernels.glob("cuda_*_test")) or [options.kernels / "cuda_*_test"]) if options.kernels else []
     with tempfile.TemporaryDirectory(prefix="flotilla-prove-", ignore_cleanup_errors=True) as folder:
         prover = Prover(options, options.runs or pathlib.Path(folder))
         sections = {
             "kernels": ("Kernels beside Torch and the formulas", [
-                (f"`{program.name}`", lambda program=program: prover.kernels(program)) for program in kernels]),
+                (f"`{program.name}`", lambda program=program: prover.kernels(program)) for program in options.programs]),
             "same": ("The same as on the CPU", [
                 (f"`{config}`", lambda case=(config, updates, words): prover.same(*case))
                 for config, updates, words in SAME + ATARI_SAME * options.atari]),
@@ -217,8 +219,7 @@ def main():
                                              for config, words in FASTER + ATARI * options.atari]),
         }
         for name in options.only:
-            if sections[name][1]:
-                prover.section(*sections[name])
+            prover.section(*sections[name])
     head = [f"# Whole runs on the device \"{options.device}\"", "", "**Something failed.**" if prover.failures else
             "All passed."]
     options.out.write_text("\n".join(head + prover.lines) + "\n")

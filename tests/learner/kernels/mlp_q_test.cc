@@ -92,7 +92,7 @@ class ReferenceQ {
   };
 
   Layer Find(const std::string& name) const {
-    Layer layer{};
+    Layer layer{.outputs = 0, .weight = 0, .bias = -1};
     for (const ParameterBlock& block : ParameterLayout(shape_)) {
       if (block.name == name + ".weight") {
         layer.outputs = block.shape[0];
@@ -100,7 +100,7 @@ class ReferenceQ {
       }
       if (block.name == name + ".bias") layer.bias = block.offset;
     }
-    if (layer.outputs == 0) std::abort();
+    if (layer.outputs == 0 || layer.bias < 0) std::abort();
     return layer;
   }
 
