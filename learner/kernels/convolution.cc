@@ -1,8 +1,12 @@
 #include "learner/kernels/convolution.h"
 
+#include <cstdlib>
+#include <memory>
+#include <new>
 #include <vector>
 
 #include "learner/kernels/isa/convolution_plan.h"
+#include "learner/kernels/isa/winograd_plan.h"
 
 namespace flotilla {
 namespace {
@@ -17,11 +21,48 @@ std::vector<float> Turned(const ConvolutionShape& shape, const float* weight,
   return turned;
 }
 
+struct Free {
+  void operator()(float* memory) const { std::free(memory); }
+};
+using Room = std::unique_ptr<float, Free>;
+
+// As it is: whoever needs zeros writes them.
+Room RoomFor(int64_t floats) {
+  constexpr size_t kAlignment = 64;
+  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
+  void* const memory = std::aligned_alloc(
+      kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return Room(static_cast<float*>(memory));
+}
+
+// As PackConvolution, and that turned for the gradient of images.
+Room TurnedSums(const ConvolutionShape& shape, const float* weight,
+                const KernelTable& kernels) {
+  const Room sums = RoomFor(PackedFloats(shape));
+  PackConvolution(shape, weight, sums.get(), kernels);
+  Room turned = RoomFor(PackedFloats(shape));
+  kernels.winograd_turn(shape, sums.get(), turned.get());
+  return turned;
+}
+
 }  // namespace
+
+int64_t PackedFloats(const ConvolutionShape& shape) {
+  const WinogradPlan plan = WinogradOf(shape, 1);
+  return plan.taps == 0 ? shape.weights()
+                        : kWinogradPlanes * plan.plane(shape.out);
+}
 
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      float* packed, const KernelTable& kernels) {
-  kernels.convolution_pack(shape, weight, packed);
+  if (!IsWinograd(shape)) {
+    kernels.convolution_pack(shape, weight, packed);
+    return;
+  }
+  const Room by_taps = RoomFor(shape.weights());
+  kernels.convolution_pack(shape, weight, by_taps.get());
+  kernels.winograd_pack(shape, by_taps.get(), packed);
 }
 
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
@@ -40,7 +81,12 @@ void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
 void ConvolutionForward(const ConvolutionShape& shape,
                         const ConvolutionImages<float>& images,
                         const KernelTable& kernels) {
-  kernels.convolution_forward(shape, images);
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  Room room;
+  if (plan.taps > 0) {
+    room = RoomFor(WinogradRoomFloats(shape, plan, images.n, false));
+  }
+  kernels.convolution_forward(shape, images, room.get());
 }
 
 void ConvolutionForward(const ConvolutionShape& shape,
@@ -52,9 +98,20 @@ void ConvolutionForward(const ConvolutionShape& shape,
 void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<float>& images,
                          const KernelTable& kernels) {
-  std::vector<float> turned;
-  if (images.to_x != nullptr) turned = Turned(shape, images.weight, kernels);
-  kernels.convolution_backward(shape, images, turned.data(), nullptr);
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  if (plan.taps == 0) {
+    std::vector<float> turned;
+    if (images.to_x != nullptr) turned = Turned(shape, images.weight, kernels);
+    kernels.convolution_backward(shape, images, turned.data(), nullptr);
+    return;
+  }
+  Room turned;
+  if (images.to_x != nullptr) {
+    turned = TurnedSums(shape, images.weight, kernels);
+  }
+  const Room room = RoomFor(WinogradRoomFloats(shape, plan, images.n, true));
+  ConvolutionScratch scratch = {.winograd = room.get()};
+  kernels.convolution_backward(shape, images, turned.get(), &scratch);
 }
 
 void ConvolutionBackward(const ConvolutionShape& shape,

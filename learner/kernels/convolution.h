@@ -36,16 +36,20 @@ struct ConvolutionShape {
 // too. Of bfloat16 channels in are even.
 inline constexpr int64_t kConvolutionWidth = 16;
 
-// `weight` [out, in, kernel, kernel] as ConvolutionForward multiplies by it:
-// `packed` [kernel, kernel, in, out], or in bfloat16 [kernel, kernel, in / 2, out,
-// 2], two channels in beside each other.
+// Of floats, how many numbers PackConvolution makes of a weight: four times as many at
+// most, where sums of them make do with fewer products (isa/winograd_plan.h).
+int64_t PackedFloats(const ConvolutionShape& shape);
+
+// `weight` [out, in, kernel, kernel] as ConvolutionForward multiplies by it, images of
+// this size: `packed` [PackedFloats], or in bfloat16 [kernel, kernel, in / 2, out, 2],
+// two channels in beside each other.
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      float* packed, const KernelTable& kernels = BestKernels());
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      Bfloat16* packed,
                      const KernelTable& kernels = BestKernels());
 
-// Back from floats: `packed` [kernel, kernel, in, out] as `weight`.
+// Of a gradient: `packed` [kernel, kernel, in, out] as `weight`.
 void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
                        float* weight,
                        const KernelTable& kernels = BestKernels());

@@ -18,7 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kImages = 4;  // that are worth a thread
-// Image by image all weights are read: no more than a cache that cores share holds.
+// Weights, or up to four times as many sums of them, are read for every few images: no
+// more than a cache that cores share holds.
 constexpr int64_t kMostWeights = 1 << 20;
 
 // [N, C, H, W] as [N, H, W, C], without a copy if its channels are last.
@@ -63,8 +64,10 @@ Number* Numbers(const Tensor& tensor) {
 template <typename Number>
 Tensor Pack(const ConvolutionShape& shape, const Tensor& weight,
             torch::Dtype dtype) {
+  const bool half = std::is_same_v<Number, Bfloat16>;
   const Tensor packed =
-      at::empty({shape.weights()}, weight.options().dtype(dtype));
+      at::empty({half ? shape.weights() : PackedFloats(shape)},
+                weight.options().dtype(dtype));
   PackConvolution(shape, Host<float>(weight), Numbers<Number>(packed));
   return packed;
 }

@@ -53,7 +53,8 @@ void Measure(const KernelTable& kernels, const ConvolutionShape& shape,
   const Number one = static_cast<Number>(sizeof(Number) == 2 ? 0x3f80 : 1);
   std::vector<Number> x(n * shape.image(), one), y(n * shape.out_image(), one);
   std::vector<Number> from_y(y.size(), one), to_x(x.size());
-  std::vector<Number> packed(shape.weights());
+  std::vector<Number> packed(sizeof(Number) == 4 ? PackedFloats(shape)
+                                                 : shape.weights());
   std::vector<float> weight(shape.weights(), 0.01f), bias(shape.out);
   std::vector<float> to_packed(shape.weights()), to_bias(shape.out);
   const auto forward = [&] {

@@ -8,6 +8,7 @@
 #include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/gemm.h"
 #include "learner/kernels/isa/vec.h"
+#include "learner/kernels/isa/winograd.h"
 
 // Convolutions over images with their channels last. Included by kernels.h
 // alone.
@@ -281,8 +282,12 @@ ConvolutionShape InPairs(ConvolutionShape shape) {
   return shape;
 }
 
+// `room`: WinogradRoomFloats, if it is such a convolution.
 void ConvolutionForwardOf(const ConvolutionShape& shape,
-                          const ConvolutionImages<float>& images) {
+                          const ConvolutionImages<float>& images, float* room) {
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  if (plan.pixels == 3) return WinogradForward<3>(shape, images, room);
+  if (plan.pixels == 2) return WinogradForward<2>(shape, images, room);
   Convolve(shape, images.n, images.x, images.packed, images.bias, images.y);
 }
 
@@ -473,10 +478,10 @@ void SumImages(const ConvolutionShape& shape, int64_t n, const Bfloat16* from_y,
 // `turned`: the weights as [kernel, out, kernel, in], of bfloat16 [kernel, out / 2,
 // kernel, in, 2].
 template <typename Number>
-void ConvolutionBackwardOf(const ConvolutionShape& shape,
-                           const ConvolutionBack<Number>& images,
-                           const Number* turned, ConvolutionScratch* scratch) {
-  const FlushDenormals flush;
+void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
+                               const ConvolutionBack<Number>& images,
+                               const Number* turned,
+                               ConvolutionScratch* scratch) {
   const int64_t pixels = shape.out_height() * shape.out_width();
   const ConvolutionBlock block = BlockOf(shape);
   const int64_t together =
@@ -497,6 +502,31 @@ void ConvolutionBackwardOf(const ConvolutionShape& shape,
               images.from_y + n * shape.out_image(), turned, scratch,
               images.to_x + n * shape.image());
   }
+}
+
+void ConvolutionBackwardOf(const ConvolutionShape& shape,
+                           const ConvolutionBack<float>& images,
+                           const float* turned, ConvolutionScratch* scratch) {
+  const FlushDenormals flush;
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  if (plan.taps == 0) {
+    return ConvolutionBackwardByTaps(shape, images, turned, scratch);
+  }
+  TakeOffRelu(shape, images.n * shape.out_height() * shape.out_width(),
+              images.y, images.from_y, images.to_bias);
+  if (plan.pixels == 3) {
+    WinogradBackward<3>(shape, images, turned, scratch->winograd);
+  } else {
+    WinogradBackward<2>(shape, images, turned, scratch->winograd);
+  }
+}
+
+void ConvolutionBackwardOf(const ConvolutionShape& shape,
+                           const ConvolutionBack<Bfloat16>& images,
+                           const Bfloat16* turned,
+                           ConvolutionScratch* scratch) {
+  const FlushDenormals flush;
+  ConvolutionBackwardByTaps(shape, images, turned, scratch);
 }
 
 }  // namespace

@@ -33,10 +33,12 @@ FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
 // Whose gradients of images are summed together.
 inline constexpr int64_t kImagesAtOnce = 12;
 
-// What a gradient in bfloat16 needs room for.
+// What gradients need room for.
 struct ConvolutionScratch {
-  Bfloat16* pairs = nullptr;  // [block.images, image + out_image, 2]
-  float* sums = nullptr;      // [kImagesAtOnce, height, width, in]
+  Bfloat16* pairs =
+      nullptr;            // [block.images, image + out_image, 2] of bfloat16
+  float* sums = nullptr;  // [kImagesAtOnce, height, width, in] of bfloat16
+  float* winograd = nullptr;  // see winograd_plan.h
 };
 
 }  // namespace flotilla

@@ -76,7 +76,8 @@ struct KernelTable {
   void (*lstm_backward)(const LstmStepBack& step);
 
   // See convolution.h; `turned` is weights as [kernel, out, kernel, in], of
-  // bfloat16 [kernel, out / 2, kernel, in, 2].
+  // bfloat16 [kernel, out / 2, kernel, in, 2], or as winograd_turn makes it; `room` and
+  // `scratch` are as winograd_plan.h and convolution_plan.h say.
   void (*convolution_pack)(const ConvolutionShape& shape, const float* weight,
                            float* packed);
   void (*convolution_unpack)(const ConvolutionShape& shape, const float* packed,
@@ -84,7 +85,8 @@ struct KernelTable {
   void (*convolution_turn)(const ConvolutionShape& shape, const float* packed,
                            float* turned);
   void (*convolution_forward)(const ConvolutionShape& shape,
-                              const ConvolutionImages<float>& images);
+                              const ConvolutionImages<float>& images,
+                              float* room);
   void (*convolution_backward)(const ConvolutionShape& shape,
                                const ConvolutionBack<float>& images,
                                const float* turned, ConvolutionScratch*);
@@ -94,6 +96,12 @@ struct KernelTable {
                                         const ConvolutionBack<Bfloat16>& images,
                                         const Bfloat16* turned,
                                         ConvolutionScratch* scratch);
+  // Of an IsWinograd: [kernel, kernel, in, out] to what the forward's products are
+  // with, and that to what the gradient's of images are with.
+  void (*winograd_pack)(const ConvolutionShape& shape, const float* packed,
+                        float* sums);
+  void (*winograd_turn)(const ConvolutionShape& shape, const float* sums,
+                        float* turned);
   // [2 rows, columns] to [rows, columns, 2], columns a multiple of 16.
   void (*pair_rows)(int64_t rows, int64_t columns, const float* in,
                     Bfloat16* out);

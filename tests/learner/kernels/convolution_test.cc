@@ -19,17 +19,45 @@ constexpr Bfloat16 kHalfNaN = 0x7fc0;
 // The layers of Mnih et al. 2015 on small images, and: what no block fits, rows of
 // pixels and of weights that are more than one block, weights and images larger
 // than what is kept in the first cache, images of more rows than are done at once,
-// weights so far apart that they are laid side by side, and more than fit so.
+// weights so far apart that they are laid side by side, and more than fit so. Of floats,
+// those marked W are made of fewer products: tiles that hang over an edge of the
+// image, more than one block of tiles, a place that no tile reaches.
 const ConvolutionShape kShapes[] = {
-    {.height = 20, .width = 24, .in = 4, .kernel = 8, .stride = 4, .out = 32},
-    {.height = 9, .width = 8, .in = 32, .kernel = 4, .stride = 2, .out = 64},
-    {.height = 7, .width = 7, .in = 64, .kernel = 3, .stride = 1, .out = 64},
+    {.height = 20,
+     .width = 24,
+     .in = 4,
+     .kernel = 8,
+     .stride = 4,
+     .out = 32},  // W
+    {.height = 9,
+     .width = 8,
+     .in = 32,
+     .kernel = 4,
+     .stride = 2,
+     .out = 64},  // W
+    {.height = 7,
+     .width = 7,
+     .in = 64,
+     .kernel = 3,
+     .stride = 1,
+     .out = 64},  // W
     {.height = 5, .width = 4, .in = 3, .kernel = 2, .stride = 3, .out = 16},
     {.height = 3, .width = 29, .in = 16, .kernel = 3, .stride = 1, .out = 48},
     {.height = 12, .width = 70, .in = 16, .kernel = 2, .stride = 2, .out = 16},
     {.height = 1, .width = 1, .in = 16, .kernel = 1, .stride = 1, .out = 16},
     {.height = 40, .width = 200, .in = 16, .kernel = 2, .stride = 2, .out = 16},
-    {.height = 4, .width = 5, .in = 64, .kernel = 3, .stride = 1, .out = 272},
+    {.height = 4,
+     .width = 5,
+     .in = 64,
+     .kernel = 3,
+     .stride = 1,
+     .out = 272},  // W
+    {.height = 22,
+     .width = 13,
+     .in = 16,
+     .kernel = 4,
+     .stride = 2,
+     .out = 16},  // W
     {.height = 8, .width = 8, .in = 80, .kernel = 8, .stride = 1, .out = 256},
 };
 
@@ -92,7 +120,9 @@ class ConvolutionTest : public EveryKernelTest {
  protected:
   template <typename Number>
   std::vector<Number> Forward(const Layer& layer) const {
-    std::vector<Number> packed(layer.weight.size());
+    std::vector<Number> packed(std::is_same_v<Number, float>
+                                   ? PackedFloats(layer.shape)
+                                   : layer.shape.weights());
     PackConvolution(layer.shape, layer.weight.data(), packed.data(), kernels());
     const std::vector<Number> x = NumbersOf<Number>(layer.x);
     std::vector<Number> y(layer.sum.size());
@@ -123,7 +153,9 @@ class ConvolutionTest : public EveryKernelTest {
     const std::vector<Number> y = Forward<Number>(layer);
     std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
     const bool images = shape.in % kConvolutionWidth == 0;
-    std::vector<Number> to_x(x.size());
+    // Whatever is there is written over.
+    std::vector<Number> to_x = NumbersOf<Number>(
+        std::vector<float>(x.size(), std::bit_cast<float>(0x7fc00000)));
     // Both are added to.
     std::vector<float> to_packed(layer.weight.size(), 1), to_bias(shape.out, 2);
     ConvolutionBackward(
@@ -159,11 +191,18 @@ class ConvolutionTest : public EveryKernelTest {
   }
 };
 
+// Of the small ones more than a block and a rest; one that has no pair. Of the large one
+// few: its sums are of thousands of places an image.
+int64_t ImagesOf(const ConvolutionShape& shape) {
+  return shape.image() < 100'000 ? 15 : 3;
+}
+
 bool IsForPairs(const ConvolutionShape& shape) { return shape.in % 2 == 0; }
 
 TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
   for (const ConvolutionShape& shape : kShapes) {
-    const Layer layer(shape, 3);
+    // Of fewer products more than one block of tiles.
+    const Layer layer(shape, PackedFloats(shape) > shape.weights() ? 15 : 3);
     ExpectSums<float>(layer);
     if (IsForPairs(shape)) ExpectSums<Bfloat16>(layer);
   }
@@ -171,33 +210,89 @@ TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
 
 TEST_P(ConvolutionTest, GradientsAreTheLoops) {
   for (const ConvolutionShape& shape : kShapes) {
-    // Of the small ones more than a block and a rest; one that has no pair. Of the
-    // large one few: its sums are of thousands of places an image.
-    const Layer layer(shape, shape.image() < 100'000 ? 15 : 3);
+    const Layer layer(shape, ImagesOf(shape));
     ExpectGradients<float>(layer);
     if (IsForPairs(shape)) ExpectGradients<Bfloat16>(layer);
   }
+}
+
+TEST(WinogradTest, FewerProductsAreMadeWhereThatGains) {
+  // 16 sums of the weights of each cell, of which there are 4 or 9.
+  const auto expect = [](const ConvolutionShape& shape, int64_t cells) {
+    EXPECT_EQ(PackedFloats(shape),
+              cells == 0 ? shape.weights() : shape.weights() * 16 / cells);
+  };
+  expect(
+      {.height = 84, .width = 84, .in = 4, .kernel = 8, .stride = 4, .out = 32},
+      4);
+  expect({.height = 20,
+          .width = 20,
+          .in = 32,
+          .kernel = 4,
+          .stride = 2,
+          .out = 64},
+         4);
+  expect(
+      {.height = 9, .width = 9, .in = 64, .kernel = 3, .stride = 1, .out = 64},
+      9);
+  for (const int marked : {0, 1, 2, 8, 9}) {
+    EXPECT_NE(PackedFloats(kShapes[marked]), kShapes[marked].weights());
+  }
+  // One row of places, in tiles of two rows; a cell that no vectors fill.
+  expect(
+      {.height = 3, .width = 29, .in = 16, .kernel = 3, .stride = 1, .out = 48},
+      0);
+  expect(
+      {.height = 9, .width = 9, .in = 12, .kernel = 3, .stride = 1, .out = 16},
+      0);
 }
 
 TEST_P(ConvolutionTest, UnpacksWhatItPacked) {
   for (const ConvolutionShape& shape : kShapes) {
     const std::vector<float> weight = Draw(shape.weights(), 1, 6);
     std::vector<float> packed(weight.size(), kNaN), back(weight.size(), kNaN);
-    PackConvolution(shape, weight.data(), packed.data(), kernels());
+    kernels().convolution_pack(shape, weight.data(), packed.data());
     UnpackConvolution(shape, packed.data(), back.data(), kernels());
     EXPECT_EQ(back, weight) << shape.width;
   }
 }
 
 TEST_P(ConvolutionTest, AnImageIsTheSameInAnyBatch) {
-  const auto expect = [](const auto& one, const auto& all) {
-    for (size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i], all[i]);
-  };
   for (const ConvolutionShape& shape : kShapes) {
-    const Layer layer(shape, 3), alone(shape, 1);
+    Layer layer(shape, ImagesOf(shape));
+    Layer alone(shape, 1);
+    // The last, which is in another block than the first.
+    std::copy_n(layer.x.end() - shape.image(), shape.image(), alone.x.begin());
+    const auto expect = [&](const auto& one, const auto& all) {
+      const size_t first = all.size() - one.size();
+      for (size_t i = 0; i < one.size(); ++i) {
+        ASSERT_EQ(one[i], all[first + i]) << shape.width << ", " << i;
+      }
+    };
     expect(Forward<float>(alone), Forward<float>(layer));
     if (IsForPairs(shape)) {
       expect(Forward<Bfloat16>(alone), Forward<Bfloat16>(layer));
+    }
+  }
+}
+
+// As a black screen at the beginning, of which rounding would say which places learn.
+TEST_P(ConvolutionTest, APlaceThatSeesZerosIsItsBias) {
+  for (const ConvolutionShape& shape : kShapes) {
+    Layer layer(shape, 2);
+    std::fill(layer.bias.begin(), layer.bias.end(), 0.0f);
+    // All but the first row of pixels of each image.
+    const int64_t row = shape.width * shape.in;
+    for (int64_t i = 0; i < layer.n; ++i) {
+      std::fill(layer.x.begin() + i * shape.image() + row,
+                layer.x.begin() + (i + 1) * shape.image(), 0.0f);
+    }
+    const std::vector<float> y = Forward<float>(layer);
+    const int64_t out_row = shape.out_width() * shape.out;
+    for (int64_t i = 0; i < std::ssize(y); ++i) {
+      if (i % shape.out_image() >= out_row) {
+        ASSERT_EQ(y[i], 0) << shape.width << ", " << i;
+      }
     }
   }
 }

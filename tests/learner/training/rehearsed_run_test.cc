@@ -263,25 +263,29 @@ INSTANTIATE_TEST_SUITE_P(
 // by how the CPU's kernels round, as Muon shows, of which both have Torch's.
 INSTANTIATE_TEST_SUITE_P(
     Atari, RehearsedRunTest,
-    testing::Values(Run{"BreakoutPpo",
-                        "breakout_ppo",
-                        {"total_updates=5", "rollout.length=16",
-                         "optimizer.epsilon=1e-3"},
-                        1e-5,
-                        (5 * 16 + 1) * 8 * 84 * 84,
-                        5 * (2 * 16 + 1)},
-                    Run{"BreakoutPpoMuon",
-                        "breakout_ppo",
-                        {"total_updates=3", "rollout.length=16", "ppo.epochs=1",
-                         "model.hidden=[64]", "optimizer.type=MUON"},
-                        1e-7},  // advantages are a scan there, and a loop here
-                    Run{"PongDqn",
-                        "pong_dqn",
-                        {"total_updates=3", "model.conv_channels=[8,16,16]",
-                         "dqn.replay_capacity=1000"},
-                        1e-5,
-                        (3 * 24 + 1) * 4 * 84 * 84,
-                        3 * (2 * 24 + 1)}),
+    testing::Values(
+        Run{"BreakoutPpo",
+            "breakout_ppo",
+            {"total_updates=5", "rollout.length=16", "optimizer.epsilon=1e-3"},
+            1e-5,
+            (5 * 16 + 1) * 8 * 84 * 84,
+            5 * (2 * 16 + 1)},
+        Run{"BreakoutPpoMuon",
+            "breakout_ppo",
+            {"total_updates=3", "rollout.length=16", "ppo.epochs=1",
+             "model.hidden=[64]", "optimizer.type=MUON"},
+            // Advantages are a scan there, and a loop here; and what
+            // rounding alone tells from 0 of a gradient, as of pixels
+            // that are always the same, Muon makes up to 490 times as much of:
+            // 3.9e-6, where convolutions sum in another order here.
+            1e-5},
+        Run{"PongDqn",
+            "pong_dqn",
+            {"total_updates=3", "model.conv_channels=[8,16,16]",
+             "dqn.replay_capacity=1000"},
+            1e-5,
+            (3 * 24 + 1) * 4 * 84 * 84,
+            3 * (2 * 24 + 1)}),
     [](const auto& info) { return info.param.name; });
 #endif
 

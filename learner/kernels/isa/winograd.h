@@ -1,0 +1,599 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_WINOGRAD_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_WINOGRAD_H_
+
+#include <cstdint>
+
+#include "learner/kernels/convolution.h"
+#include "learner/kernels/isa/gemm.h"
+#include "learner/kernels/isa/vec.h"
+#include "learner/kernels/isa/winograd_plan.h"
+
+// Convolutions of floats by fewer products: winograd_plan.h says how. With the points
+// 0, 1, -1 and infinity, along one side,
+//
+//   places in     d0 - d2, d1 + d2, d2 - d1, d3 - d1
+//   weights, R=2  g0, (g0 + g1) / 2, (g0 - g1) / 2, g1
+//            R=3  g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2
+//   places out    m0 + m1 + m2, m1 - m2 (+ m3 where it is the last),
+//                 m1 + m2 + m3
+//
+// where m are the products, and gradients go the same way back. Included by kernels.h
+// alone.
+
+namespace flotilla {
+namespace {
+
+constexpr int kSide = static_cast<int>(kWinogradSide);
+
+// Vectors next to each other along one side of a square.
+struct Row {
+  Vec at[kSide];
+};
+FLOTILLA_INLINE Row operator+(Row a, const Row& b) {
+#pragma GCC unroll 4
+  for (int j = 0; j < kSide; ++j) a.at[j] += b.at[j];
+  return a;
+}
+FLOTILLA_INLINE Row operator-(Row a, const Row& b) {
+#pragma GCC unroll 4
+  for (int j = 0; j < kSide; ++j) a.at[j] -= b.at[j];
+  return a;
+}
+FLOTILLA_INLINE Row Half(Row a) {
+#pragma GCC unroll 4
+  for (int j = 0; j < kSide; ++j) a.at[j] *= 0.5f;
+  return a;
+}
+
+// Each of these does one of the sums above along both sides of a square, or the
+// transpose of that: load(i) gives row i of what there is, store(i, row) takes row i of
+// the sums. In an order that few rows are alive in: a square is all registers of AVX2.
+
+template <typename Load, typename Store>
+FLOTILLA_INLINE void SumsIn(Load load, Store store) {
+  const auto row = [&](int i) {
+    const Row d = load(i);
+    return Row{d.at[0] - d.at[2], d.at[1] + d.at[2], d.at[2] - d.at[1],
+               d.at[3] - d.at[1]};
+  };
+  const Row d2 = row(2);
+  store(0, row(0) - d2);
+  const Row d1 = row(1);
+  store(1, d1 + d2);
+  store(2, d2 - d1);
+  store(3, row(3) - d1);
+}
+
+template <typename Load, typename Store>
+FLOTILLA_INLINE void SumsInBack(Load load, Store store) {
+  const auto finish = [&](int i, const Row& d) {
+    store(i, Row{d.at[0], d.at[1] - d.at[2] - d.at[3],
+                 d.at[1] + d.at[2] - d.at[0], d.at[3]});
+  };
+  finish(0, load(0));
+  finish(3, load(3));
+  finish(1, load(1) - load(2) - load(3));
+  finish(2, load(1) + load(2) - load(0));
+}
+
+template <int M, typename Load, typename Store>
+FLOTILLA_INLINE void SumsOut(Load load, Store store) {
+  const auto finish = [&](int i, const Row& m) {
+    const Vec sum = m.at[1] + m.at[2], difference = m.at[1] - m.at[2];
+    if constexpr (M == 3) {
+      store(i, Row{m.at[0] + sum, difference, sum + m.at[3]});
+    } else {
+      store(i, Row{m.at[0] + sum, difference + m.at[3]});
+    }
+  };
+  const Row m1 = load(1), m2 = load(2);
+  const Row sum = m1 + m2, difference = m1 - m2;
+  finish(0, load(0) + sum);
+  if constexpr (M == 3) {
+    finish(1, difference);
+    finish(2, sum + load(3));
+  } else {
+    finish(1, difference + load(3));
+  }
+}
+
+template <int M, typename Load, typename Store>
+FLOTILLA_INLINE void SumsOutBack(Load load, Store store) {
+  const auto finish = [&](int i, const Row& m) {
+    if constexpr (M == 3) {
+      const Vec ends = m.at[0] + m.at[2];
+      store(i, Row{m.at[0], ends + m.at[1], ends - m.at[1], m.at[2]});
+    } else {
+      store(i, Row{m.at[0], m.at[0] + m.at[1], m.at[0] - m.at[1], m.at[1]});
+    }
+  };
+  const Row m0 = load(0), m1 = load(1);
+  finish(0, m0);
+  if constexpr (M == 3) {
+    const Row m2 = load(2);
+    finish(3, m2);
+    const Row ends = m0 + m2;
+    finish(1, ends + m1);
+    finish(2, ends - m1);
+  } else {
+    finish(1, m0 + m1);
+    finish(2, m0 - m1);
+    finish(3, m1);
+  }
+}
+
+template <int R, typename Load, typename Store>
+FLOTILLA_INLINE void WeightSums(Load load, Store store) {
+  const auto finish = [&](int i, const Row& g) {
+    const Vec ends = R == 3 ? g.at[0] + g.at[2] : g.at[0];
+    store(i, Row{g.at[0], 0.5f * (ends + g.at[1]), 0.5f * (ends - g.at[1]),
+                 R == 3 ? g.at[2] : g.at[1]});
+  };
+  const Row g0 = load(0), g1 = load(1), last = R == 3 ? load(R - 1) : g1;
+  const Row ends = R == 3 ? g0 + last : g0;
+  finish(0, g0);
+  finish(1, Half(ends + g1));
+  finish(2, Half(ends - g1));
+  finish(3, last);
+}
+
+template <int R, typename Load, typename Store>
+FLOTILLA_INLINE void WeightSumsBack(Load load, Store store) {
+  const auto finish = [&](int i, const Row& g) {
+    const Vec sum = 0.5f * (g.at[1] + g.at[2]);
+    const Vec difference = 0.5f * (g.at[1] - g.at[2]);
+    if constexpr (R == 3) {
+      store(i, Row{g.at[0] + sum, difference, sum + g.at[3]});
+    } else {
+      store(i, Row{g.at[0] + sum, difference + g.at[3]});
+    }
+  };
+  const Row g1 = load(1), g2 = load(2);
+  const Row sum = Half(g1 + g2), difference = Half(g1 - g2);
+  finish(0, load(0) + sum);
+  if constexpr (R == 3) {
+    finish(1, difference);
+    finish(2, sum + load(3));
+  } else {
+    finish(1, difference + load(3));
+  }
+}
+
+// Rows of a square whose places are `right` and `down` apart; of those outside of
+// `rows` and `cols`, zeros, and nothing is stored there. `kSize` is the square's side.
+template <int kSize>
+struct SquareAt {
+  int64_t down, right, rows, cols;
+
+  FLOTILLA_INLINE bool whole() const { return rows == kSize && cols == kSize; }
+
+  template <bool kWhole>
+  FLOTILLA_INLINE Row LoadRow(const float* at, int i) const {
+    Row row = {};
+    if (!kWhole && i >= rows) return row;
+#pragma GCC unroll 4
+    for (int j = 0; j < kSize; ++j) {
+      if (kWhole || j < cols) row.at[j] = Load(at + i * down + j * right);
+    }
+    return row;
+  }
+
+  // Calls take(at + the place, value) for each that is inside.
+  template <bool kWhole, typename Take>
+  FLOTILLA_INLINE void StoreRow(float* at, int i, const Row& row,
+                                Take take) const {
+    if (!kWhole && i >= rows) return;
+#pragma GCC unroll 4
+    for (int j = 0; j < kSize; ++j) {
+      if (kWhole || j < cols) take(at + i * down + j * right, row.at[j]);
+    }
+  }
+};
+FLOTILLA_INLINE void Put(float* at, Vec value) { Store(at, value); }
+
+// Of planes `step` apart: the same place of all.
+FLOTILLA_INLINE SquareAt<kSide> Planes(int64_t step) {
+  return {.down = kSide * step, .right = step, .rows = kSide, .cols = kSide};
+}
+
+// Calls run.template operator()<whole>().
+template <int kSize, typename Run>
+FLOTILLA_INLINE void IfWhole(const SquareAt<kSize>& square, Run run) {
+  if (square.whole()) {
+    run.template operator()<true>();
+  } else {
+    run.template operator()<false>();
+  }
+}
+
+// A tile among those of `n` images.
+struct Tile {
+  int64_t image, row, col;  // row and col: of its first place
+};
+FLOTILLA_INLINE Tile TileOf(const WinogradPlan& plan, int64_t number) {
+  const int64_t at = number % plan.tiles();
+  return {.image = number / plan.tiles(),
+          .row = at / plan.cols * plan.pixels,
+          .col = at % plan.cols * plan.pixels};
+}
+
+// The numbers of a cell are `stride` pieces, of a row of pixels each. Calls
+// run(place in the cell, place in the image behind the cell's first number) for each
+// vector of them.
+template <typename Run>
+FLOTILLA_INLINE void ForCellVectors(const ConvolutionShape& shape, Run run) {
+  const int64_t piece = shape.stride * shape.in;
+  for (int64_t y = 0; y < shape.stride; ++y) {
+    for (int64_t k = 0; k < piece; k += kLanes) {
+      run(y * piece + k, y * shape.width * shape.in + k);
+    }
+  }
+}
+
+FLOTILLA_INLINE int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// A tile's cells in an image.
+FLOTILLA_INLINE SquareAt<kSide> CellsIn(const ConvolutionShape& shape,
+                                        const Tile& tile) {
+  return {.down = shape.stride * shape.width * shape.in,
+          .right = shape.stride * shape.in,
+          .rows = Least(kSide, shape.height / shape.stride - tile.row),
+          .cols = Least(kSide, shape.width / shape.stride - tile.col)};
+}
+
+// Its M x M places out.
+template <int M>
+FLOTILLA_INLINE SquareAt<M> PlacesOf(const ConvolutionShape& shape,
+                                     const Tile& tile) {
+  return {.down = shape.out_width() * shape.out,
+          .right = shape.out,
+          .rows = Least(M, shape.out_height() - tile.row),
+          .cols = Least(M, shape.out_width() - tile.col)};
+}
+
+// What goes in of `count` tiles from number `first` on: `sums` [planes, tiles, depth].
+void TilesIn(const ConvolutionShape& shape, const WinogradPlan& plan,
+             int64_t first, int64_t count, const float* x, float* sums) {
+  const SquareAt<kSide> planes = Planes(plan.step(plan.depth));
+  for (int64_t t = 0; t < count; ++t, sums += plan.depth) {
+    const Tile tile = TileOf(plan, first + t);
+    const SquareAt<kSide> cells = CellsIn(shape, tile);
+    const float* const from = x + tile.image * shape.image() +
+                              tile.row * cells.down + tile.col * cells.right;
+    IfWhole(cells, [&]<bool kWhole>() {
+      ForCellVectors(shape, [&](int64_t in_cell, int64_t in_image) {
+        SumsIn([&](int i) { return cells.LoadRow<kWhole>(from + in_image, i); },
+               [&](int i, const Row& row) {
+                 planes.StoreRow<true>(sums + in_cell, i, row, Put);
+               });
+      });
+    });
+  }
+}
+
+// Back: adds to the images what their tiles' `sums` give them.
+void TilesInBack(const ConvolutionShape& shape, const WinogradPlan& plan,
+                 int64_t first, int64_t count, const float* sums, float* to_x) {
+  const SquareAt<kSide> planes = Planes(plan.step(plan.depth));
+  for (int64_t t = 0; t < count; ++t, sums += plan.depth) {
+    const Tile tile = TileOf(plan, first + t);
+    const SquareAt<kSide> cells = CellsIn(shape, tile);
+    float* const to = to_x + tile.image * shape.image() +
+                      tile.row * cells.down + tile.col * cells.right;
+    IfWhole(cells, [&]<bool kWhole>() {
+      ForCellVectors(shape, [&](int64_t in_cell, int64_t in_image) {
+        SumsInBack(
+            [&](int i) { return planes.LoadRow<true>(sums + in_cell, i); },
+            [&](int i, const Row& row) {
+              cells.StoreRow<kWhole>(
+                  to + in_image, i, row,
+                  [](float* at, Vec value) { Store(at, Load(at) + value); });
+            });
+      });
+    });
+  }
+}
+
+typedef int64_t WordVec __attribute__((vector_size(4 * kLanes), may_alias));
+
+// Which cells of `n` images hold anything but zeros: `seen` [n, cells].
+void SeeCells(const ConvolutionShape& shape, int64_t n, const float* x,
+              uint8_t* seen) {
+  const int64_t rows = shape.height / shape.stride;
+  const int64_t cols = shape.width / shape.stride;
+  for (; n > 0; --n, x += shape.image()) {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < cols; ++j) {
+        const float* const cell =
+            x + (i * shape.width + j) * shape.stride * shape.in;
+        IntVec bits = {};
+        ForCellVectors(shape, [&](int64_t, int64_t in_image) {
+          bits |= Bits(Load(cell + in_image));
+        });
+        // Of a zero of either sign.
+        bits &= 0x7fffffff;
+        int64_t any = 0;
+        for (int k = 0; k < kLanes / 2; ++k) {
+          any |= reinterpret_cast<const WordVec&>(bits)[k];
+        }
+        *seen++ = any != 0;
+      }
+    }
+  }
+}
+
+// What comes out of `count` tiles: of their `products` [planes, tiles, out]. A place
+// that sees zeros alone is its bias, as a sum of its own products would be: what others
+// of its tile see does not quite cancel out, and where a bias is 0 yet, and most of a
+// screen black, rounding would decide which places learn.
+template <int M>
+void TilesOut(const ConvolutionShape& shape, const WinogradPlan& plan,
+              int64_t first, int64_t count, const float* products,
+              const uint8_t* seen, const float* bias, float* y) {
+  constexpr int R = kSide + 1 - M;
+  const int64_t cell_cols = shape.width / shape.stride;
+  const SquareAt<kSide> planes = Planes(plan.step(shape.out));
+  for (int64_t t = 0; t < count; ++t, products += shape.out) {
+    const Tile tile = TileOf(plan, first + t);
+    const SquareAt<M> places = PlacesOf<M>(shape, tile);
+    float* const to = y + tile.image * shape.out_image() +
+                      tile.row * places.down + tile.col * places.right;
+    IfWhole(places, [&]<bool kWhole>() {
+      for (int64_t o = 0; o < shape.out; o += kLanes) {
+        const Vec added = Load(bias + o);
+        SumsOut<M>([&](int i) { return planes.LoadRow<true>(products + o, i); },
+                   [&](int i, const Row& row) {
+                     places.template StoreRow<kWhole>(
+                         to + o, i, row, [&](float* at, Vec value) {
+                           Store(at, AtLeast(value + added, 0.0f));
+                         });
+                   });
+      }
+    });
+    const uint8_t* const cells =
+        seen + tile.image * CellsOf(shape) + tile.row * cell_cols + tile.col;
+    for (int64_t i = 0; i < places.rows; ++i) {
+      for (int64_t j = 0; j < places.cols; ++j) {
+        int any = 0;
+        for (int a = 0; a < R; ++a) {
+          for (int b = 0; b < R; ++b) any |= cells[(i + a) * cell_cols + j + b];
+        }
+        if (any != 0) continue;
+        float* const place = to + i * places.down + j * places.right;
+        for (int64_t o = 0; o < shape.out; o += kLanes) {
+          Store(place + o, AtLeast(Load(bias + o), 0.0f));
+        }
+      }
+    }
+  }
+}
+
+// Back: gradients of the products, [planes, tiles, out].
+template <int M>
+void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
+                  int64_t first, int64_t count, const float* from_y,
+                  float* gradients) {
+  const SquareAt<kSide> planes = Planes(plan.step(shape.out));
+  for (int64_t t = 0; t < count; ++t, gradients += shape.out) {
+    const Tile tile = TileOf(plan, first + t);
+    const SquareAt<M> places = PlacesOf<M>(shape, tile);
+    const float* const from = from_y + tile.image * shape.out_image() +
+                              tile.row * places.down + tile.col * places.right;
+    IfWhole(places, [&]<bool kWhole>() {
+      for (int64_t o = 0; o < shape.out; o += kLanes) {
+        SumsOutBack<M>(
+            [&](int i) { return places.template LoadRow<kWhole>(from + o, i); },
+            [&](int i, const Row& row) {
+              planes.StoreRow<true>(gradients + o, i, row, Put);
+            });
+      }
+    });
+  }
+}
+
+// The columns that a product's block takes, side by side, so that none of their rows
+// push each other out of the first cache: `b` [depth, columns] as blocks of
+// [depth, kBlockVecs * kLanes] and a last one of what is left.
+constexpr int64_t kPanel = kBlockVecs * kLanes;
+
+// Calls run(first column, columns) for each of them.
+template <typename Run>
+FLOTILLA_INLINE void ForPanels(int64_t columns, Run run) {
+  for (int64_t first = 0; first < columns; first += kPanel) {
+    run(first, columns - first < kPanel ? columns - first : kPanel);
+  }
+}
+
+// c [rows, columns] = a [rows, depth] times such panels.
+void MultiplyPanels(int64_t rows, int64_t columns, int64_t depth,
+                    const float* a, const float* panels, float* c) {
+  alignas(64) const float zeros[kPanel] = {};
+  ForPanels(columns, [&](int64_t first, int64_t wide) {
+    Multiply(rows, wide, depth, Left{a, depth, 1},
+             Rows{panels + first * depth, wide}, Rows{zeros, 0},
+             Result{c + first, columns});
+  });
+}
+
+// Where in [kernel, kernel, in, out] the weights of a cell's number `in_cell` are, of
+// the kernel's first cell.
+FLOTILLA_INLINE int64_t WeightAt(const ConvolutionShape& shape,
+                                 int64_t in_cell) {
+  const int64_t piece = shape.stride * shape.in;
+  return (in_cell / piece * shape.kernel * shape.in + in_cell % piece) *
+         shape.out;
+}
+
+// The cells of a kernel's weights that a cell's number `in_cell` is multiplied by.
+template <int R>
+FLOTILLA_INLINE SquareAt<R> WeightsOf(const ConvolutionShape& shape) {
+  return {.down = shape.stride * shape.kernel * shape.in * shape.out,
+          .right = shape.stride * shape.in * shape.out,
+          .rows = R,
+          .cols = R};
+}
+
+// Sums of weights, of those of [kernel, kernel, in, out]: [planes, depth, out] in panels.
+template <int R>
+void WeightSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
+                  const float* packed, float* sums) {
+  const SquareAt<R> weights = WeightsOf<R>(shape);
+  const SquareAt<kSide> planes = Planes(plan.plane(shape.out));
+  for (int64_t d = 0; d < plan.depth; ++d) {
+    const float* const from = packed + WeightAt(shape, d);
+    ForPanels(shape.out, [&](int64_t first, int64_t wide) {
+      for (int64_t k = 0; k < wide; k += kLanes) {
+        WeightSums<R>(
+            [&](int i) {
+              return weights.template LoadRow<true>(from + first + k, i);
+            },
+            [&](int i, const Row& row) {
+              planes.StoreRow<true>(sums + first * plan.depth + d * wide + k, i,
+                                    row, Put);
+            });
+      }
+    });
+  }
+}
+
+// Back: adds to `to_packed` what gradients of the sums, [planes, depth, out], give it.
+template <int R>
+void WeightSumsBackOf(const ConvolutionShape& shape, const WinogradPlan& plan,
+                      const float* gradients, float* to_packed) {
+  const SquareAt<R> weights = WeightsOf<R>(shape);
+  const SquareAt<kSide> planes = Planes(plan.plane(shape.out));
+  for (int64_t d = 0; d < plan.depth; ++d) {
+    float* const to = to_packed + WeightAt(shape, d);
+    for (int64_t o = 0; o < shape.out; o += kLanes) {
+      WeightSumsBack<R>(
+          [&](int i) {
+            return planes.LoadRow<true>(gradients + d * shape.out + o, i);
+          },
+          [&](int i, const Row& row) {
+            weights.template StoreRow<true>(
+                to + o, i, row,
+                [](float* at, Vec value) { Store(at, Load(at) + value); });
+          });
+    }
+  }
+}
+
+void WinogradPack(const ConvolutionShape& shape, const float* packed,
+                  float* sums) {
+  const WinogradPlan plan = WinogradOf(shape, 1);
+  if (plan.taps == 2) {
+    WeightSumsOf<2>(shape, plan, packed, sums);
+  } else {
+    WeightSumsOf<3>(shape, plan, packed, sums);
+  }
+}
+
+// Sums of weights as [planes, out, depth] in panels.
+void WinogradTurn(const ConvolutionShape& shape, const float* sums,
+                  float* turned) {
+  const WinogradPlan plan = WinogradOf(shape, 1);
+  const int64_t size = plan.plane(shape.out);
+  for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+    ForPanels(shape.out, [&](int64_t first, int64_t wide) {
+      const float* const from = sums + p * size + first * plan.depth;
+      ForPanels(plan.depth, [&](int64_t first_turned, int64_t wide_turned) {
+        float* const to = turned + p * size + first_turned * shape.out;
+        for (int64_t d = 0; d < wide_turned; d += kLanes) {
+          for (int64_t o = 0; o < wide; o += kLanes) {
+            Vec square[kLanes];
+            for (int i = 0; i < kLanes; ++i) {
+              square[i] = Load(from + (first_turned + d + i) * wide + o);
+            }
+            Transpose(square);
+            for (int i = 0; i < kLanes; ++i) {
+              Store(to + (first + o + i) * wide_turned + d, square[i]);
+            }
+          }
+        }
+      });
+    });
+  }
+}
+
+// A block of tiles' sums and products, in `room`.
+struct WinogradRoom {
+  WinogradRoom(const WinogradPlan& plan, float* room)
+      : in(room), products(in + kWinogradPlanes * plan.step(plan.depth)) {}
+  float* in;        // [planes, tiles, depth]
+  float* products;  // [planes, tiles, out]
+};
+
+// Calls run(first, count) for all tiles of `n` images, block by block.
+template <typename Run>
+FLOTILLA_INLINE void ForTiles(const WinogradPlan& plan, int64_t n, Run run) {
+  const int64_t all = n * plan.tiles();
+  for (int64_t first = 0; first < all; first += plan.at_once) {
+    run(first, all - first < plan.at_once ? all - first : plan.at_once);
+  }
+}
+
+template <int M>
+void WinogradForward(const ConvolutionShape& shape,
+                     const ConvolutionImages<float>& images, float* room) {
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  const WinogradRoom block(plan, room);
+  auto* const seen = reinterpret_cast<uint8_t*>(
+      block.products + kWinogradPlanes * plan.step(shape.out));
+  int64_t known = 0;  // images
+  ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
+    // Which are read here for the first time, and then again.
+    const int64_t end = (first + count - 1) / plan.tiles() + 1;
+    SeeCells(shape, end - known, images.x + known * shape.image(),
+             seen + known * CellsOf(shape));
+    known = end;
+    TilesIn(shape, plan, first, count, images.x, block.in);
+    for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+      MultiplyPanels(count, shape.out, plan.depth,
+                     block.in + p * plan.step(plan.depth),
+                     images.packed + p * plan.plane(shape.out),
+                     block.products + p * plan.step(shape.out));
+    }
+    TilesOut<M>(shape, plan, first, count, block.products, seen, images.bias,
+                images.y);
+  });
+}
+
+// Of gradients of the sums before the ReLU. `turned` as WinogradTurn makes it, and room
+// behind the block's for gradients of the weights' sums.
+template <int M>
+void WinogradBackward(const ConvolutionShape& shape,
+                      const ConvolutionBack<float>& images, const float* turned,
+                      float* room) {
+  const WinogradPlan plan = WinogradOf(shape, images.n);
+  const WinogradRoom block(plan, room);
+  float* const to_sums =
+      block.products + kWinogradPlanes * plan.step(shape.out);
+  const int64_t size = plan.plane(shape.out);
+  for (int64_t i = 0; i < kWinogradPlanes * size; ++i) to_sums[i] = 0;
+  if (images.to_x != nullptr) {
+    for (int64_t i = 0; i < images.n * shape.image(); ++i) images.to_x[i] = 0;
+  }
+  ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
+    TilesIn(shape, plan, first, count, images.x, block.in);
+    TilesOutBack<M>(shape, plan, first, count, images.from_y, block.products);
+    for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+      float* const in = block.in + p * plan.step(plan.depth);
+      const float* const gradients = block.products + p * plan.step(shape.out);
+      float* const to = to_sums + p * size;
+      Multiply(plan.depth, shape.out, count, Left{in, 1, plan.depth},
+               Rows{gradients, shape.out}, Rows{to, shape.out},
+               Result{to, shape.out});
+      if (images.to_x == nullptr) continue;
+      MultiplyPanels(count, plan.depth, shape.out, gradients, turned + p * size,
+                     in);
+    }
+    if (images.to_x == nullptr) return;
+    TilesInBack(shape, plan, first, count, block.in, images.to_x);
+  });
+  WeightSumsBackOf<kSide + 1 - M>(shape, plan, to_sums, images.to_packed);
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_WINOGRAD_H_
