@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -21,6 +20,7 @@
 #include "launcher/env_check.h"
 #include "launcher/programs.h"
 #include "launcher/topology.h"
+#include "services/base/cores.h"
 #include "services/base/gpus.h"
 #include "services/base/host_name.h"
 #include "services/base/subprocess.h"
@@ -39,11 +39,16 @@ double GigaBytes(double bytes) { return bytes / (1 << 30); }
 Finding Machine() {
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                         static_cast<double>(sysconf(_SC_PAGESIZE));
-  return {
-      State::kGood, "machine",
-      absl::StrFormat("%d cores, %.0f GiB of memory",
-                      std::thread::hardware_concurrency(), GigaBytes(memory)),
-      ""};
+  const int cores = static_cast<int>(UsableCores().size());
+  std::string quota;
+  if (CoresToFill() < cores) {
+    quota = absl::StrFormat(", of which a quota leaves the time of %.3g",
+                            *CpuQuota());
+  }
+  return {State::kGood, "machine",
+          absl::StrFormat("%d cores%s, %.0f GiB of memory", cores, quota,
+                          GigaBytes(memory)),
+          ""};
 }
 
 Finding Program(const std::string& name) {
@@ -80,7 +85,7 @@ Finding Gpus() {
   if (survey.gpus.empty()) {
     return {State::kNote, "GPUs",
             absl::StrCat("none: ", survey.problem, "; training uses the CPU"),
-            ""};
+            survey.remedy};
   }
   std::map<std::string, int> kinds;
   for (const Gpu& gpu : survey.gpus) {

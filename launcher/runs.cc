@@ -111,6 +111,13 @@ std::string NewRunPath(const std::string& config_name, absl::Time now) {
   return path;
 }
 
+bool ClaimRunPath(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);
+  // Of any other error RunFolder::Make speaks.
+  return mkdir(path.c_str(), 0777) == 0 || errno != EEXIST;
+}
+
 std::string NewestRunPath(const std::string& config_name) {
   std::string newest;
   fs::file_time_type newest_time = fs::file_time_type::min();

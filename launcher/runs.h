@@ -42,6 +42,9 @@ class RunLock {
 // exist yet.
 std::string NewRunPath(const std::string& config_name, absl::Time now);
 
+// Makes that folder. False if somebody else did so meanwhile.
+bool ClaimRunPath(const std::string& path);
+
 // The newest folder "runs/<config_name>-*" that holds a run, or "" if none. An
 // empty name: of any configuration.
 std::string NewestRunPath(const std::string& config_name);

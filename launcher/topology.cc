@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "launcher/given_rank.h"
 #include "launcher/variables.h"
+#include "services/base/device_choice.h"
 #include "services/base/status_macros.h"
 
 extern char** environ;
@@ -172,9 +173,10 @@ absl::Status SetLearners(const TopologyFlags& flags, int gpus,
     source += absl::StrCat(": ", gpus, " GPUs");
   } else if (text == "gpu") {
     if (gpus == 0) {
-      return Invalid(
-          "--nproc-per-node gpu: this machine has no GPU that NVIDIA's driver "
-          "knows of; give a number, or auto (see `flotilla doctor`)");
+      return Invalid(absl::StrCat("--nproc-per-node gpu wants GPUs, and ",
+                                  kNoGpu,
+                                  "; give a number, or auto (see `flotilla "
+                                  "doctor`)"));
     }
     count = gpus;
   } else if (!absl::SimpleAtoi(text, &count) || count < 1 ||

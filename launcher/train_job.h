@@ -21,6 +21,7 @@ namespace flotilla {
 struct TrainJob {
   v1::RunConfig config;  // resolved
   RunFolder folder{""};
+  bool claims_folder = false;  // its name is ours: see ClaimRunPath
   // Copied into the folder before anything starts.
   struct Copy {
     std::string from, to;

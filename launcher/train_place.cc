@@ -30,7 +30,8 @@ std::string SharedRunPath(const std::string& name, const Topology& topology) {
 
 absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
                                          const std::string& name,
-                                         const Topology& topology) {
+                                         const Topology& topology,
+                                         bool* is_named_here) {
   if (flags.run_dir) return *flags.run_dir;
   const std::string shared = SharedRunPath(name, topology);
   if (!shared.empty()) return shared;
@@ -39,8 +40,10 @@ absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
         "several launchers share this run's folder: name it with --run-dir, on "
         "storage that all nodes see");
   }
-  if (!flags.resume) return NewRunPath(name, absl::Now());
-  if (*flags.resume != "latest") return NewRunPath(name, absl::Now());
+  if (!flags.resume || *flags.resume != "latest") {
+    *is_named_here = true;
+    return NewRunPath(name, absl::Now());
+  }
   const std::string newest = NewestRunPath(name);
   if (newest.empty()) {
     return absl::InvalidArgumentError(
@@ -107,7 +110,8 @@ absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
         "name a configuration: `flotilla train cartpole_ppo` "
         "(`flotilla configs` lists them)");
   }
-  ASSIGN_OR_RETURN(place.run_dir, ChooseRunDir(flags, name, topology));
+  ASSIGN_OR_RETURN(place.run_dir,
+                   ChooseRunDir(flags, name, topology, &place.is_named_here));
   const RunFolder folder(place.run_dir);
   if (!flags.config) {
     place.config_path = folder.config();

@@ -14,6 +14,7 @@ namespace flotilla {
 // Where a run lives and what it goes on from.
 struct TrainPlace {
   std::string run_dir;
+  bool is_named_here = false;  // run_dir: nobody chose its name
   std::string config_path;
   std::optional<std::string> resume;  // "latest" or a checkpoint's path
   std::string source_run;  // the folder of the run that is resumed; "": none

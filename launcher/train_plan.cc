@@ -164,7 +164,8 @@ absl::StatusOr<std::vector<std::string>> PlanDevices(
       return absl::InvalidArgumentError(absl::StrCat(
           "distributed.backend is NCCL, which needs a GPU for each learner, "
           "but ",
-          gpus.empty() ? "this host has none" : "runtime.device is \"cpu\"",
+          gpus.empty() ? "there is none to use here"
+                       : "runtime.device is \"cpu\"",
           "; use --backend gloo"));
     }
     devices.push_back(DeviceName(gpu, gpus));

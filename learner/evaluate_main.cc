@@ -102,9 +102,17 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   if (decisions > 0) data.config.mutable_runtime()->set_precision(v1::FP32);
   const v1::RunConfig& config = data.config;
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
-  ASSIGN_OR_RETURN(const RankDevice device,
-                   choose_device({.device = config.runtime().device()},
-                                 /*local_rank=*/0));
+  // Where nobody named a device, it can be played without a GPU.
+  RankDevice device;
+  if (auto chosen = choose_device({.device = config.runtime().device()},
+                                  /*local_rank=*/0);
+      chosen.ok()) {
+    device = *std::move(chosen);
+  } else if (config.runtime().device() == "auto") {
+    LOG(WARNING) << chosen.status().message() << "; playing on the CPU";
+  } else {
+    return chosen.status();
+  }
 
   EnvWorkerOptions options = EvaluationWorkers(config);
   options.learner_id = "evaluate";

@@ -179,9 +179,11 @@ bool IsPlayedElsewhere(const v1::RunConfig& config) {
 }
 
 // What can be asked of the environment before anything is started: whether it
-// is there, and a network and an algorithm fit it.
+// is there, and a network and an algorithm fit it. `devices` are the learners', each of
+// which plays `num_envs`.
 absl::Status CheckEnvironment(const v1::RunConfig& config,
-                              const TrainFlags& flags,
+                              const std::vector<std::string>& devices,
+                              int num_envs, const TrainFlags& flags,
                               const std::string& config_path,
                               std::stop_token stop) {
   if (IsPlayedElsewhere(config)) return absl::OkStatus();
@@ -216,8 +218,12 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     RETURN_IF_ERROR(
         AskLearner(config, response->spec(), kLearnerTimeout, stop));
   }
+  const bool on_gpu = std::ranges::any_of(
+      devices, [](const auto& device) { return device != "cpu"; });
+  v1::RunConfig of_learner = config;
+  of_learner.mutable_env()->set_num_envs(num_envs);
   for (const std::string& warning :
-       PlayableWarnings(config, response->spec())) {
+       PlayableWarnings(of_learner, response->spec(), on_gpu)) {
     std::fprintf(stderr, "flotilla train: warning: %s\n",
                  PrintableLine(warning, 2048).c_str());
   }
@@ -316,14 +322,25 @@ absl::StatusOr<TrackOptions> MakeTrackOptions(const TrainFlags& flags) {
   return options;
 }
 
+// With why there are no GPUs, if it is refused for that.
+absl::Status WithReason(const absl::Status& refused, const GpuSurvey& survey) {
+  if (!absl::StrContains(refused.message(), kNoGpu)) return refused;
+  return absl::Status(
+      refused.code(),
+      absl::StrCat(refused.message(), "; ", survey.problem,
+                   survey.remedy.empty() ? "" : ": ", survey.remedy));
+}
+
 absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                                  std::stop_token stop) {
   TrainJob job;
   ASSIGN_OR_RETURN(job.track, MakeTrackOptions(flags));
-  const std::vector<Gpu> gpus = SurveyGpus().gpus;
-  ASSIGN_OR_RETURN(job.topology,
-                   DetectTopology(flags.topology, CurrentEnvironment(),
-                                  static_cast<int>(gpus.size())));
+  const GpuSurvey survey = SurveyGpus();
+  const std::vector<Gpu>& gpus = survey.gpus;
+  absl::StatusOr<Topology> detected = DetectTopology(
+      flags.topology, CurrentEnvironment(), static_cast<int>(gpus.size()));
+  if (!detected.ok()) return WithReason(detected.status(), survey);
+  job.topology = *std::move(detected);
   ASSIGN_OR_RETURN(const TrainPlace place, FindTrainPlace(flags, job.topology));
   ASSIGN_OR_RETURN(job.config,
                    LoadConfig(flags, place, &job.changes, &job.notices));
@@ -332,8 +349,10 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (flags.device_ids) {
     ASSIGN_OR_RETURN(job.device_ids, ParseDeviceIds(*flags.device_ids));
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> devices,
-                   PlanDevices(job.config, job.topology, job.device_ids, gpus));
+  const absl::StatusOr<std::vector<std::string>> planned =
+      PlanDevices(job.config, job.topology, job.device_ids, gpus);
+  if (!planned.ok()) return WithReason(planned.status(), survey);
+  const std::vector<std::string>& devices = *planned;
   ASSIGN_OR_RETURN(const v1::Precision precision,
                    PlanPrecision(job.config, devices, gpus));
   job.config.mutable_runtime()->set_precision(precision);
@@ -343,6 +362,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                    PlanCores(of_learner, job.topology, devices, UsableCores()));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
+  job.claims_folder = place.is_named_here;
   job.resume = place.resume;
   job.max_restarts = flags.max_restarts.value_or(3);
   job.credentials = flags.credentials;
@@ -363,8 +383,9 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
     if (job.topology.hosts_coordinator) {
       RETURN_IF_ERROR(CheckTrackers(job.track, stop));
     }
-    RETURN_IF_ERROR(
-        CheckEnvironment(AsNamed(job), flags, place.config_path, stop));
+    RETURN_IF_ERROR(CheckEnvironment(AsNamed(job), devices,
+                                     of_learner.env().num_envs(), flags,
+                                     place.config_path, stop));
   }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
@@ -394,6 +415,11 @@ int RunTrain(const Arguments& arguments) {
   if (!signals.ok()) return Report("train", signals.status());
   std::signal(SIGPIPE, SIG_IGN);  // nobody reading us is no reason to end a run
   auto job = MakeJob(flags, (*signals)->Stop());
+  // Who was started in the same second may have been faster.
+  while (job.ok() && job->claims_folder && !flags.dry_run &&
+         !ClaimRunPath(job->folder.path())) {
+    job = MakeJob(flags, (*signals)->Stop());
+  }
   if (absl::IsCancelled(job.status())) {
     std::fprintf(stderr, "flotilla train: told to stop before the run began\n");
     return ExitCodeOf((*signals)->first_signal());

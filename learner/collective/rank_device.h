@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "learner/torch.h"
 #include "services/base/device_choice.h"
+#include "services/base/gpus.h"
 
 namespace flotilla {
 
@@ -24,12 +25,19 @@ struct RankDevice {
 absl::StatusOr<RankDevice> ChooseRankDevice(const DeviceRequest& request,
                                             int local_rank);
 
+// The same of a host that was surveyed, where CUDA finds `seen` GPUs. Where the driver
+// knows GPUs that this build is for, and CUDA finds none, no learner falls back to the
+// CPU in silence.
+absl::StatusOr<RankDevice> RankDeviceOf(const DeviceRequest& request,
+                                        int local_rank, const GpuSurvey& survey,
+                                        int seen);
+
 // What a program chooses by: ChooseRankDevice, or a test's own.
 using DeviceChooser = std::function<absl::StatusOr<RankDevice>(
     const DeviceRequest& request, int local_rank)>;
 
 // The `seen` GPUs that LibTorch sees, described where the driver told of as
-// many. A LibTorch without CUDA sees none.
+// many.
 std::vector<Gpu> GpusOfTorch(std::vector<Gpu> of_driver, int seen);
 
 }  // namespace flotilla

@@ -156,7 +156,8 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   }
   at::set_num_threads(TorchThreads(config, spaces, options.local_world_size));
   SetArithmetic(config.runtime());
-  for (const std::string& warning : PlayableWarnings(config, pool->spec())) {
+  for (const std::string& warning :
+       PlayableWarnings(config, pool->spec(), device.is_cuda())) {
     LOG(WARNING) << warning;
   }
   RETURN_IF_ERROR(

@@ -22,7 +22,7 @@ std::string Count(int number, const std::string& thing) {
 std::string NotThere(const std::string& what, int index, int gpus) {
   return absl::StrCat(what, " names GPU ", index, ", but ",
                       gpus == 0
-                          ? "this host has none"
+                          ? kNoGpu
                           : absl::StrCat("this host has ", Count(gpus, "GPU"),
                                          ", numbered from 0"),
                       " (CUDA_VISIBLE_DEVICES counts; see `flotilla doctor`)");
@@ -100,8 +100,8 @@ absl::StatusOr<std::optional<int>> ChooseGpu(const DeviceRequest& request,
   }
   const std::string what = absl::StrCat("runtime.device \"", device, "\"");
   if (gpus == 0) {
-    return Refused(absl::StrCat(what,
-                                " needs a GPU, and this host has none; use "
+    return Refused(absl::StrCat(what, " needs a GPU, and ", kNoGpu,
+                                "; use "
                                 "--set runtime.device=cpu (see `flotilla "
                                 "doctor`)"));
   }

@@ -18,6 +18,9 @@ namespace flotilla {
 // program, has it. flotilla-learner refuses it.
 inline constexpr char kRehearsalDevice[] = "rehearsal";
 
+// In a refusal that would not be one if there were GPUs.
+inline constexpr char kNoGpu[] = "there is none to use here";
+
 struct DeviceRequest {
   std::string device = "auto";  // runtime.device: auto, cpu, cuda, cuda:N
   // --device-ids: the GPU of each learner on this host; empty: not given.
@@ -36,7 +39,7 @@ absl::StatusOr<std::vector<int>> ParseDeviceIds(const std::string& text);
 // (or kRehearsalDevice).
 //
 //   ids         ids[local_rank]
-//   auto, cuda  the GPU of its own number; auto without any GPU: the CPU
+//   auto, cuda  the GPU of its own number; auto without any GPU that this build can use: the CPU
 //   cuda:N      N, for one learner alone
 //
 // Learners share a GPU only where `ids` says so. Errors: kInvalidArgument,

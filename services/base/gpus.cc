@@ -202,8 +202,22 @@ GpuSurvey SurveyGpus(GpuDriver* driver,
   return survey;
 }
 
+GpuSurvey Usable(GpuSurvey survey, bool built_for_gpus) {
+  if (built_for_gpus || survey.gpus.empty()) return survey;
+  const size_t count = survey.gpus.size();
+  survey.problem = absl::StrCat(
+      "this Flotilla was built without CUDA, so that ", count,
+      count == 1 ? " GPU of this host is" : " GPUs of this host are",
+      " not used");
+  survey.remedy =
+      "FLOTILLA_CUDA=1 make build, or the wheel of FLOTILLA_CUDA=1 make wheel";
+  survey.gpus.clear();
+  return survey;
+}
+
 GpuSurvey SurveyGpus() {
-  return SurveyGpus(OpenGpuDriver().get(), VisibleDevices());
+  return Usable(SurveyGpus(OpenGpuDriver().get(), VisibleDevices()),
+                FLOTILLA_WITH_CUDA != 0);
 }
 
 GpuUse MeasureGpu(GpuDriver* driver, const std::vector<Gpu>& gpus, int index) {

@@ -23,6 +23,7 @@ struct GpuSurvey {
   std::vector<Gpu> gpus;  // that a CUDA program of ours would see
   std::string driver;     // version; "" without one
   std::string problem;    // why there are none, in words; "" if there are some
+  std::string remedy;     // what mends that; "" where nothing of ours does
 };
 
 struct GpuUse {
@@ -53,7 +54,11 @@ std::unique_ptr<GpuDriver> OpenGpuDriver();
 GpuSurvey SurveyGpus(GpuDriver* driver,
                      const std::optional<std::string>& visible_devices);
 
-// Those that this process sees.
+// What of `survey` a build can use: all of it, or where it was not `built_for_gpus`
+// nothing, and why.
+GpuSurvey Usable(GpuSurvey survey, bool built_for_gpus);
+
+// Those that this process sees and this build (FLOTILLA_CUDA) can use.
 GpuSurvey SurveyGpus();
 
 // What of `gpus` a value of CUDA_VISIBLE_DEVICES leaves visible: indices and UUIDs

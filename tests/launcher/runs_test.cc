@@ -132,6 +132,15 @@ TEST_F(RunPathTest, ANewPathIsNamedAfterConfigurationAndTime) {
   EXPECT_EQ(NewRunPath("ppo", now), "runs/ppo-20260131-235958-2");
 }
 
+TEST_F(RunPathTest, APathIsClaimedOnce) {
+  EXPECT_TRUE(ClaimRunPath("runs/ppo-1"));
+  EXPECT_TRUE(fs::is_directory("runs/ppo-1"));
+  EXPECT_FALSE(ClaimRunPath("runs/ppo-1"));
+  // What cannot be made is not somebody else's.
+  WriteFile("file", "");
+  EXPECT_TRUE(ClaimRunPath("file/ppo-1"));
+}
+
 TEST_F(RunPathTest, TheNewestRunIsOfThatConfiguration) {
   EXPECT_EQ(NewestRunPath(""), "");
   MakeRun("a-1", 30);

@@ -70,7 +70,8 @@ TEST(TopologyTest, AutoIsOneLearnerPerGpu) {
 }
 
 TEST(TopologyTest, GpuWithoutOneIsAnError) {
-  EXPECT_THAT(Brief({.nproc_per_node = "gpu"}, {}), HasSubstr("has no GPU"));
+  EXPECT_THAT(Brief({.nproc_per_node = "gpu"}, {}),
+              HasSubstr("there is none to use"));
 }
 
 TEST(TopologyTest, StandaloneHasAPortOfItsOwnAndIgnoresTheEnvironment) {

@@ -65,21 +65,25 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
         raise Error(f"config is a {type(config).__name__}; want a configuration's name or file, as in flotilla.train('cartpole_ppo')")
     config = os.fspath(config)
     name = pathlib.Path(config).name.removesuffix(".textproto")
-    folder = _new_folder(name) if run_dir is None else pathlib.Path(run_dir)
     served = own_env.of(env, in_process)
-    words = ["train", config, f"--run-dir={folder}", f"--nproc-per-node={learners}", "--progress=none"]
+    words = ["train", config, f"--nproc-per-node={learners}", "--progress=none"]
     if resume:
         words.append("--resume=latest" if resume is True else f"--resume={os.fspath(resume)}")
     # The last word counts: the caller's own.
     sets = assignments({path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None})
     sets += assignments(sections) + assignments(overrides or {})
+    folder = _new_folder(name) if run_dir is None else pathlib.Path(run_dir)
     try:
         sets = assignments(served.fields(folder, learners)) + sets
+        words.append(f"--run-dir={folder}")
         words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
         _Watch(words, folder, served, display.make(progress, name)).run()
     finally:
         if not _begun(folder):
             served.forget(folder)
+            if run_dir is None:
+                with contextlib.suppress(OSError):  # not empty
+                    folder.rmdir()
     return Training(folder, served)
 
 
@@ -88,13 +92,18 @@ def _begun(folder):
 
 
 def _new_folder(name):
-    """As `flotilla train` calls one that nobody named."""
+    """As `flotilla train` calls one that nobody named: ours alone."""
     stem = pathlib.Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     folder, n = stem, 1
-    while folder.exists():
-        n += 1
-        folder = stem.with_name(f"{stem.name}-{n}")
-    return folder
+    while True:
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            n += 1
+            folder = stem.with_name(f"{stem.name}-{n}")
+        except OSError as error:
+            raise Error(f"cannot make the run's folder {folder}: {error.strerror}; name another with run_dir") from None
 
 
 class _Watch:

@@ -161,7 +161,7 @@ const Case kCases[] = {
      .gpus = 8,
      .visible = "",
      .device = "cuda",
-     .expected = "this host has none"},
+     .expected = "there is none to use here"},
     {.name = "NamedBeyondTheVisible",
      .gpus = 8,
      .visible = "7",
@@ -235,7 +235,7 @@ const Case kCases[] = {
     {.name = "NprocGpuWithoutAny",
      .gpus = 0,
      .learners = "gpu",
-     .expected = "has no GPU"},
+     .expected = "wants GPUs, and there is none"},
     // --device-ids.
     {.name = "SharedOnPurpose",
      .gpus = 2,
@@ -264,12 +264,50 @@ INSTANTIATE_TEST_SUITE_P(Hosts, DeviceTableTest, ::testing::ValuesIn(kCases),
                            return std::string(info.param.name);
                          });
 
-// A LibTorch for CPUs on a host with GPUs, and one that knows more than NVML.
+// One that knows more than NVML, and one that finds none; see below.
 TEST(GpusOfTorchTest, LibTorchHasTheLastWord) {
   EXPECT_TRUE(GpusOfTorch(std::vector<Gpu>(2), 0).empty());
   const std::vector<Gpu> unnamed = GpusOfTorch({}, 2);
   ASSERT_EQ(unnamed.size(), 2u);
   EXPECT_EQ(DeviceName(1, unnamed), "cuda:1");
+}
+
+// A host with one GPU, by NVML.
+GpuSurvey OneGpu() {
+  FakeDriver driver(std::vector<Gpu>{{.name = "H100", .uuid = "GPU-a"}});
+  return SurveyGpus(&driver, std::nullopt);
+}
+
+TEST(RankDeviceTest, WithoutCudaGpusAreLeftAlone) {
+  const GpuSurvey survey = Usable(OneGpu(), /*built_for_gpus=*/false);
+  const auto chosen =
+      RankDeviceOf({.local_world_size = 2}, 1, survey, /*seen=*/0);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->name, "cpu");
+  const auto refused = RankDeviceOf({.device = "cuda"}, 0, survey, /*seen=*/0);
+  EXPECT_NE(refused.status().message().find(
+                "this Flotilla was built without CUDA, so that 1 GPU of this "
+                "host is not used"),
+            std::string::npos)
+      << refused.status();
+}
+
+TEST(RankDeviceTest, WhereCudaFindsNoneOfTheDriversGpusItIsAskedFor) {
+  const GpuSurvey survey = Usable(OneGpu(), /*built_for_gpus=*/true);
+  for (const char* device : {"auto", "cuda", "cuda:0"}) {
+    const auto refused =
+        RankDeviceOf({.device = device}, 0, survey, /*seen=*/0);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.status()));
+    EXPECT_NE(refused.status().message().find(
+                  "NVIDIA's driver (580.1) knows 1 GPU, and CUDA can use none"),
+              std::string::npos)
+        << refused.status();
+  }
+  const auto cpu = RankDeviceOf({.device = "cpu"}, 0, survey, /*seen=*/0);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  const auto gpu = RankDeviceOf({}, 0, survey, /*seen=*/1);
+  ASSERT_TRUE(gpu.ok()) << gpu.status();
+  EXPECT_EQ(gpu->name, "cuda:0 GPU-a");
 }
 
 TEST(RankDeviceTest, IsTheCpuWhereThereIsNoGpu) {

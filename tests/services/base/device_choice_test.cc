@@ -51,14 +51,16 @@ TEST(DeviceChoiceTest, TheCpuWhereItIsMeant) {
   EXPECT_EQ(Choose({.device = "auto", .local_world_size = 4}, 3, 0), "cpu");
   EXPECT_EQ(Choose({.device = "rehearsal", .local_world_size = 4}, 3, 2),
             "cpu");
-  EXPECT_THAT(Choose({.device = "cuda"}, 0, 0),
-              HasSubstr("this host has none; use --set runtime.device=cpu"));
+  EXPECT_THAT(
+      Choose({.device = "cuda"}, 0, 0),
+      HasSubstr("there is none to use here; use --set runtime.device=cpu"));
 }
 
 TEST(DeviceChoiceTest, WhatIsNotThereIsNamed) {
   EXPECT_THAT(Choose({.device = "cuda:2"}, 0, 2),
               HasSubstr("names GPU 2, but this host has 2 GPUs"));
-  EXPECT_THAT(Choose({.device = "cuda:0"}, 0, 0), HasSubstr("has none"));
+  EXPECT_THAT(Choose({.device = "cuda:0"}, 0, 0),
+              HasSubstr("there is none to use"));
   EXPECT_THAT(Choose({.ids = {1}}, 0, 1),
               HasSubstr("names GPU 1, but this host has 1 GPU,"));
   EXPECT_THAT(Choose({.device = "gpu"}, 0, 1),

@@ -73,6 +73,23 @@ TEST(GpusTest, ASurveySaysWhatAProgramWouldSee) {
   }
 }
 
+TEST(GpusTest, ABuildWithoutCudaUsesNoneAndSaysSo) {
+  FakeDriver driver;
+  const GpuSurvey survey = SurveyGpus(&driver, std::nullopt);
+  EXPECT_EQ(Usable(survey, /*built_for_gpus=*/true).gpus.size(), 2u);
+  const GpuSurvey without = Usable(survey, /*built_for_gpus=*/false);
+  EXPECT_TRUE(without.gpus.empty());
+  EXPECT_EQ(without.problem,
+            "this Flotilla was built without CUDA, so that 2 GPUs of this host "
+            "are not used");
+  EXPECT_NE(without.remedy.find("FLOTILLA_CUDA=1 make build"),
+            std::string::npos);
+  // Where there is none anyway, that is why.
+  driver.problem = "does not answer";
+  EXPECT_EQ(Usable(SurveyGpus(&driver, std::nullopt), false).problem,
+            "does not answer");
+}
+
 TEST(GpusTest, AGpuIsMeasuredByWhatThisProgramSees) {
   struct Case {
     std::optional<std::string> visible;

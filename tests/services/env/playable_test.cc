@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "services/base/config.h"
 #include "tests/testing/status_matchers.h"
 
 namespace flotilla {
@@ -134,10 +135,33 @@ TEST(PlayableTest, TheEncoderFitsWhatIsObserved) {
 
 // The only one; "" if there is none.
 std::string PlayableWarning(const v1::RunConfig& config,
-                            const v1::EnvSpec& spec) {
-  const std::vector<std::string> warnings = PlayableWarnings(config, spec);
+                            const v1::EnvSpec& spec, bool on_gpu = false) {
+  const std::vector<std::string> warnings =
+      PlayableWarnings(config, spec, on_gpu);
   EXPECT_LE(warnings.size(), 1);
   return warnings.empty() ? "" : warnings[0];
+}
+
+TEST(PlayableTest, ASmallNetworkOnAGpuThatNobodyNamedIsWarnedOf) {
+  const v1::EnvSpec numbers = Spec(v1::FLOAT32, {4});
+  const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
+  const v1::RunConfig few =
+      Resolved(Config("ppo {} env { num_envs: 16 num_workers: 2 groups: 2 }"));
+  EXPECT_THAT(PlayableWarning(few, numbers, /*on_gpu=*/true),
+              AllOf(HasSubstr("for 4 rows at a time"),
+                    HasSubstr("--set runtime.device=cpu")));
+  EXPECT_EQ(PlayableWarning(few, numbers, /*on_gpu=*/false), "");
+  EXPECT_EQ(PlayableWarning(few, frames, /*on_gpu=*/true), "");
+  for (const char* text :
+       {"ppo {} env { num_envs: 16 } runtime { device: 'cuda' }",
+        "ppo {} env { num_envs: 17 groups: 1 }",
+        "ppo {} env { num_envs: 16 } model { hidden: [64, 512] }",
+        "ppo {} env { num_envs: 16 } model { recurrent: LSTM }",
+        "ppo {} env { num_envs: 16 } model { plugin: 'net.so' }",
+        "dqn {} env { num_envs: 16 }"}) {
+    EXPECT_EQ(PlayableWarning(Resolved(Config(text)), numbers, true), "")
+        << text;
+  }
 }
 
 TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
