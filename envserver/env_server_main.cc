@@ -13,7 +13,6 @@
 #include <semaphore>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -24,6 +23,7 @@
 #include "services/base/atomic_file.h"
 #include "services/base/command_line.h"
 #include "services/base/config_rules.h"
+#include "services/base/cores.h"
 #include "services/base/descriptors.h"
 #include "services/base/host_name.h"
 #include "services/base/lifeline.h"
@@ -45,6 +45,7 @@ struct Flags {
   std::string address_file;
   int threads = 0;
   int num_envs = 4096;
+  int restarts = 0;
   std::string env;
   int retry_wait_ms = 100;
   bool renew_failed = false;
@@ -69,7 +70,8 @@ CommandLine MakeLine(const std::string& program, Flags* flags) {
             "gets the address once it is served, port included",
             &flags->address_file);
   line.Int("--threads", "N", 0,
-           "threads that step environments worth it (default 0: one a core)",
+           "threads that step environments worth it (default 0: one a core, "
+           "of a CPU quota as many as it allows)",
            &flags->threads);
   line.Int("--num-envs", "N", 1,
            "environments offered to a learner (default 4096)",
@@ -83,6 +85,8 @@ CommandLine MakeLine(const std::string& program, Flags* flags) {
            "tried again (default 100); its row is skipped meanwhile, and its "
            "learner's other rows go on",
            &flags->retry_wait_ms);
+  line.Int("--restarts", "N", 0, "how often it was replaced until now",
+           &flags->restarts);
   line.Switch("--renew-failed",
               "make an environment that failed anew, instead of a reset",
               &flags->renew_failed);
@@ -96,8 +100,7 @@ constexpr absl::Duration kJoinAttempt = absl::Seconds(2);
 constexpr std::chrono::seconds kReportPeriod(1);
 
 int Threads(const Flags& flags) {
-  if (flags.threads > 0) return flags.threads;
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return flags.threads > 0 ? flags.threads : CoresToFill();
 }
 
 std::string ListenAddress(const Flags& flags) {
@@ -123,6 +126,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
   self.set_pid(getpid());
   self.set_version(Version());
   self.set_num_envs(flags.num_envs);
+  self.set_restarts(flags.restarts);
   const absl::Time deadline = absl::Now() + kJoinTimeout;
   while (!stop.stop_requested()) {
     auto client =

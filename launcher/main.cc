@@ -156,7 +156,7 @@ void SetUpLog(const char* program) {
     FLAGS_minloglevel = google::GLOG_WARNING;
   }
   google::InitGoogleLogging(program);
-  QuietGrpcLog();
+  PrepareGrpc();
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "learner/algo/algorithm.h"
 #include "learner/algo/algorithm_plugin.h"
+#include "learner/collective/local_address.h"
 #include "learner/collective/rank_device.h"
 #include "learner/evaluate_main.h"
 #include "learner/torch.h"
@@ -26,6 +27,7 @@
 #include "services/base/command_line.h"
 #include "services/base/config.h"
 #include "services/base/cores.h"
+#include "services/base/descriptors.h"
 #include "services/base/exit_codes.h"
 #include "services/base/global_sizes.h"
 #include "services/base/host_name.h"
@@ -153,6 +155,8 @@ v1::Member Self(const Flags& flags, const v1::RunConfig& config,
   self.set_version(Version());
   self.set_config_digest(ConfigDigest(config));
   self.set_restarts(flags.restarts);
+  self.set_ip(IpTowards(flags.coordinator));
+  self.set_network(NetworkOfThisProcess());
   return self;
 }
 
@@ -317,6 +321,7 @@ int Main(const Flags& flags) {
 int LearnerMain(int argc, char** argv, DeviceChooser choose_device) {
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(argv[0]);
+  RaiseDescriptorLimit();
   Flags flags;
   flags.choose_device = std::move(choose_device);
   CommandLine line = MakeLine(&flags);

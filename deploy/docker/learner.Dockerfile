@@ -3,7 +3,8 @@
 # CUDA. From the root of a checkout:
 #
 #   docker build -f deploy/docker/learner.Dockerfile -t flotilla-learner:0.1.0 .
-#   docker run --rm --gpus all --shm-size 8g -v "$PWD/runs:/runs" \
+#   mkdir -p runs   # yours, and so is what is written there
+#   docker run --rm --gpus all --shm-size 8g --user "$(id -u):$(id -g)" -v "$PWD/runs:/runs" \
 #     flotilla-learner:0.1.0 train cartpole_ppo --run-dir /runs/first
 #
 # --build-arg FLOTILLA_ATARI=ON builds the emulator of Atari games in. It is

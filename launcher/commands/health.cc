@@ -65,7 +65,10 @@ int RunHealth(const Arguments& arguments) {
   const absl::Status status =
       CheckHealth(parsed.positional[0], named.value_or(""),
                   timeout_seconds.value_or(5), credentials);
-  if (!status.ok()) return Report("health", status);
+  if (!status.ok()) {
+    Report("health", status);
+    return kExitFailed;
+  }
   std::printf("serving\n");
   return kExitDone;
 }

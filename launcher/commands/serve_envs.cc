@@ -96,7 +96,8 @@ int RunServeEnvs(const Arguments& arguments) {
   line.Int("--num-envs", "N", 1,
            "most environments that each offers (default 4096)",
            &flags.num_envs);
-  line.Int("--threads", "N", 0, "stepping threads of each; 0: one a core",
+  line.Int("--threads", "N", 0,
+           "stepping threads of each; 0: one a core, within a CPU quota",
            &flags.threads);
   line.Int("--retry-wait-ms", "N", 0,
            "how long an environment that failed is left alone (default 100)",
@@ -127,7 +128,9 @@ int RunServeEnvs(const Arguments& arguments) {
   SupervisorOptions options;
   options.num_learners = static_cast<int>(servers->size());
   options.command = [&](const LearnerStart& start) {
-    return (*servers)[start.index];
+    SubprocessOptions server = (*servers)[start.index];
+    server.argv.push_back(absl::StrCat("--restarts=", start.restarts));
+    return server;
   };
   options.name = [](int i) { return absl::StrCat("env server ", i); };
   options.log_path = [](int) { return std::string(); };

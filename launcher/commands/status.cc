@@ -1,6 +1,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -12,6 +13,7 @@
 #include "launcher/text_layout.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/watch_screen.h"
+#include "services/base/json.h"
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/base/shutdown.h"
@@ -39,15 +41,20 @@ void Print(const v1::Status& status, bool json) {
   std::fflush(stdout);
 }
 
-// A run whose coordinator is gone is over, or was killed.
+// A run whose coordinator is gone is over, or was killed. Of `json`, in one line if
+// that `is_one_of_many`.
 int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
-                 bool json) {
+                 bool json, bool is_one_of_many) {
   const RunFolder folder(run.run_dir);
   const auto summary = run.run_dir.empty() ? absl::NotFoundError("no folder")
                                            : ReadRunSummary(folder.summary());
   if (!summary.ok()) return Report("status", unreachable);
   if (json) {
-    std::printf("%s", FormatRunSummary(*summary).c_str());
+    std::string text = FormatRunSummary(*summary);
+    if (const auto parsed = ParseJson(text); is_one_of_many && parsed.ok()) {
+      text = FormatJson(*parsed) + "\n";
+    }
+    std::printf("%s", text.c_str());
   } else {
     std::printf("the run in %s is over\n%s", run.run_dir.c_str(),
                 DescribeSummary(*summary).c_str());
@@ -62,7 +69,7 @@ int Watch(const RunAddress& run, const v1::Status& first,
   if (!signals.ok()) return Report("status", signals.status());
   const auto last = WatchOnScreen(run, first, calls, (*signals)->Stop());
   if (absl::IsUnavailable(last.status())) {
-    return ShowFinished(run, last.status(), false);
+    return ShowFinished(run, last.status(), false, false);
   }
   if (!last.ok()) return Report("status", last.status());
   if (last->has_value()) Print(**last, false);
@@ -87,7 +94,7 @@ int Follow(const RunAddress& run, const v1::Status& first, bool json,
     if (last == v1::CLOSED) break;
     // It may be started again; programs that read us ask anew themselves.
     if (json || absl::Now() - heard_at > kPatience) {
-      return ShowFinished(run, watched, json);
+      return ShowFinished(run, watched, json, true);
     }
     calls->Pause(kInterval / 5);
   }
@@ -108,7 +115,11 @@ int RunStatus(const Arguments& arguments) {
   line.Switch("--watch",
               "go on until the run ends: on the whole screen of a terminal",
               &watch);
-  line.Switch("--json", "one JSON object (with --watch, one a line)", &json);
+  line.Switch(
+      "--json",
+      "one JSON object, of a run that is over its summary (with --watch, "
+      "one a line)",
+      &json);
   AddCredentialFlags(&credentials, &line);
   const ParsedLine parsed = ParseLine("status", arguments, 1, &line);
   if (parsed.exit_code) return *parsed.exit_code;
@@ -122,7 +133,7 @@ int RunStatus(const Arguments& arguments) {
   const auto status = (*calls)->GetStatus(kStatusTimeout);
   const absl::Status answered =
       status.ok() ? CheckSameRun(*run, *status) : status.status();
-  if (!answered.ok()) return ShowFinished(*run, answered, json);
+  if (!answered.ok()) return ShowFinished(*run, answered, json, watch);
   if (!watch) {
     Print(*status, json);
     return kExitDone;

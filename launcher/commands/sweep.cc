@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<std::string>> MakeCommand(const std::string& named,
   ASSIGN_OR_RETURN(
       Json sweep,
       ReadSweep(file, base,
-                {.cores = static_cast<int>(UsableCores().size()),
+                {.cores = CoresToFill(),
                  .gpus = static_cast<int>(SurveyGpus().gpus.size())}));
   if (flags.parallel) {
     Json& placement = sweep["placement"];

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "learner/collective/rendezvous.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -48,14 +49,11 @@ bool IsLoopback(const std::string& address) {
   return absl::StartsWith(address, "127.") || address == "::1";
 }
 
-// Where a member can be found: its services' address if it has one on a
-// network, else its host's name.
-std::string HostOf(const v1::Member& member) {
-  const std::string& address = member.address();
+// Of "host:port"; "" of a unix socket.
+std::string HostPart(const std::string& address) {
   const size_t colon = address.rfind(':');
-  if (address.empty() || absl::StartsWith(address, "unix:") ||
-      colon == std::string::npos) {
-    return member.host();
+  if (absl::StartsWith(address, "unix") || colon == std::string::npos) {
+    return "";
   }
   return std::string(
       absl::StripSuffix(absl::StripPrefix(address.substr(0, colon), "["), "]"));
@@ -122,21 +120,44 @@ void NameSocketInterface(const v1::Assignment& assignment) {
 
 absl::StatusOr<std::string> LocalAddressFor(const v1::Assignment& assignment) {
   if (OnOneHost(assignment)) return "127.0.0.1";
-  const std::string& own = assignment.learner(assignment.rank()).host();
+  const v1::Member& self = assignment.learner(assignment.rank());
   std::set<std::string> tried;
   std::string reasons;
-  for (const v1::Member& member : assignment.learner()) {
-    if (member.host() == own || !tried.insert(HostOf(member)).second) continue;
-    const auto address = LocalAddressTowards(HostOf(member));
-    if (address.ok() && !IsLoopback(*address)) return address;
-    absl::StrAppend(&reasons, "; ",
-                    address.ok() ? absl::StrCat("host \"", HostOf(member),
-                                                "\" resolves to loopback")
-                                 : std::string(address.status().message()));
+  // Names first: where there are several networks, they say which one is meant.
+  for (const bool by_name : {true, false}) {
+    for (const v1::Member& member : assignment.learner()) {
+      const std::string& place = by_name ? member.host() : member.ip();
+      if (OnSameHost(member, self) || place.empty() ||
+          !tried.insert(place).second) {
+        continue;
+      }
+      const auto address = LocalAddressTowards(place);
+      if (address.ok() && !IsLoopback(*address)) return address;
+      absl::StrAppend(&reasons, "; ",
+                      address.ok() ? absl::StrCat("host \"", place,
+                                                  "\" resolves to loopback")
+                                   : std::string(address.status().message()));
+    }
   }
+  // What leads to the coordinator leads to the others too.
+  if (!self.ip().empty()) return self.ip();
   return absl::FailedPreconditionError(absl::StrCat(
-      "host \"", own, "\" knows no address of its own that its peers can reach",
-      reasons, "; name the network interface: GLOO_SOCKET_IFNAME=eth0"));
+      "host \"", self.host(),
+      "\" knows no address of its own that its peers can reach", reasons,
+      "; name the network interface: GLOO_SOCKET_IFNAME=eth0"));
+}
+
+std::string IpTowards(const std::string& coordinator) {
+  const std::string host = HostPart(coordinator);
+  const auto address =
+      host.empty() ? absl::NotFoundError("") : LocalAddressTowards(host);
+  return address.ok() && !IsLoopback(*address) ? *address : "";
+}
+
+std::string NetworkOfThisProcess() {
+  char link[64] = "";
+  if (::readlink("/proc/self/ns/net", link, sizeof(link) - 1) < 0) return "";
+  return absl::StrCat(FirstLine("/proc/sys/kernel/random/boot_id"), " ", link);
 }
 
 }  // namespace flotilla

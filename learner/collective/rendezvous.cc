@@ -1,5 +1,7 @@
 #include "learner/collective/rendezvous.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -68,11 +70,17 @@ absl::StatusOr<std::vector<std::string>> ExchangeAll(
   return values;
 }
 
+bool OnSameHost(const v1::Member& a, const v1::Member& b) {
+  // Learners of before say nothing of networks.
+  return a.host() == b.host() && (a.network() == b.network() ||
+                                  a.network().empty() || b.network().empty());
+}
+
 bool OnOneHost(const v1::Assignment& assignment) {
-  for (const v1::Member& member : assignment.learner()) {
-    if (member.host() != assignment.learner(0).host()) return false;
-  }
-  return true;
+  return std::ranges::all_of(assignment.learner(),
+                             [&](const v1::Member& member) {
+                               return OnSameHost(member, assignment.learner(0));
+                             });
 }
 
 }  // namespace flotilla

@@ -27,7 +27,10 @@ absl::Status MeetAll(const v1::Assignment& assignment,
                      CoordinatorClient* coordinator, const std::string& topic,
                      absl::Duration timeout);
 
-// Whether all learners say that they run on the same host.
+// Whether they say that they run on the same host: two may have one name.
+bool OnSameHost(const v1::Member& a, const v1::Member& b);
+
+// Whether all learners do.
 bool OnOneHost(const v1::Assignment& assignment);
 
 }  // namespace flotilla

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "learner/collective/local_address.h"
 #include "learner/collective/rank_device.h"
 #include "services/base/host_name.h"
 #include "services/base/status_macros.h"
@@ -34,6 +35,8 @@ v1::Member Self(const WorldOptions& options, const std::string& device) {
   self.set_local_world_size(options.local_world_size);
   self.set_requested_rank(options.rank + 1);
   self.set_version(Version());
+  self.set_ip(IpTowards(options.coordinator));
+  self.set_network(NetworkOfThisProcess());
   return self;
 }
 

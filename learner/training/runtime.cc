@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "learner/torch.h"
 #include "services/base/cores.h"
@@ -28,10 +29,14 @@ bool IsWorthSharing(const v1::ModelConfig& model, const Spaces& spaces) {
          });
 }
 
-// Cores of one learner: those it is confined to, or its share of all.
+// Cores of one learner: those it is confined to, or its share of all; of a quota its
+// share in either case.
 int Cores(int local_world_size) {
   const int usable = static_cast<int>(UsableCores().size());
-  return IsPinned() ? usable : std::max(1, usable / local_world_size);
+  std::optional<double> quota = CpuQuota();
+  if (!IsPinned()) return CoresToFill(usable, local_world_size, quota);
+  if (quota.has_value()) *quota /= local_world_size;
+  return CoresToFill(usable, /*sharers=*/1, quota);
 }
 
 }  // namespace

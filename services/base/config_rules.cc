@@ -165,13 +165,15 @@ void CheckCheckpoint(const v1::RunConfig& config, Problems* problems) {
 void CheckDistributed(const v1::DistributedConfig& distributed,
                       Problems* problems) {
   const std::string at = "distributed.";
-  Require(distributed.dead_after_seconds() > distributed.heartbeat_seconds(),
-          at + "dead_after_seconds",
-          absl::StrCat("is ", distributed.dead_after_seconds(),
-                       "; it must be above distributed.heartbeat_seconds = ",
-                       distributed.heartbeat_seconds(),
-                       ", or everyone would be declared dead"),
-          problems);
+  Require(
+      distributed.dead_after_seconds() >= 2 * distributed.heartbeat_seconds(),
+      at + "dead_after_seconds",
+      absl::StrCat("is ", distributed.dead_after_seconds(),
+                   "; it must be at least twice distributed.heartbeat_seconds "
+                   "= ",
+                   distributed.heartbeat_seconds(),
+                   ", or whoever is late once would be declared dead"),
+      problems);
 }
 
 bool IsDevice(const std::string& device) {

@@ -2,7 +2,16 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_split.h"
+#include "services/base/cgroups.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -22,6 +31,45 @@ std::vector<int> UsableCores() {
     if (CPU_ISSET(core, &mask)) cores.push_back(core);
   }
   return cores;
+}
+
+std::optional<double> CpuQuota(const std::string& root) {
+  const CgroupFolders around = CgroupsAround("cpu", root);
+  std::optional<double> least;
+  const auto take = [&](const std::string& quota, const std::string& period) {
+    // "max", or -1: there is none.
+    int64_t time = 0, of = 0;
+    if (!absl::SimpleAtoi(quota, &time) || !absl::SimpleAtoi(period, &of) ||
+        time <= 0 || of <= 0) {
+      return;
+    }
+    const double cores = static_cast<double>(time) / static_cast<double>(of);
+    least = std::min(cores, least.value_or(cores));
+  };
+  for (const std::string& folder : around.v2) {
+    const std::pair<std::string, std::string> words =
+        absl::StrSplit(FirstLine(folder + "/cpu.max"), absl::MaxSplits(' ', 1));
+    take(words.first, words.second);
+  }
+  for (const std::string& folder : around.v1) {
+    take(FirstLine(folder + "/cpu.cfs_quota_us"),
+         FirstLine(folder + "/cpu.cfs_period_us"));
+  }
+  return least;
+}
+
+int CoresToFill(int cores, int sharers, std::optional<double> quota) {
+  int filled = cores / std::max(1, sharers);
+  if (quota.has_value() && *quota < cores) {
+    filled = std::min(
+        filled, static_cast<int>(std::ceil(*quota / std::max(1, sharers))));
+  }
+  return std::max(1, filled);
+}
+
+int CoresToFill() {
+  return CoresToFill(static_cast<int>(UsableCores().size()), /*sharers=*/1,
+                     CpuQuota());
 }
 
 bool PinTo(const std::vector<int>& cores) {

@@ -4,12 +4,11 @@
 #include <fstream>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "services/base/cgroups.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -25,35 +24,14 @@ int64_t ReadBytes(const std::string& path) {
       std::min<uint64_t>(bytes, static_cast<uint64_t>(kNone)));
 }
 
-// The least limit of the cgroup at `path` and those around it. In a container,
-// where its own cgroup is mounted as the root, that one counts.
-int64_t LeastOf(const std::string& mount, std::string path,
-                const std::string& file) {
-  int64_t least = ReadBytes(absl::StrCat(mount, "/", file));
-  while (path.size() > 1) {
-    least = std::min(least, ReadBytes(absl::StrCat(mount, path, "/", file)));
-    path.resize(path.rfind('/'));
-  }
-  return least;
-}
-
 int64_t CgroupLimit(const std::string& root) {
-  const std::string mount = root + "/sys/fs/cgroup";
+  const CgroupFolders around = CgroupsAround("memory", root);
   int64_t least = kNone;
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    // hierarchy:controllers:path; v2 has hierarchy 0 and no controllers.
-    const std::vector<std::string> fields =
-        absl::StrSplit(line, absl::MaxSplits(':', 2));
-    if (fields.size() != 3 || fields[2].empty() || fields[2][0] != '/') {
-      continue;
-    }
-    if (fields[0] == "0") {
-      least = std::min(least, LeastOf(mount, fields[2], "memory.max"));
-    } else if (fields[1] == "memory") {
-      least = std::min(least, LeastOf(mount + "/memory", fields[2],
-                                      "memory.limit_in_bytes"));
-    }
+  for (const std::string& folder : around.v2) {
+    least = std::min(least, ReadBytes(folder + "/memory.max"));
+  }
+  for (const std::string& folder : around.v1) {
+    least = std::min(least, ReadBytes(folder + "/memory.limit_in_bytes"));
   }
   return least;
 }

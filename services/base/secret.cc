@@ -27,13 +27,32 @@ bool IsSecret(const std::string& text) {
                      [](char c) { return absl::ascii_isxdigit(c); });
 }
 
-absl::Status CheckOwner(const std::string& path, const struct stat& info) {
-  const bool ours = info.st_uid == geteuid() || geteuid() == 0;
-  if (ours && (info.st_mode & 077) == 0) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrFormat(
-      "the secret \"%s\" is open to others (mode %04o, owner %d): chmod 600 "
-      "it, or delete it and start anew",
-      path, info.st_mode & 07777, info.st_uid));
+// Whether the file system of `fd`, whose mode is `mode`, keeps modes: Windows' and SMB's
+// often do not.
+bool KeepsModes(int fd, mode_t mode) {
+  constexpr mode_t kHarmless = 0100;
+  struct stat now = {};
+  if (fchmod(fd, (mode ^ kHarmless) & 07777) != 0) return true;
+  const bool kept = fstat(fd, &now) == 0 && now.st_mode != mode;
+  return kept && fchmod(fd, mode & 07777) == 0;
+}
+
+// Whether nobody else may read or write it, or that cannot be helped: Kubernetes gives
+// the files of a volume to a pod's group (fsGroup).
+bool IsClosed(const std::string& path, int fd, const struct stat& info) {
+  if (info.st_uid != geteuid() && geteuid() != 0) return false;
+  if ((info.st_mode & 077) == 0) return true;
+  if (!KeepsModes(fd, info.st_mode)) {
+    LOG(WARNING)
+        << "the file system of \"" << path
+        << "\" keeps no modes: whoever sees that folder can change the "
+           "run";
+    return true;
+  }
+  if ((info.st_mode & 07) != 0 || fchmod(fd, 0600) != 0) return false;
+  LOG(WARNING) << "the secret \"" << path
+               << "\" was open to its group, which may know it; it is no more";
+  return true;
 }
 
 }  // namespace
@@ -56,9 +75,15 @@ absl::StatusOr<std::string> ReadSecret(const std::string& path) {
         errno, absl::StrCat("cannot read the secret \"", path, "\""));
   }
   struct stat info = {};
-  absl::Status status = fstat(fd, &info) == 0
-                            ? CheckOwner(path, info)
-                            : absl::ErrnoToStatus(errno, path);
+  absl::Status status;
+  if (fstat(fd, &info) != 0) {
+    status = absl::ErrnoToStatus(errno, path);
+  } else if (!IsClosed(path, fd, info)) {
+    status = absl::PermissionDeniedError(absl::StrFormat(
+        "the secret \"%s\" is open to others (mode %04o, owner %d): chmod 600 "
+        "it, or delete it and start anew",
+        path, info.st_mode & 07777, info.st_uid));
+  }
   char text[2 * kSecretBytes + 2];
   const ssize_t size = read(fd, text, sizeof(text));
   close(fd);

@@ -15,9 +15,11 @@ namespace flotilla {
 // 256 bits of the system's randomness: 64 lower-case hex digits.
 std::string DrawSecret();
 
-// The secret in the file at `path`.
-// Errors: kNotFound; kPermissionDenied if others may read or write the file, or
-// it is another user's; kDataLoss if it holds no secret. All say the remedy.
+// The secret in the file at `path`. Of a file that is open to its group the group's
+// rights are taken away, with a warning; another warns of a file system that keeps no
+// modes, whose files are taken as they are.
+// Errors: kNotFound; kPermissionDenied if anybody may read or write the file, or it is
+// another user's; kDataLoss if it holds no secret. All say the remedy.
 absl::StatusOr<std::string> ReadSecret(const std::string& path);
 
 // As ReadSecret, of a file (mode 0600) that is made where there is none.

@@ -99,7 +99,9 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
              absl::StrCat("was replaced by its incarnation ",
                           member.incarnation()));
     }
-    if (seat->health != Health::kLeft) ++learner_restarts_[member.id()];
+    if (member.role() == v1::LEARNER && seat->health != Health::kLeft) {
+      ++learner_restarts_[member.id()];
+    }
     retired_env_restarts_ += seat->last.env_worker_restarts();
     said_ -= seat->said;
     retired_failed_rows_ += seat->last.failed_rows();

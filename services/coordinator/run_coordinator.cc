@@ -46,8 +46,8 @@ absl::Status Check(const RosterOptions& roster) {
   return absl::OkStatus();
 }
 
-// Env servers join and leave, learners do all of a run's work, people look on
-// stop it and change it.
+// Env servers join and leave, learners do all of a run's work and stop it, people look
+// on, stop it and change it.
 MethodRoles Callers() {
   MethodRoles callers;
   const auto* service =
@@ -59,7 +59,9 @@ MethodRoles Callers() {
       access.roles = {kLearnerRole, kEnvServerRole};
     } else if (method == "GetStatus" || method == "WatchStatus") {
       access = {{kClientRole, kLearnerRole, kEnvServerRole}, true};
-    } else if (method == "Stop" || method == "Set") {
+    } else if (method == "Stop") {  // learners pass on a signal that they got
+      access.roles = {kClientRole, kLearnerRole};
+    } else if (method == "Set") {
       access.roles = {kClientRole};
     }
     callers[absl::StrCat("/", service->full_name(), "/", method)] = access;
@@ -74,7 +76,8 @@ absl::Status CheckWhoMayChangeIt(const RunCoordinatorOptions& options) {
       credentials.insecure || IsUnixAddress(options.listen)) {
     return absl::OkStatus();
   }
-  // Names are not resolved: one of them may stand for loopback.
+  // Names are not resolved: what means loopback here may be every interface, see
+  // Listener::Bind.
   if (!options.listen.empty() && !IsLocalAddress(options.listen)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "other hosts may reach ", options.listen,

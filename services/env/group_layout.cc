@@ -281,6 +281,33 @@ absl::Status CheckFinals(const GroupLayout& layout, const v1::StepBatch& step) {
                       layout.observation_bytes);
 }
 
+// Whoever counts games counts these.
+absl::Status CheckEpisodeEnds(const GroupLayout& layout,
+                              const v1::StepBatch& step) {
+  if (step.episode_end_size() == 0) return absl::OkStatus();
+  std::vector<bool> named(layout.rows);
+  for (const v1::EpisodeEnd& end : step.episode_end()) {
+    const int row = end.row();
+    RETURN_IF_ERROR(CheckRow("step.episode_end", row, layout.rows));
+    if (end.others_play_on() && layout.agents == 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("step.episode_end says that others play on after row ",
+                       row, ", and spec.agents is 1: there are no others"));
+    }
+    if (!step.terminated()[row] && !step.truncated()[row]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step.episode_end names row ", row,
+          ", and neither step.terminated nor step.truncated is 1 there"));
+    }
+    if (named[row]) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step.episode_end names row ", row, " twice, want one a row"));
+    }
+    named[row] = true;
+  }
+  return absl::OkStatus();
+}
+
 // Whoever counts errors counts rows, and an environment fails as a whole.
 absl::Status CheckErrors(const GroupLayout& layout, const v1::StepBatch& step) {
   if (step.error_size() == 0) return absl::OkStatus();
@@ -323,13 +350,7 @@ absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
         absl::StrCat(field, " has ", size,
                      " entries, want one a row at most, of ", layout.rows));
   }
-  for (const v1::EpisodeEnd& end : step.episode_end()) {
-    RETURN_IF_ERROR(CheckRow("step.episode_end", end.row(), layout.rows));
-    if (!end.others_play_on() || layout.agents > 1) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("step.episode_end says that others play on after row ",
-                     end.row(), ", and spec.agents is 1: there are no others"));
-  }
+  RETURN_IF_ERROR(CheckEpisodeEnds(layout, step));
   if (!step.active().empty()) {
     RETURN_IF_ERROR(CheckFlags("step.active", step.active(), layout.rows));
   }

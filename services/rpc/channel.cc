@@ -40,7 +40,7 @@ grpc::ChannelArguments Arguments() {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const RpcCredentials& credentials,
     CallMetadata metadata) {
-  QuietGrpcLog();
+  PrepareGrpc();
   ASSIGN_OR_RETURN(auto channel_credentials,
                    MakeChannelCredentials(credentials, address));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(credentials));

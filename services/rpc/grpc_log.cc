@@ -10,9 +10,12 @@
 
 namespace flotilla {
 
-void QuietGrpcLog() {
+void PrepareGrpc() {
   static std::once_flag once;
   std::call_once(once, [] {
+    // Its own way to resolve names knows files and DNS alone, and not what else the
+    // system asks (mDNS, nss-myhostname, LDAP): a name that ping finds is to be found.
+    setenv("GRPC_DNS_RESOLVER", "native", /*overwrite=*/0);
     if (std::getenv("GRPC_VERBOSITY") != nullptr) return;
     gpr_set_log_function([](gpr_log_func_args* args) {
       // What it aborts with has to be seen.

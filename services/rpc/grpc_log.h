@@ -3,10 +3,11 @@
 
 namespace flotilla {
 
-// Sends gRPC's own messages to VLOG(1): what matters in them comes back to us
-// as a status, and would otherwise be told twice. Setting GRPC_VERBOSITY leaves
-// them as gRPC prints them. Idempotent; thread-safe.
-void QuietGrpcLog();
+// Before anything else of gRPC: sends its own messages to VLOG(1), for what matters in
+// them comes back to us as a status, and would otherwise be told twice; and has it
+// resolve names as the system does. Setting GRPC_VERBOSITY or GRPC_DNS_RESOLVER leaves
+// either as gRPC has it. Idempotent; thread-safe.
+void PrepareGrpc();
 
 }  // namespace flotilla
 

@@ -1,5 +1,6 @@
 #include "services/rpc/listener.h"
 
+#include <glog/logging.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -8,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credentials.h"
 
@@ -43,6 +46,12 @@ struct SocketAddress {
     return size == other.size && std::memcmp(&name, &other.name, size) == 0;
   }
 };
+
+// In the host's order, of IPv4.
+uint32_t Ip4(const SocketAddress& address) {
+  return ntohl(
+      reinterpret_cast<const sockaddr_in*>(&address.name)->sin_addr.s_addr);
+}
 
 absl::Status CannotListen(const std::string& address, int error) {
   const std::string what = absl::StrCat("cannot listen on ", address, ": ");
@@ -111,6 +120,36 @@ int PortOf(int fd) {
   return ntohs(*address.port());
 }
 
+bool IsLoopback(const SocketAddress& address) {
+  return address.is_v6()
+             ? IN6_IS_ADDR_LOOPBACK(
+                   &reinterpret_cast<const sockaddr_in6*>(&address.name)
+                        ->sin6_addr)
+             : (Ip4(address) >> 24) == IN_LOOPBACKNET;
+}
+
+// Whether a host's own name means loopback alone: Debian's installer has it mean
+// 127.0.1.1, which others that use the name do not.
+bool IsOwnNameForLoopback(const std::string& host,
+                          const std::vector<SocketAddress>& addresses) {
+  constexpr uint32_t kDebians = 0x7f0001;  // 127.0.1.x
+  if (!std::ranges::all_of(addresses, IsLoopback)) return false;
+  const std::string own = HostName();
+  return host == own || absl::StartsWith(host, own + ".") ||
+         std::ranges::any_of(addresses, [](const SocketAddress& address) {
+           return !address.is_v6() && (Ip4(address) >> 8) == kDebians;
+         });
+}
+
+bool IsNumeric(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  freeaddrinfo(found);
+  return true;
+}
+
 // A path in the file system; "" of an abstract name.
 std::string PathOf(absl::string_view address) {
   if (!absl::ConsumePrefix(&address, "unix:")) return "";
@@ -163,14 +202,21 @@ absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
     host = host.substr(1, host.size() - 2);
   }
   // One socket for every interface, where there is IPv6.
-  const bool every = host == "0.0.0.0" || host == "::";
+  bool every = host == "0.0.0.0" || host == "::";
   std::vector<SocketAddress> addresses = Resolve(every ? "::" : host);
   if (addresses.empty() && !every) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot listen on ", given, ": no such host"));
   }
-  if (every && host == "0.0.0.0") {
-    for (const SocketAddress& v4 : Resolve(host)) addresses.push_back(v4);
+  if (!every && !IsLocalAddress(given) && !IsNumeric(host) &&
+      IsOwnNameForLoopback(host, addresses)) {
+    LOG(WARNING) << host << " means loopback on this host: listening on every "
+                 << "interface, where others find it";
+    every = true;
+    addresses = Resolve("::");
+  }
+  if (every && host != "::") {
+    for (const SocketAddress& v4 : Resolve("0.0.0.0")) addresses.push_back(v4);
   }
   for (int tries = 1;; ++tries) {
     Listener result;

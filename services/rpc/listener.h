@@ -17,7 +17,9 @@ class Listener {
   // `address` is "host:port" (port 0: any free one; no host: every interface),
   // "unix:path" or "unix-abstract:name". A name that means several addresses
   // (localhost: 127.0.0.1 and ::1) is listened to on all that this host has, at
-  // one port. A socket file that a killed process left is replaced.
+  // one port; this host's own name, where it means loopback here (Debian's 127.0.1.1),
+  // is every interface, with a warning. A socket file that a killed process left is
+  // replaced.
   //
   // Errors, with the remedy: kInvalidArgument if this host has no such address;
   // kUnavailable if something listens there; kAlreadyExists if the path is that

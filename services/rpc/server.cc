@@ -61,7 +61,7 @@ void SetArguments(int max_message_bytes, grpc::ServerBuilder* builder) {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const RpcServerOptions& options) {
-  QuietGrpcLog();
+  PrepareGrpc();
   MethodRoles roles;
   for (const auto& service : options.services) {
     roles.insert(service.roles.begin(), service.roles.end());

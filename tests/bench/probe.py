@@ -25,3 +25,10 @@ def moved(around, so_far=()):
         found += [f"{name} was {numbers[name]:.4g} of {best:.4g}" for numbers in around
                   if name in numbers and numbers[name] < best * (1 - MOST)][:1]
     return ", ".join(found)
+
+
+def multiplies_bfloat16():
+    """Whether this CPU has an instruction for it."""
+    with open("/proc/cpuinfo") as lines:
+        flags = next((line.split() for line in lines if line.startswith("flags")), [])
+    return "avx512_bf16" in flags or "amx_bf16" in flags

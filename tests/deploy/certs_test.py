@@ -149,14 +149,21 @@ def test_a_certificate_for_many_hosts_is_good_for_one_of_them(place):
 
 
 def test_roles_limit_what_a_certificate_does(place):
-    stop = coordinator_pb2.StopRequest()
-    assert "client; yours has learner" in refused(DENIED, place.call, "learner", "Stop", stop)
-    refused(DENIED, place.call, "envserver", "Stop", stop)
+    refused(DENIED, place.call, "envserver", "Stop", coordinator_pb2.StopRequest())
     assert "client; yours has learner" in refused(DENIED, place.call, "learner", "Set", coordinator_pb2.SetRequest())
     refused(DENIED, place.call, "client", "KvSet", coordinator_pb2.KvSetRequest(generation=1, key="k"))
     refused(DENIED, place.call, "envserver", "JoinGeneration", coordinator_pb2.JoinGenerationRequest())
     refused(DENIED, place.call, "coordinator", "GetStatus", coordinator_pb2.GetStatusRequest())
     assert "yours has envserver" in refused(DENIED, place.spec, "envserver")
+
+
+def test_a_learner_passes_on_a_signal_that_it_got(tmp_path):
+    place = Place(tmp_path)
+    try:
+        place.call("learner", "Stop", coordinator_pb2.StopRequest(reason="learner/0/0 got SIGTERM"))
+        assert place.status("client").stop_reason == "learner/0/0 got SIGTERM"
+    finally:
+        place.sandbox.close()
 
 
 def test_an_env_server_cannot_register_as_a_learner(place):

@@ -3,10 +3,11 @@
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
-from harness import guide
+from harness import BIN, TIMEOUT, guide
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -20,6 +21,39 @@ def test_the_guide_is_true(sandbox):
         assert "(enough for all 4 processes)" in shared
     assert f"rank 0 on {CORES[0]} " in confined and "(2 processes outnumber 1 core)" in confined
     assert "free " in free and "(runtime.placement is FREE)" in free
+
+
+@pytest.fixture
+def half_a_core():
+    """What puts a command into a cgroup that may use half of one core's time."""
+    name = f"flotilla-test-{os.getpid()}"
+    for folder, limits in (
+        (pathlib.Path("/sys/fs/cgroup"), {"cpu.max": "50000 100000"}),
+        (pathlib.Path("/sys/fs/cgroup/cpu"), {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}),
+    ):
+        group = folder / name
+        try:
+            group.mkdir()
+            for file, limit in limits.items():
+                if not (group / file).exists():
+                    raise OSError(f"no {file}")
+                (group / file).write_text(limit)
+        except OSError:
+            if group.is_dir():
+                group.rmdir()
+            continue
+        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+        group.rmdir()
+        return
+    pytest.skip("no cgroup with a CPU quota can be made here")
+
+
+def test_a_quota_is_seen(sandbox, half_a_core):
+    said = subprocess.run(
+        [*half_a_core, BIN / "flotilla", "doctor"], cwd=sandbox.folder, env=sandbox.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True, timeout=TIMEOUT,
+    ).stdout  # fmt: skip
+    assert f"{len(CORES)} cores, of which a quota leaves the time of 0.5" in said or len(CORES) == 1, said
 
 
 def allowed(pid):

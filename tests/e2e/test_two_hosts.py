@@ -35,6 +35,15 @@ def test_two_hosts_solve_cartpole_with_an_env_server_on_a_third(cluster):
     assert server.wait(30) == 0, cluster.diagnosis()
 
 
+def test_a_host_may_take_its_own_name_for_loopback(cluster):
+    """As Debian's installer writes it into /etc/hosts; and nobody can resolve what the hosts call themselves."""
+    for host, address in enumerate(("127.0.1.1", cluster.hosts.address(0))):
+        cluster.hosts.call(host, "first", address)
+    cluster.address = "first:29400"
+    result = cluster.succeed(start(cluster, "--set=evaluation.every_updates=0", "--set=total_updates=20"))
+    assert result["world_size"] == 2 and result["updates"] == 20
+
+
 def test_a_host_that_was_cut_off_comes_back(cluster):
     # Without end, so that no cut comes too late on a busy machine.
     launchers = start(cluster, "--set=evaluation.every_updates=100000", "--set=total_env_steps=1e9")

@@ -191,6 +191,7 @@ class _Dialler:
         who = coordinator_pb2.Member(
             id=self._identity.id, incarnation=self._identity.starts, role=coordinator_pb2.ENV_SERVER, dials=True,
             host=socket.gethostname()[:256], pid=os.getpid(), version=_VERSION, num_envs=self.max_num_envs,
+            restarts=self._identity.starts - 1,
         )  # fmt: skip
 
         def on_loop(function):

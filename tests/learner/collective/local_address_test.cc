@@ -12,6 +12,7 @@
 #include <cstring>
 #include <string>
 
+#include "learner/collective/rendezvous.h"
 #include "tests/learner/collective/ranks.h"
 
 namespace flotilla {
@@ -48,14 +49,42 @@ TEST(LocalAddressTest, LoopbackIsNoAddressBetweenHosts) {
   EXPECT_NE(message.find("GLOO_SOCKET_IFNAME"), std::string::npos) << message;
 }
 
-TEST(LocalAddressTest, AMembersOwnAddressIsBetterThanItsName) {
+TEST(LocalAddressTest, AMembersIpIsTriedWhereItsNameIsUnknown) {
   v1::Assignment assignment = MakeAssignment(0, 2);
   assignment.mutable_learner(1)->set_host("no-such-host.invalid");
-  assignment.mutable_learner(1)->set_address("127.0.0.1:29401");
+  assignment.mutable_learner(1)->set_ip("127.0.0.1");
   const auto address = LocalAddressFor(assignment);
   const std::string message(address.status().message());
-  EXPECT_EQ(message.find("no-such-host"), std::string::npos) << message;
-  EXPECT_NE(message.find("127.0.0.1"), std::string::npos) << message;
+  for (const char* tried : {"cannot resolve host \"no-such-host.invalid\"",
+                            "host \"127.0.0.1\" resolves to loopback"}) {
+    EXPECT_NE(message.find(tried), std::string::npos) << message;
+  }
+}
+
+// Two machines that are called alike, of which nobody can tell which is meant.
+TEST(LocalAddressTest, HostsOfOneNameAreToldApartByTheirNetwork) {
+  v1::Assignment assignment = MakeAssignment(0, 2);
+  EXPECT_TRUE(OnOneHost(assignment));
+  assignment.mutable_learner(0)->set_network("boot-1 net:[1]");
+  EXPECT_TRUE(OnOneHost(assignment));  // the other is of before
+  assignment.mutable_learner(1)->set_network("boot-2 net:[1]");
+  EXPECT_FALSE(OnOneHost(assignment));
+  EXPECT_TRUE(absl::IsFailedPrecondition(LocalAddressFor(assignment).status()));
+  // What leads to the coordinator, where nothing else is known.
+  assignment.mutable_learner(0)->set_ip("192.0.2.7");
+  const auto address = LocalAddressFor(assignment);
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(*address, "192.0.2.7");
+}
+
+TEST(LocalAddressTest, TheWayToACoordinatorIsOfAnyKind) {
+  for (const char* address :
+       {"127.0.0.1:29400", "localhost:29400", "[::1]:29400", "unix:/run/c",
+        "unix-abstract:c", "no-such-host.invalid:29400", "nonsense", ""}) {
+    EXPECT_EQ(IpTowards(address), "") << address;
+  }
+  EXPECT_FALSE(NetworkOfThisProcess().empty());
+  EXPECT_EQ(NetworkOfThisProcess(), NetworkOfThisProcess());
 }
 
 TEST(LocalAddressTest, AnAddressHasAnInterface) {
@@ -95,7 +124,7 @@ TEST(LocalAddressTest, BetweenHostsTheInterfaceOfTheRouteIsNamed) {
     if (!EnterANetworkOfItsOwn()) ::_exit(77);
     v1::Assignment assignment = MakeAssignment(0, 2);
     assignment.mutable_learner(1)->set_host("host-b");
-    assignment.mutable_learner(1)->set_address("10.9.8.2:1");
+    assignment.mutable_learner(1)->set_ip("10.9.8.2");
     ::setenv("GLOO_SOCKET_IFNAME", "mine", 1);
     ::unsetenv("NCCL_SOCKET_IFNAME");
     NameSocketInterface(assignment);

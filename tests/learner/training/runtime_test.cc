@@ -2,11 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <thread>
-
 #include "google/protobuf/text_format.h"
 #include "learner/torch.h"
+#include "services/base/cores.h"
 #include "tests/testing/spaces.h"
 
 namespace flotilla {
@@ -19,7 +17,7 @@ int Threads(const std::string& text, const Spaces& spaces, int learners = 1) {
 }
 
 TEST(TorchThreadsTest, SmallNetworksAreNotShared) {
-  const int cores = std::max(1u, std::thread::hardware_concurrency());
+  const int cores = CoresToFill();
   const Spaces numbers = VectorSpaces(4, 2);
   Spaces images = numbers;
   images.observation[0].kind = LeafKind::kImage;

@@ -515,8 +515,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "min_training_return: 0 }"},
         Refusal{"evaluation.episodes=0", "evaluation.episodes is 0"},
         Refusal{"checkpoint.keep=0", "checkpoint.keep is 0"},
-        Refusal{"distributed.dead_after_seconds=1",
-                "above distributed.heartbeat_seconds = 1"},
+        Refusal{"distributed.dead_after_seconds=1.9",
+                "at least twice distributed.heartbeat_seconds = 1"},
+        Refusal{"distributed.heartbeat_seconds=0.001", "0.01"},
         Refusal{"runtime.device=gpu", "use auto, cpu, cuda or cuda:N"},
         Refusal{"runtime.device=cuda:x", "cuda:N"}));
 

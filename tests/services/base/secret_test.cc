@@ -41,12 +41,28 @@ TEST(SecretTest, FileOpenToOthersIsRefusedWithTheRemedy) {
   TempDir folder;
   const std::string path = folder / "secret";
   ASSERT_OK(ReadOrDrawSecret(path));
-  for (const mode_t mode : {0644, 0660, 0602}) {
+  for (const mode_t mode : {0644, 0666, 0602}) {
     ASSERT_EQ(chmod(path.c_str(), mode), 0);
     EXPECT_THAT(ReadOrDrawSecret(path),
                 StatusIs(StatusCode::kPermissionDenied,
                          AllOf(HasSubstr(path), HasSubstr("chmod 600"))));
+    struct stat info = {};
+    ASSERT_EQ(stat(path.c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 07777, mode);
   }
+}
+
+// As Kubernetes leaves the files of a volume with an fsGroup.
+TEST(SecretTest, WhatAGroupMayDoIsTakenBack) {
+  TempDir folder;
+  const std::string path = folder / "secret";
+  ASSERT_OK_AND_ASSIGN(const std::string drawn, ReadOrDrawSecret(path));
+  ASSERT_EQ(chmod(path.c_str(), 0660), 0);
+  ASSERT_OK_AND_ASSIGN(const std::string read, ReadOrDrawSecret(path));
+  EXPECT_EQ(read, drawn);
+  struct stat info = {};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 07777, 0600u);
 }
 
 TEST(SecretTest, FileWithoutASecretIsRefusedAndKept) {

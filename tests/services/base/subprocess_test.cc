@@ -44,10 +44,22 @@ bool Eventually(const std::function<bool()>& ready) {
 }
 
 // 'R', 'S', 'T' (stopped), 'Z' (zombie); 0 when there is no such process.
-char State(pid_t pid) {
-  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
+char StateIn(const std::string& folder) {
+  const std::string stat = ReadFile(folder + "/stat");
   const size_t name_end = stat.rfind(") ");
   return name_end == std::string::npos ? 0 : stat[name_end + 2];
+}
+
+char State(pid_t pid) { return StateIn(absl::StrCat("/proc/", pid)); }
+
+// All of its threads: before that its stop is not one for the kernel.
+bool IsStopped(pid_t pid) {
+  const std::string tasks = absl::StrCat("/proc/", pid, "/task");
+  bool stopped = true;
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    stopped &= StateIn(task.path()) == 'T';
+  }
+  return stopped;
 }
 
 // Gone, or a zombie that its new parent has not reaped.
@@ -258,7 +270,7 @@ TEST_F(LifelineTest, AStoppedChildGoesToo) {
   auto child = StartChain(2);
   const std::vector<pid_t> pids = Pids();
   kill(pids[1], SIGSTOP);
-  ASSERT_TRUE(Eventually([&] { return State(pids[1]) == 'T'; }));
+  ASSERT_TRUE(Eventually([&] { return IsStopped(pids[1]); }));
   // The kernel continues a stopped group that the death of its parent orphans.
   kill(pids[0], SIGKILL);
   EXPECT_TRUE(Eventually([&] { return IsGone(pids[1]); }));

@@ -232,6 +232,16 @@ TEST_F(RosterTest, NewerIncarnationEvictsTheOlderAndFencesItsGeneration) {
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 1);
 }
 
+TEST_F(RosterTest, AnEnvServerThatIsReplacedIsNoLearner) {
+  Make(1);
+  v1::Member server = EnvServer("far", 1);
+  server.set_dials(true);
+  ASSERT_OK(Register(server));
+  server.set_incarnation(2);
+  ASSERT_OK(Register(server));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 0);
+}
+
 TEST_F(RosterTest, HeartbeatOfAStrangerIsAskedToRegister) {
   Make(1);
   ASSERT_OK_AND_ASSIGN(v1::Command command, Beat(Learner(0)));

@@ -574,6 +574,15 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
        "step.active is 2 in row 1, want 0 or 1"},
       {[](Step s) { s->add_episode_end()->set_others_play_on(true); },
        "step.episode_end says that others play on after row 0"},
+      {[](Step s) { s->add_episode_end()->set_row(1); },
+       "step.episode_end names row 1, and neither step.terminated nor "
+       "step.truncated is 1 there"},
+      {[&](Step s) {
+         end_row(s, 1);
+         s->add_episode_end()->set_row(1);
+         s->add_episode_end()->set_row(1);
+       },
+       "step.episode_end names row 1 twice, want one a row"},
   };
   for (const Case& c : cases) {
     service_.replies = {GoodReply()};
