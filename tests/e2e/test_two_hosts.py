@@ -40,7 +40,7 @@ def test_a_host_may_take_its_own_name_for_loopback(cluster):
     for host, address in enumerate(("127.0.1.1", cluster.hosts.address(0))):
         cluster.hosts.call(host, "first", address)
     cluster.address = "first:29400"
-    result = cluster.succeed(start(cluster, "--set=evaluation.every_updates=0", "--set=total_updates=20"))
+    result = cluster.succeed(start(cluster, "--set=evaluation.every_updates=100000", "--set=total_updates=20"))
     assert result["world_size"] == 2 and result["updates"] == 20
 
 
