@@ -61,15 +61,25 @@ const ConvolutionShape kShapes[] = {
     {.height = 8, .width = 8, .in = 80, .kernel = 8, .stride = 1, .out = 256},
 };
 
-// What a layer is given, and what a loop in float64 makes of it.
-struct Layer {
-  Layer(const ConvolutionShape& s, int64_t images)
+// What a layer is given.
+struct Given {
+  Given(const ConvolutionShape& s, int64_t images)
       : shape(s),
         n(images),
         x(DrawRounded(n * s.image(), 1, 1)),
         weight(DrawRounded(s.weights(), 0.3f, 2)),
         bias(Draw(s.out, 0.5f, 3)),
-        from_y(DrawRounded(n * s.out_image(), 1, 4)),
+        from_y(DrawRounded(n * s.out_image(), 1, 4)) {}
+
+  const ConvolutionShape shape;
+  const int64_t n;
+  std::vector<float> x, weight, bias, from_y;
+};
+
+// And what a loop in float64 makes of it.
+struct Layer : Given {
+  Layer(const ConvolutionShape& s, int64_t images)
+      : Given(s, images),
         sum(from_y.size()),
         to_x(x.size()),
         to_weight(weight.size()),
@@ -110,22 +120,37 @@ struct Layer {
     }
   }
 
-  const ConvolutionShape shape;
-  const int64_t n;
-  std::vector<float> x, weight, bias, from_y;
   std::vector<double> sum, to_x, to_weight, to_bias;
 };
+
+// Of the small ones more than a block and a rest; one that has no pair. Of the large one
+// few: its sums are of thousands of places an image.
+int64_t ImagesOf(const ConvolutionShape& shape) {
+  return shape.image() < 100'000 ? 15 : 3;
+}
+
+// One for each of kShapes: the loops take longest, and all kernels are held to them.
+const std::vector<Layer>& Layers() {
+  static const auto& layers = *new std::vector<Layer>([] {
+    std::vector<Layer> made;
+    for (const ConvolutionShape& shape : kShapes) {
+      made.emplace_back(shape, ImagesOf(shape));
+    }
+    return made;
+  }());
+  return layers;
+}
 
 class ConvolutionTest : public EveryKernelTest {
  protected:
   template <typename Number>
-  std::vector<Number> Forward(const Layer& layer) const {
+  std::vector<Number> Forward(const Given& layer) const {
     std::vector<Number> packed(std::is_same_v<Number, float>
                                    ? PackedFloats(layer.shape)
                                    : layer.shape.weights());
     PackConvolution(layer.shape, layer.weight.data(), packed.data(), kernels());
     const std::vector<Number> x = NumbersOf<Number>(layer.x);
-    std::vector<Number> y(layer.sum.size());
+    std::vector<Number> y(layer.from_y.size());
     ConvolutionForward(layer.shape,
                        ConvolutionImages<Number>{.n = layer.n,
                                                  .x = x.data(),
@@ -139,7 +164,10 @@ class ConvolutionTest : public EveryKernelTest {
   template <typename Number>
   void ExpectSums(const Layer& layer) const {
     const std::vector<float> y = FloatsOf(Forward<Number>(layer));
-    for (size_t i = 0; i < y.size(); ++i) {
+    // By taps images are all alike; of fewer products there are several blocks.
+    const int64_t images =
+        PackedFloats(layer.shape) > layer.shape.weights() ? layer.n : 3;
+    for (int64_t i = 0; i < images * layer.shape.out_image(); ++i) {
       const double want = std::max(layer.sum[i], 0.0);
       ASSERT_NEAR(y[i], want, Tolerance<Number>(want))
           << layer.shape.width << ", " << i;
@@ -191,28 +219,19 @@ class ConvolutionTest : public EveryKernelTest {
   }
 };
 
-// Of the small ones more than a block and a rest; one that has no pair. Of the large one
-// few: its sums are of thousands of places an image.
-int64_t ImagesOf(const ConvolutionShape& shape) {
-  return shape.image() < 100'000 ? 15 : 3;
-}
-
 bool IsForPairs(const ConvolutionShape& shape) { return shape.in % 2 == 0; }
 
 TEST_P(ConvolutionTest, IsTheSumOverItsTapsAndNotBelowZero) {
-  for (const ConvolutionShape& shape : kShapes) {
-    // Of fewer products more than one block of tiles.
-    const Layer layer(shape, PackedFloats(shape) > shape.weights() ? 15 : 3);
+  for (const Layer& layer : Layers()) {
     ExpectSums<float>(layer);
-    if (IsForPairs(shape)) ExpectSums<Bfloat16>(layer);
+    if (IsForPairs(layer.shape)) ExpectSums<Bfloat16>(layer);
   }
 }
 
 TEST_P(ConvolutionTest, GradientsAreTheLoops) {
-  for (const ConvolutionShape& shape : kShapes) {
-    const Layer layer(shape, ImagesOf(shape));
+  for (const Layer& layer : Layers()) {
     ExpectGradients<float>(layer);
-    if (IsForPairs(shape)) ExpectGradients<Bfloat16>(layer);
+    if (IsForPairs(layer.shape)) ExpectGradients<Bfloat16>(layer);
   }
 }
 
@@ -259,8 +278,8 @@ TEST_P(ConvolutionTest, UnpacksWhatItPacked) {
 
 TEST_P(ConvolutionTest, AnImageIsTheSameInAnyBatch) {
   for (const ConvolutionShape& shape : kShapes) {
-    Layer layer(shape, ImagesOf(shape));
-    Layer alone(shape, 1);
+    const Given layer(shape, ImagesOf(shape));
+    Given alone(shape, 1);
     // The last, which is in another block than the first.
     std::copy_n(layer.x.end() - shape.image(), shape.image(), alone.x.begin());
     const auto expect = [&](const auto& one, const auto& all) {
@@ -279,7 +298,7 @@ TEST_P(ConvolutionTest, AnImageIsTheSameInAnyBatch) {
 // As a black screen at the beginning, of which rounding would say which places learn.
 TEST_P(ConvolutionTest, APlaceThatSeesZerosIsItsBias) {
   for (const ConvolutionShape& shape : kShapes) {
-    Layer layer(shape, 2);
+    Given layer(shape, 2);
     std::fill(layer.bias.begin(), layer.bias.end(), 0.0f);
     // All but the first row of pixels of each image.
     const int64_t row = shape.width * shape.in;
@@ -298,7 +317,7 @@ TEST_P(ConvolutionTest, APlaceThatSeesZerosIsItsBias) {
 }
 
 TEST_P(ConvolutionTest, HandsOnNaN) {
-  Layer layer(kShapes[1], 2);
+  Given layer(kShapes[1], 2);
   layer.x[3] = kNaN;
   for (const std::vector<float>& y :
        {Forward<float>(layer), FloatsOf(Forward<Bfloat16>(layer))}) {
