@@ -1,10 +1,8 @@
 #include "learner/kernels/convolution.h"
 
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <vector>
 
+#include "learner/kernels/isa/aligned_floats.h"
 #include "learner/kernels/isa/convolution_plan.h"
 #include "learner/kernels/isa/winograd_plan.h"
 
@@ -21,27 +19,12 @@ std::vector<float> Turned(const ConvolutionShape& shape, const float* weight,
   return turned;
 }
 
-struct Free {
-  void operator()(float* memory) const { std::free(memory); }
-};
-using Room = std::unique_ptr<float, Free>;
-
-// As it is: whoever needs zeros writes them.
-Room RoomFor(int64_t floats) {
-  constexpr size_t kAlignment = 64;
-  const size_t bytes = static_cast<size_t>(floats) * sizeof(float);
-  void* const memory = std::aligned_alloc(
-      kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return Room(static_cast<float*>(memory));
-}
-
 // As PackConvolution, and that turned for the gradient of images.
-Room TurnedSums(const ConvolutionShape& shape, const float* weight,
-                const KernelTable& kernels) {
-  const Room sums = RoomFor(PackedFloats(shape));
+AlignedFloats TurnedSums(const ConvolutionShape& shape, const float* weight,
+                         const KernelTable& kernels) {
+  const AlignedFloats sums = MakeAlignedFloats(PackedFloats(shape));
   PackConvolution(shape, weight, sums.get(), kernels);
-  Room turned = RoomFor(PackedFloats(shape));
+  AlignedFloats turned = MakeAlignedFloats(PackedFloats(shape));
   kernels.winograd_turn(shape, sums.get(), turned.get());
   return turned;
 }
@@ -60,7 +43,7 @@ void PackConvolution(const ConvolutionShape& shape, const float* weight,
     kernels.convolution_pack(shape, weight, packed);
     return;
   }
-  const Room by_taps = RoomFor(shape.weights());
+  const AlignedFloats by_taps = MakeAlignedFloats(shape.weights());
   kernels.convolution_pack(shape, weight, by_taps.get());
   kernels.winograd_pack(shape, by_taps.get(), packed);
 }
@@ -82,9 +65,9 @@ void ConvolutionForward(const ConvolutionShape& shape,
                         const ConvolutionImages<float>& images,
                         const KernelTable& kernels) {
   const WinogradPlan plan = WinogradOf(shape, images.n);
-  Room room;
+  AlignedFloats room;
   if (plan.taps > 0) {
-    room = RoomFor(WinogradRoomFloats(shape, plan, images.n, false));
+    room = MakeAlignedFloats(WinogradRoomFloats(shape, plan, images.n, false));
   }
   kernels.convolution_forward(shape, images, room.get());
 }
@@ -105,11 +88,12 @@ void ConvolutionBackward(const ConvolutionShape& shape,
     kernels.convolution_backward(shape, images, turned.data(), nullptr);
     return;
   }
-  Room turned;
+  AlignedFloats turned;
   if (images.to_x != nullptr) {
     turned = TurnedSums(shape, images.weight, kernels);
   }
-  const Room room = RoomFor(WinogradRoomFloats(shape, plan, images.n, true));
+  const AlignedFloats room =
+      MakeAlignedFloats(WinogradRoomFloats(shape, plan, images.n, true));
   ConvolutionScratch scratch = {.winograd = room.get()};
   kernels.convolution_backward(shape, images, turned.get(), &scratch);
 }

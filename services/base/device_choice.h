@@ -39,7 +39,8 @@ absl::StatusOr<std::vector<int>> ParseDeviceIds(const std::string& text);
 // (or kRehearsalDevice).
 //
 //   ids         ids[local_rank]
-//   auto, cuda  the GPU of its own number; auto without any GPU that this build can use: the CPU
+//   auto, cuda  the GPU of its own number; auto without any that this build can use:
+//               the CPU
 //   cuda:N      N, for one learner alone
 //
 // Learners share a GPU only where `ids` says so. Errors: kInvalidArgument,

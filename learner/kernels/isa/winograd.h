@@ -122,41 +122,11 @@ FLOTILLA_INLINE void SumsOutBack(Load load, Store store) {
   }
 }
 
-template <int R, typename Load, typename Store>
-FLOTILLA_INLINE void WeightSums(Load load, Store store) {
-  const auto finish = [&](int i, const Row& g) {
-    const Vec ends = R == 3 ? g.at[0] + g.at[2] : g.at[0];
-    store(i, Row{g.at[0], 0.5f * (ends + g.at[1]), 0.5f * (ends - g.at[1]),
-                 R == 3 ? g.at[2] : g.at[1]});
-  };
-  const Row g0 = load(0), g1 = load(1), last = R == 3 ? load(R - 1) : g1;
-  const Row ends = R == 3 ? g0 + last : g0;
-  finish(0, g0);
-  finish(1, Half(ends + g1));
-  finish(2, Half(ends - g1));
-  finish(3, last);
-}
-
-template <int R, typename Load, typename Store>
-FLOTILLA_INLINE void WeightSumsBack(Load load, Store store) {
-  const auto finish = [&](int i, const Row& g) {
-    const Vec sum = 0.5f * (g.at[1] + g.at[2]);
-    const Vec difference = 0.5f * (g.at[1] - g.at[2]);
-    if constexpr (R == 3) {
-      store(i, Row{g.at[0] + sum, difference, sum + g.at[3]});
-    } else {
-      store(i, Row{g.at[0] + sum, difference + g.at[3]});
-    }
-  };
-  const Row g1 = load(1), g2 = load(2);
-  const Row sum = Half(g1 + g2), difference = Half(g1 - g2);
-  finish(0, load(0) + sum);
-  if constexpr (R == 3) {
-    finish(1, difference);
-    finish(2, sum + load(3));
-  } else {
-    finish(1, difference + load(3));
-  }
+// Sums of weights are the transpose of those of places out, but for halves: of row `i`.
+FLOTILLA_INLINE Row Halves(int i, Row row) {
+  row.at[1] *= 0.5f;
+  row.at[2] *= 0.5f;
+  return i == 1 || i == 2 ? Half(row) : row;
 }
 
 // Rows of a square whose places are `right` and `down` apart; of those outside of
@@ -443,13 +413,13 @@ void WeightSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
     const float* const from = packed + WeightAt(shape, d);
     ForPanels(shape.out, [&](int64_t first, int64_t wide) {
       for (int64_t k = 0; k < wide; k += kLanes) {
-        WeightSums<R>(
+        SumsOutBack<R>(
             [&](int i) {
               return weights.template LoadRow<true>(from + first + k, i);
             },
             [&](int i, const Row& row) {
               planes.StoreRow<true>(sums + first * plan.depth + d * wide + k, i,
-                                    row, Put);
+                                    Halves(i, row), Put);
             });
       }
     });
@@ -465,9 +435,10 @@ void WeightSumsBackOf(const ConvolutionShape& shape, const WinogradPlan& plan,
   for (int64_t d = 0; d < plan.depth; ++d) {
     float* const to = to_packed + WeightAt(shape, d);
     for (int64_t o = 0; o < shape.out; o += kLanes) {
-      WeightSumsBack<R>(
+      SumsOut<R>(
           [&](int i) {
-            return planes.LoadRow<true>(gradients + d * shape.out + o, i);
+            return Halves(
+                i, planes.LoadRow<true>(gradients + d * shape.out + o, i));
           },
           [&](int i, const Row& row) {
             weights.template StoreRow<true>(

@@ -1,7 +1,6 @@
 #include "learner/kernels/isa/workspace.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "glog/logging.h"
 
@@ -208,11 +207,8 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
 Workspace::Workspace(const MlpShape& shape, bool training) {
   CheckShape(shape);
   Planner(shape, training).Plan(&layers_, &plan_);
-  const size_t bytes = plan_.workspace_size * sizeof(float);
-  data_.reset(static_cast<float*>(std::aligned_alloc(64, bytes)));
-  CHECK(data_ != nullptr) << "no memory for an MLP workspace of " << bytes
-                          << " bytes";
-  std::memset(data_.get(), 0, bytes);
+  data_ = MakeAlignedFloats(plan_.workspace_size);
+  std::fill_n(data_.get(), plan_.workspace_size, 0.0f);
 }
 
 }  // namespace flotilla

@@ -1,10 +1,9 @@
 #ifndef FLOTILLA_LEARNER_KERNELS_ISA_WORKSPACE_H_
 #define FLOTILLA_LEARNER_KERNELS_ISA_WORKSPACE_H_
 
-#include <cstdlib>
-#include <memory>
 #include <vector>
 
+#include "learner/kernels/isa/aligned_floats.h"
 #include "learner/kernels/isa/mlp_plan.h"
 #include "learner/kernels/mlp_shape.h"
 
@@ -22,13 +21,9 @@ class Workspace {
   float* data() { return data_.get(); }
 
  private:
-  struct Free {
-    void operator()(float* memory) const { std::free(memory); }
-  };
-
   std::vector<LayerPlan> layers_;
   MlpPlan plan_;
-  std::unique_ptr<float, Free> data_;  // [workspace_size], 64-byte aligned
+  AlignedFloats data_;  // [workspace_size]
 };
 
 }  // namespace flotilla
