@@ -304,8 +304,9 @@ def test_a_whole_run_behind_tls(place):
     told = place.sandbox.run("status", "--run-dir", job.run_dir, *person[:3])
     assert told.returncode == 1 and "--token-file" in told.stderr, told
     an_env_server_does_not_pass_for_a_learner(place, address)
-    denied = place.sandbox.run("stop", "--run-dir", job.run_dir, *flags)
-    assert denied.returncode == 1 and "yours has coordinator, learner" in denied.stderr, denied
+    server = ["--tls-cert=envserver.pem", "--tls-key=envserver.key", "--tls-ca=ca.pem", "--token-file=token"]
+    denied = place.sandbox.run("stop", "--run-dir", job.run_dir, *server)
+    assert denied.returncode == 1 and "yours has envserver" in denied.stderr, denied
     stopped = place.sandbox.run("stop", "--run-dir", job.run_dir, *person)
     assert stopped.returncode == 0, stopped.stderr
     assert job.process.wait(60) == 0, job.diagnosis()
