@@ -1,22 +1,44 @@
 #include "learner/kernels/linear.h"
 
-#include <vector>
-
+#include "learner/kernels/isa/aligned_floats.h"
 #include "learner/kernels/isa/linear_plan.h"
 
 namespace flotilla {
+namespace {
 
-void PackLinear(const LinearShape& shape, const float* weight, Bfloat16* packed,
+// Room for a block of weights, unless they are packed.
+template <typename Number>
+AlignedFloats RoomBeside(const LinearWeights<Number>& weights) {
+  return weights.packed == nullptr
+             ? MakeAlignedFloats(kLinearDepth * kLinearBlock)
+             : nullptr;
+}
+
+}  // namespace
+
+void PackLinear(const LinearShape& shape, const float* weight, float* packed,
                 const KernelTable& kernels) {
   kernels.linear_pack(shape, weight, packed);
 }
 
-void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
-                   LinearWeights weights, const float* bias, bool relu,
+void PackLinear(const LinearShape& shape, const float* weight, Bfloat16* packed,
+                const KernelTable& kernels) {
+  kernels.linear_pack_bfloat16(shape, weight, packed);
+}
+
+void LinearForward(const LinearShape& shape, LinearPart out, const float* x,
+                   LinearWeights<float> weights, const float* bias, bool relu,
                    float* y, const KernelTable& kernels) {
-  std::vector<Bfloat16> block;
-  if (weights.packed == nullptr) block.resize(2 * kLinearDepth * kLinearBlock);
-  kernels.linear_forward(shape, out, x, weights, bias, relu, y, block.data());
+  const AlignedFloats block = RoomBeside(weights);
+  kernels.linear_forward(shape, out, x, weights, bias, relu, y, block.get());
+}
+
+void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
+                   LinearWeights<Bfloat16> weights, const float* bias,
+                   bool relu, float* y, const KernelTable& kernels) {
+  const AlignedFloats block = RoomBeside(weights);
+  kernels.linear_forward_bfloat16(shape, out, x, weights, bias, relu, y,
+                                  reinterpret_cast<Bfloat16*>(block.get()));
 }
 
 void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows, Bfloat16* pairs,
@@ -26,19 +48,37 @@ void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows, Bfloat16* pairs,
   }
 }
 
+void LinearToWeight(const LinearShape& shape, LinearPart out, const float* x,
+                    const float* from_y, float* to_weight,
+                    const KernelTable& kernels) {
+  const AlignedFloats panels =
+      MakeAlignedFloats(shape.n * (out.end - out.first));
+  const AlignedFloats strip = MakeAlignedFloats(shape.n * kLinearBlock);
+  kernels.linear_to_weight(shape, out, x, from_y, to_weight, panels.get(),
+                           strip.get());
+}
+
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
                     float* to_weight, const KernelTable& kernels) {
-  kernels.linear_to_weight(shape, out, x_pairs, from_y_pairs, to_weight);
+  kernels.linear_to_weight_bfloat16(shape, out, x_pairs, from_y_pairs,
+                                    to_weight);
+}
+
+void LinearToX(const LinearShape& shape, LinearPart in, const float* from_y,
+               const float* weight, float* to_x, const KernelTable& kernels) {
+  const AlignedFloats strip = MakeAlignedFloats(shape.out * kLinearBlock);
+  kernels.linear_to_x(shape, in, from_y, weight, to_x, strip.get());
 }
 
 void LinearToX(const LinearShape& shape, LinearPart in, const Bfloat16* from_y,
                const float* weight, Bfloat16* to_x,
                const KernelTable& kernels) {
-  std::vector<Bfloat16> block(static_cast<size_t>(shape.out * kLinearBlock));
-  std::vector<float> sums(static_cast<size_t>(shape.n * kLinearBlock));
-  kernels.linear_to_x(shape, in, from_y, weight, to_x, block.data(),
-                      sums.data());
+  const AlignedFloats block = MakeAlignedFloats(shape.out / 2 * kLinearBlock);
+  const AlignedFloats sums = MakeAlignedFloats(shape.n * kLinearBlock);
+  kernels.linear_to_x_bfloat16(shape, in, from_y, weight, to_x,
+                               reinterpret_cast<Bfloat16*>(block.get()),
+                               sums.get());
 }
 
 }  // namespace flotilla

@@ -8,12 +8,13 @@
 
 namespace flotilla {
 
-// A linear layer in bfloat16 whose weights are float32, in memory as they are
-// learned: they are rounded on their way into a core's caches, a block at a time,
-// and read once a batch. A library is given them rounded, and so reads and writes
-// them twice more; with more weights than caches hold that is what takes the time.
+// A linear layer whose weights are float32, in memory as they are learned: they are
+// brought, and for bfloat16 rounded, into a core's caches a block at a time, and read
+// once a batch. A library is given rounded ones, and so reads and writes them twice
+// more; with more weights than caches hold that is what takes the time. In float32 it
+// is at half its speed where it has to round alike on every call.
 //
-// in is even, out a multiple of kLinearWidth; for both gradients, in too.
+// in and out are multiples of kLinearWidth; in bfloat16 forward, an even in will do.
 struct LinearShape {
   int64_t n = 0, in = 0, out = 0;
 };
@@ -26,33 +27,46 @@ struct LinearPart {
   int64_t first = 0, end = 0;
 };
 
-// All borrowed. Sums are in float32. Thread-safe; never block.
+// All borrowed. Number: float, or Bfloat16, of which sums are made in float. A row is
+// the same bits in any batch. Thread-safe; never block.
 
 // `weight` as LinearForward multiplies by it, a block behind the other: for who reads
 // the same weights often. `packed`: out * in numbers.
+void PackLinear(const LinearShape& shape, const float* weight, float* packed,
+                const KernelTable& kernels = BestKernels());
 void PackLinear(const LinearShape& shape, const float* weight, Bfloat16* packed,
                 const KernelTable& kernels = BestKernels());
 
 // One of both; results are the same bits.
+template <typename Number>
 struct LinearWeights {
-  const float* weight = nullptr;     // [out, in]
-  const Bfloat16* packed = nullptr;  // see PackLinear
+  const float* weight = nullptr;   // [out, in]
+  const Number* packed = nullptr;  // see PackLinear
 };
 
 // y [n, out] = x weight^T + bias, and a ReLU after it if `relu`; a part of out.
 void LinearForward(const LinearShape& shape, LinearPart out,
-                   const Bfloat16* x,  // [n, in]
-                   LinearWeights weights,
+                   const float* x,  // [n, in]
+                   LinearWeights<float> weights,
                    const float* bias,    // [out]
                    bool relu, float* y,  // [n, out]
                    const KernelTable& kernels = BestKernels());
+void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
+                   LinearWeights<Bfloat16> weights, const float* bias,
+                   bool relu, float* y,
+                   const KernelTable& kernels = BestKernels());
 
 // [(n + 1) / 2, width, 2]: the numbers of two rows beside each other, which sums over
-// rows want; what the last one lacks is 0.
+// rows of bfloat16 want; what the last one lacks is 0.
 void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows,  // [n, width]
                 Bfloat16* pairs, const KernelTable& kernels = BestKernels());
 
-// to_weight [out, in] = from_y^T x, of PairRowsOf both; a part of out.
+// to_weight [out, in] = from_y^T x, in bfloat16 of PairRowsOf both; a part of out.
+void LinearToWeight(const LinearShape& shape, LinearPart out,
+                    const float* x,       // [n, in]
+                    const float* from_y,  // [n, out]
+                    float* to_weight,
+                    const KernelTable& kernels = BestKernels());
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
                     float* to_weight,
@@ -60,9 +74,12 @@ void LinearToWeight(const LinearShape& shape, LinearPart out,
 
 // to_x [n, in] = from_y weight; a part of in.
 void LinearToX(const LinearShape& shape, LinearPart in,
-               const Bfloat16* from_y,  // [n, out]
-               const float* weight,     // [out, in]
-               Bfloat16* to_x, const KernelTable& kernels = BestKernels());
+               const float* from_y,  // [n, out]
+               const float* weight,  // [out, in]
+               float* to_x, const KernelTable& kernels = BestKernels());
+void LinearToX(const LinearShape& shape, LinearPart in, const Bfloat16* from_y,
+               const float* weight, Bfloat16* to_x,
+               const KernelTable& kernels = BestKernels());
 
 }  // namespace flotilla
 

@@ -8,6 +8,7 @@
 
 #include "learner/device/host.h"
 #include "learner/kernels/convolution.h"
+#include "learner/nn/numbers.h"
 #include "services/base/precision.h"
 
 namespace flotilla {
@@ -49,16 +50,6 @@ bool IsWeight(const Tensor& weight) {
   return weight.is_cpu() && weight.scalar_type() == torch::kFloat32 &&
          weight.dim() == 4 && weight.size(2) == weight.size(3) &&
          weight.numel() <= kMostWeights && Fits(weight.size(0));
-}
-
-// A tensor's numbers, of the type that the kernels call them by.
-template <typename Number>
-Number* Numbers(const Tensor& tensor) {
-  if constexpr (std::is_same_v<Number, Bfloat16>) {
-    return reinterpret_cast<Bfloat16*>(Host<at::BFloat16>(tensor));
-  } else {
-    return Host<Number>(tensor);
-  }
 }
 
 template <typename Number>

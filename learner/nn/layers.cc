@@ -86,9 +86,9 @@ torch::Tensor ScaledWeight(const Layer& layer, double scale) {
   return scale == 1 ? layer.weight : layer.weight * scale;
 }
 
-// In bfloat16; see linear.h.
-bool IsByKernel(const Layer& layer) {
-  return layer.stride == 0 && IsLinearByKernel(layer.weight);
+// See linear.h.
+bool IsByKernel(const Layer& layer, torch::Dtype dtype) {
+  return layer.stride == 0 && IsLinearByKernel(layer.weight, dtype);
 }
 
 // Whether kernels may take the convolution, if a ReLU is behind it: whoever learns and
@@ -116,7 +116,7 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
   return {ScaledWeight(layer, scale).to(dtype), layer.bias.to(dtype)};
 }
 
-// Of a linear layer in bfloat16 that kernels take; settled weights are packed.
+// Of a linear layer that kernels take; settled weights are packed.
 torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
                        bool relu) {
   if (ReadsSettled(layer)) {
@@ -243,8 +243,9 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
   for (Layer& layer : *layers) {
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
     Operands now;
-    if (IsByKernel(layer)) {
-      now = {PackLinearWeight(ScaledWeight(layer, scale)), layer.bias.clone()};
+    if (IsByKernel(layer, torch::kBFloat16)) {
+      now = {PackLinearWeight(ScaledWeight(layer, scale), torch::kBFloat16),
+             layer.bias.clone()};
     } else if (MayBeByKernel(layer, first) &&
                IsBfloat16Convolution(layer.weight)) {
       now = {PackConvolutionWeight(ScaledWeight(layer, scale)),
@@ -289,7 +290,7 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
       x = ConvolveByKernel(layer, x, i == 0 ? scale : 1);
       continue;
     }
-    if (options.bf16 && IsByKernel(layer)) {
+    if (x.dim() == 2 && IsByKernel(layer, x.scalar_type())) {
       x = ByKernel(layer, x, i == 0 ? scale : 1, options.relu && activate);
       if (activate && !options.relu) x = torch::tanh_(x);
       if (i + 1 < layers.size()) x = x.to(dtype);

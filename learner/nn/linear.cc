@@ -8,6 +8,7 @@
 #include "learner/device/host.h"
 #include "learner/kernels/linear.h"
 #include "learner/nn/convolution.h"
+#include "learner/nn/numbers.h"
 
 namespace flotilla {
 namespace {
@@ -16,9 +17,10 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-Bfloat16* Halves(const Tensor& tensor) {
-  return reinterpret_cast<Bfloat16*>(Host<at::BFloat16>(tensor));
-}
+// In float32 a library has fewer weights in its caches as well.
+constexpr int64_t kManyWeights = 1 << 16;
+
+bool IsHalf(const Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
 
 LinearShape ShapeOf(const Tensor& x, int64_t out) {
   return {.n = x.size(0), .in = x.size(1), .out = out};
@@ -33,22 +35,64 @@ void ForParts(int64_t width, Run run) {
   });
 }
 
-Tensor RunForward(const Tensor& x, LinearWeights weights, const Tensor& bias,
-                  bool relu) {
+// `weight`, or `packed` if that is defined.
+template <typename Number>
+Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& packed,
+                  const Tensor& bias, bool relu) {
   const LinearShape shape = ShapeOf(x, bias.size(0));
   const Tensor y = at::empty({shape.n, shape.out}, bias.options());
+  LinearWeights<Number> weights;
+  if (packed.defined()) {
+    weights.packed = Numbers<Number>(packed);
+  } else {
+    weights.weight = Host<float>(weight);
+  }
   ForParts(shape.out, [&](LinearPart out) {
-    LinearForward(shape, out, Halves(x), weights, Host<float>(bias), relu,
-                  Host<float>(y));
+    LinearForward(shape, out, Numbers<Number>(x), weights, Host<float>(bias),
+                  relu, Host<float>(y));
   });
   return y;
+}
+
+Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& packed,
+                  const Tensor& bias, bool relu) {
+  const auto run = IsHalf(x) ? RunForward<Bfloat16> : RunForward<float>;
+  return run(x.contiguous(), weight, packed, bias.contiguous(), relu);
 }
 
 Tensor PairsOf(const Tensor& rows) {
   const int64_t n = rows.size(0), width = rows.size(1);
   const Tensor pairs = at::empty({(n + 1) / 2, width, 2}, rows.options());
-  PairRowsOf(n, width, Halves(rows), Halves(pairs));
+  PairRowsOf(n, width, Numbers<Bfloat16>(rows), Numbers<Bfloat16>(pairs));
   return pairs;
+}
+
+Tensor ToWeight(const LinearShape& shape, const Tensor& x,
+                const Tensor& from_y) {
+  const Tensor to_weight =
+      at::empty({shape.out, shape.in}, from_y.options().dtype(torch::kFloat32));
+  if (IsHalf(x)) {
+    const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(from_y);
+    ForParts(shape.out, [&](LinearPart out) {
+      LinearToWeight(shape, out, Numbers<Bfloat16>(x_pairs),
+                     Numbers<Bfloat16>(y_pairs), Host<float>(to_weight));
+    });
+  } else {
+    ForParts(shape.out, [&](LinearPart out) {
+      LinearToWeight(shape, out, Host<float>(x), Host<float>(from_y),
+                     Host<float>(to_weight));
+    });
+  }
+  return to_weight;
+}
+
+template <typename Number>
+void ToX(const LinearShape& shape, const Tensor& from_y, const Tensor& weight,
+         const Tensor& to_x) {
+  ForParts(shape.in, [&](LinearPart in) {
+    LinearToX(shape, in, Numbers<Number>(from_y), Host<float>(weight),
+              Numbers<Number>(to_x));
+  });
 }
 
 class Linear : public torch::autograd::Function<Linear> {
@@ -56,8 +100,7 @@ class Linear : public torch::autograd::Function<Linear> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x,
                         const Tensor& weight, const Tensor& bias, bool relu) {
     const Tensor rows = x.contiguous(), weights = weight.contiguous();
-    const Tensor y = RunForward(rows, {.weight = Host<float>(weights)},
-                                bias.contiguous(), relu);
+    const Tensor y = RunForward(rows, weights, /*packed=*/{}, bias, relu);
     ctx->save_for_backward({rows, weights, relu ? y : Tensor()});
     return y;
   }
@@ -73,19 +116,13 @@ class Linear : public torch::autograd::Function<Linear> {
       // Also of a NaN, which is not hidden.
       from_y = at::where(y <= 0, at::zeros({}, from_y.options()), from_y);
     }
-    const Tensor half = from_y.to(torch::kBFloat16);
-    const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(half);
-    const Tensor to_weight = at::empty_like(weight);
-    ForParts(shape.out, [&](LinearPart out) {
-      LinearToWeight(shape, out, Halves(x_pairs), Halves(y_pairs),
-                     Host<float>(to_weight));
-    });
+    const Tensor typed = from_y.to(x.scalar_type());
+    const Tensor to_weight = ToWeight(shape, x, typed);
     Tensor to_x;
     if (ctx->needs_input_grad(0)) {
       to_x = at::empty_like(x);
-      ForParts(shape.in, [&](LinearPart in) {
-        LinearToX(shape, in, Halves(half), Host<float>(weight), Halves(to_x));
-      });
+      const auto run = IsHalf(x) ? ToX<Bfloat16> : ToX<float>;
+      run(shape, typed, weight, to_x);
     }
     return {to_x, to_weight, from_y.sum(0), Tensor()};
   }
@@ -93,41 +130,47 @@ class Linear : public torch::autograd::Function<Linear> {
 
 }  // namespace
 
-bool IsLinearByKernel(const Tensor& weight) {
-  return KernelsMultiplyBfloat16() && weight.is_cpu() &&
-         weight.scalar_type() == torch::kFloat32 && weight.dim() == 2 &&
-         weight.size(0) % kLinearWidth == 0 &&
-         weight.size(1) % kLinearWidth == 0;
+bool IsLinearByKernel(const Tensor& weight, torch::Dtype dtype) {
+  const bool fits = weight.is_cpu() &&
+                    weight.scalar_type() == torch::kFloat32 &&
+                    weight.dim() == 2 && weight.size(0) % kLinearWidth == 0 &&
+                    weight.size(1) % kLinearWidth == 0;
+  if (!fits) return false;
+  return dtype == torch::kBFloat16
+             ? KernelsMultiplyBfloat16()
+             : dtype == torch::kFloat32 && weight.numel() >= kManyWeights;
 }
 
 Tensor LinearByKernel(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       bool relu) {
-  CHECK(IsLinearByKernel(weight));
+  CHECK(IsLinearByKernel(weight, x.scalar_type()));
   CHECK_EQ(x.size(1), weight.size(1));
   CHECK_EQ(bias.numel(), weight.size(0));
   if (at::GradMode::is_enabled()) {
     return Linear::apply(x, weight, bias, relu);
   }
-  const Tensor weights = weight.contiguous();
-  return RunForward(x.contiguous(), {.weight = Host<float>(weights)},
-                    bias.contiguous(), relu);
+  return RunForward(x, weight.contiguous(), /*packed=*/{}, bias, relu);
 }
 
-Tensor PackLinearWeight(const Tensor& weight) {
-  CHECK(IsLinearByKernel(weight));
+Tensor PackLinearWeight(const Tensor& weight, torch::Dtype dtype) {
+  CHECK(IsLinearByKernel(weight, dtype));
   const Tensor weights = weight.contiguous();
   const Tensor packed =
-      at::empty({weight.numel()}, weight.options().dtype(torch::kBFloat16));
-  PackLinear({.in = weight.size(1), .out = weight.size(0)},
-             Host<float>(weights), Halves(packed));
+      at::empty({weight.numel()}, weight.options().dtype(dtype));
+  const LinearShape shape = {.in = weight.size(1), .out = weight.size(0)};
+  if (IsHalf(packed)) {
+    PackLinear(shape, Host<float>(weights), Numbers<Bfloat16>(packed));
+  } else {
+    PackLinear(shape, Host<float>(weights), Host<float>(packed));
+  }
   return packed;
 }
 
 Tensor LinearByPacked(const Tensor& x, const Tensor& packed, const Tensor& bias,
                       bool relu) {
   CHECK_EQ(packed.numel(), x.size(1) * bias.numel());
-  return RunForward(x.contiguous(), {.packed = Halves(packed)},
-                    bias.contiguous(), relu);
+  CHECK_EQ(packed.scalar_type(), x.scalar_type());
+  return RunForward(x, /*weight=*/{}, packed, bias, relu);
 }
 
 }  // namespace flotilla

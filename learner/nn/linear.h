@@ -8,8 +8,8 @@ namespace flotilla {
 // linear(x, weight, bias), and a ReLU after it if `relu`, by kernels of this project
 // (learner/kernels/linear.h), with its gradients.
 //
-//   x       [N, in] bfloat16
-//   weight  [out, in] float32, rounded to bfloat16 on its way
+//   x       [N, in] float32 or bfloat16
+//   weight  [out, in] float32, for bfloat16 rounded on its way
 //   bias    [out] float32
 //   result  [N, out] float32
 //
@@ -20,13 +20,14 @@ torch::Tensor LinearByKernel(const torch::Tensor& x,
                              const torch::Tensor& weight,
                              const torch::Tensor& bias, bool relu);
 
-// Whether LinearByKernel takes this weight: on a CPU that multiplies bfloat16 faster
-// by kernels (convolution.h), with numbers in and out in multiples of kLinearWidth.
-bool IsLinearByKernel(const torch::Tensor& weight);
+// Whether LinearByKernel takes this weight for an x of `dtype`: on a CPU, with numbers
+// in and out in multiples of kLinearWidth; in bfloat16 only where
+// KernelsMultiplyBfloat16 (convolution.h), in float32 from 64 Ki weights on.
+bool IsLinearByKernel(const torch::Tensor& weight, torch::Dtype dtype);
 
 // Weights for LinearByPacked, which is the same bits without gradients: for who
-// decides by the same weights often. [out * in] bfloat16.
-torch::Tensor PackLinearWeight(const torch::Tensor& weight);
+// decides by the same weights often. [out * in] of `dtype`, as x then is.
+torch::Tensor PackLinearWeight(const torch::Tensor& weight, torch::Dtype dtype);
 torch::Tensor LinearByPacked(const torch::Tensor& x,
                              const torch::Tensor& packed,
                              const torch::Tensor& bias, bool relu);

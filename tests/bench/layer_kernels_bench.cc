@@ -12,8 +12,7 @@
 
 // GFLOP/s of one core, the best of many calls: a batch of images through each layer
 // of Mnih et al. 2015 and of a network as wide as DI-engine's, forward, and back to
-// weights and images, in float32 (convolutions) and bfloat16, by each instruction set
-// of this machine.
+// weights and images, in float32 and bfloat16, by each instruction set of this machine.
 //
 // usage: flotilla_layer_kernels_bench [IMAGES]   (128)
 
@@ -95,11 +94,14 @@ void Measure(const KernelTable& kernels, const ConvolutionShape& shape,
   std::printf("\n");
 }
 
-void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in) {
+template <typename Number>
+void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in,
+                   std::string_view type) {
   const LinearShape shape = {.n = n, .in = in, .out = 512};
-  std::vector<Bfloat16> x(n * in, 0x3f80), from_y(n * shape.out, 0x3f80);
-  std::vector<Bfloat16> to_x(x.size());
-  std::vector<Bfloat16> x_pairs((n + 1) * in), y_pairs((n + 1) * shape.out);
+  const Number one = static_cast<Number>(sizeof(Number) == 2 ? 0x3f80 : 1);
+  std::vector<Number> x(n * in, one), from_y(n * shape.out, one);
+  std::vector<Number> to_x(x.size());
+  std::vector<Number> x_pairs((n + 1) * in), y_pairs((n + 1) * shape.out);
   std::vector<float> weight(in * shape.out, 0.01f), bias(shape.out);
   std::vector<float> y(from_y.size()), to_weight(weight.size());
   const double flop = 2e-9 * static_cast<double>(n * in * shape.out);
@@ -109,20 +111,24 @@ void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in) {
                   /*relu=*/true, y.data(), kernels);
   });
   const double weights = BestSeconds([&] {
-    PairRowsOf(n, in, x.data(), x_pairs.data(), kernels);
-    PairRowsOf(n, shape.out, from_y.data(), y_pairs.data(), kernels);
-    LinearToWeight(shape, {0, shape.out}, x_pairs.data(), y_pairs.data(),
-                   to_weight.data(), kernels);
+    if constexpr (sizeof(Number) == 2) {
+      PairRowsOf(n, in, x.data(), x_pairs.data(), kernels);
+      PairRowsOf(n, shape.out, from_y.data(), y_pairs.data(), kernels);
+      LinearToWeight(shape, {0, shape.out}, x_pairs.data(), y_pairs.data(),
+                     to_weight.data(), kernels);
+    } else {
+      LinearToWeight(shape, {0, shape.out}, x.data(), from_y.data(),
+                     to_weight.data(), kernels);
+    }
   });
   const double images = BestSeconds([&] {
     LinearToX(shape, {0, in}, from_y.data(), weight.data(), to_x.data(),
               kernels);
   });
   std::printf(
-      "%-15s bfloat16  %5lld to 512: forward %6.1f  weights %6.1f  images "
-      "%6.1f\n",
-      kernels.name, static_cast<long long>(in), flop / forward, flop / weights,
-      flop / images);
+      "%-15s %s  %5lld to 512: forward %6.1f  weights %6.1f  images %6.1f\n",
+      kernels.name, type.data(), static_cast<long long>(in), flop / forward,
+      flop / weights, flop / images);
 }
 
 }  // namespace
@@ -140,7 +146,8 @@ int main(int argc, char** argv) {
       flotilla::Measure<flotilla::Bfloat16>(*kernels, shape, n, "bfloat16");
     }
     for (const int64_t in : flotilla::kLinear) {
-      flotilla::MeasureLinear(*kernels, n, in);
+      flotilla::MeasureLinear<float>(*kernels, n, in, "float32 ");
+      flotilla::MeasureLinear<flotilla::Bfloat16>(*kernels, n, in, "bfloat16");
     }
   }
 }

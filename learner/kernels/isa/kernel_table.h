@@ -20,6 +20,7 @@ struct ConvolutionShape;
 struct GaeInput;
 struct LinearPart;
 struct LinearShape;
+template <typename Number>
 struct LinearWeights;
 struct LstmStep;
 struct LstmStepBack;
@@ -110,19 +111,33 @@ struct KernelTable {
   void (*pair_images)(int64_t size, bool next, const Bfloat16* image,
                       Bfloat16* out);
 
-  // See linear.h; `block` and `sums` are room for kLinearBlock columns.
+  // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns,
+  // `panels` for all of from_y.
   void (*linear_pack)(const LinearShape& shape, const float* weight,
-                      Bfloat16* packed);
+                      float* packed);
   void (*linear_forward)(const LinearShape& shape, LinearPart out,
-                         const Bfloat16* x, LinearWeights weights,
-                         const float* bias, bool relu, float* y,
-                         Bfloat16* block);
+                         const float* x, LinearWeights<float> weights,
+                         const float* bias, bool relu, float* y, float* block);
   void (*linear_to_weight)(const LinearShape& shape, LinearPart out,
-                           const Bfloat16* x_pairs,
-                           const Bfloat16* from_y_pairs, float* to_weight);
+                           const float* x, const float* from_y,
+                           float* to_weight, float* panels, float* strip);
   void (*linear_to_x)(const LinearShape& shape, LinearPart in,
-                      const Bfloat16* from_y, const float* weight,
-                      Bfloat16* to_x, Bfloat16* block, float* sums);
+                      const float* from_y, const float* weight, float* to_x,
+                      float* strip);
+  void (*linear_pack_bfloat16)(const LinearShape& shape, const float* weight,
+                               Bfloat16* packed);
+  void (*linear_forward_bfloat16)(const LinearShape& shape, LinearPart out,
+                                  const Bfloat16* x,
+                                  LinearWeights<Bfloat16> weights,
+                                  const float* bias, bool relu, float* y,
+                                  Bfloat16* block);
+  void (*linear_to_weight_bfloat16)(const LinearShape& shape, LinearPart out,
+                                    const Bfloat16* x_pairs,
+                                    const Bfloat16* from_y_pairs,
+                                    float* to_weight);
+  void (*linear_to_x_bfloat16)(const LinearShape& shape, LinearPart in,
+                               const Bfloat16* from_y, const float* weight,
+                               Bfloat16* to_x, Bfloat16* block, float* sums);
 
   // One frame's pixels; see pixels.h.
   void (*pixels_to_float)(const uint8_t* frame, int64_t channels,

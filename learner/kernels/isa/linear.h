@@ -14,39 +14,84 @@
 namespace flotilla {
 namespace {
 
-// Two vectors of floats next to each other.
-FLOTILLA_INLINE PairVec RoundPairs(const float* p) {
-  alignas(Vec) Bfloat16 numbers[2 * kLanes];
-  Store(numbers, Load(p));
-  Store(numbers + kLanes, Load(p + kLanes));
-  return Load(reinterpret_cast<const Pair*>(numbers));
+// Numbers out, or in, whose sums Multiply keeps at once: weights for them are a strip
+// that it reads from end to end.
+constexpr int64_t kStrip = kBlockVecs * kLanes;
+static_assert(kLinearBlock % kStrip == 0);
+static_assert(kStrip % kLinearWidth == 0 || kLinearWidth % kStrip == 0);
+
+template <typename E>
+constexpr int64_t kNumbers = sizeof(E) / sizeof(NumberOf<E>);
+
+template <typename Number>
+struct ElementHolding;
+template <>
+struct ElementHolding<float> {
+  using Type = float;
+};
+template <>
+struct ElementHolding<Bfloat16> {
+  using Type = Pair;
+};
+
+template <typename E>
+FLOTILLA_INLINE const E* AsElements(const NumberOf<E>* p) {
+  return reinterpret_cast<const E*>(p);
+}
+template <typename E>
+FLOTILLA_INLINE E* AsElements(NumberOf<E>* p) {
+  return reinterpret_cast<E*>(p);
 }
 
-FLOTILLA_INLINE Pair RoundPair(const float* p) {
-  const ShortVec both = ToBfloat16(Vec{p[0], p[1]});
-  return {both[0], both[1]};
+// Elements of the floats from `p` on: themselves, or two rounded.
+template <typename E>
+FLOTILLA_INLINE LanesOf<E> TakeLanes(const float* p) {
+  if constexpr (kNumbers<E> == 1) {
+    return Load(p);
+  } else {
+    alignas(Vec) Bfloat16 numbers[2 * kLanes];
+    Store(numbers, Load(p));
+    Store(numbers + kLanes, Load(p + kLanes));
+    return Load(reinterpret_cast<const Pair*>(numbers));
+  }
 }
 
-// `rows` rows of `pairs` pairs of floats, `in` floats apart, rounded, as columns:
-// [pairs, rows]; rows a multiple of kLanes.
-void TurnRows(int64_t rows, int64_t pairs, int64_t in, const float* weight,
-              Pair* out) {
+template <typename E>
+FLOTILLA_INLINE E Take(const float* p) {
+  if constexpr (kNumbers<E> == 1) {
+    return *p;
+  } else {
+    const ShortVec both = ToBfloat16(Vec{p[0], p[1]});
+    return {both[0], both[1]};
+  }
+}
+
+FLOTILLA_INLINE Vec AsFloats(Vec x) { return x; }
+FLOTILLA_INLINE Vec AsFloats(PairVec x) { return FromBits(x); }
+FLOTILLA_INLINE void StoreBits(float* p, Vec x) { Store(p, x); }
+FLOTILLA_INLINE void StoreBits(Pair* p, Vec x) { Store(p, Bits(x)); }
+
+// `rows` rows of `depth` elements, `in` floats apart, as columns: [depth, rows]; rows a
+// multiple of kLanes.
+template <typename E>
+void TurnRows(int64_t rows, int64_t depth, int64_t in, const float* weight,
+              E* out) {
   for (int64_t r = 0; r < rows; r += kLanes) {
     const float* const from = weight + r * in;
-    int64_t p = 0;
-    for (; p + kLanes <= pairs; p += kLanes) {
+    int64_t k = 0;
+    for (; k + kLanes <= depth; k += kLanes) {
       Vec square[kLanes];
       for (int i = 0; i < kLanes; ++i) {
-        square[i] = FromBits(RoundPairs(from + i * in + 2 * p));
+        square[i] = AsFloats(TakeLanes<E>(from + i * in + kNumbers<E> * k));
       }
       Transpose(square);
       for (int i = 0; i < kLanes; ++i) {
-        Store(out + (p + i) * rows + r, Bits(square[i]));
+        StoreBits(out + (k + i) * rows + r, square[i]);
       }
     }
-    for (; p < pairs; ++p) {
+    for (; k < depth; ++k) {
       for (int i = 0; i < kLanes; ++i) {
-        out[p * rows + r + i] = RoundPair(from + i * in + 2 * p);
+        out[k * rows + r + i] = Take<E>(from + i * in + kNumbers<E> * k);
       }
     }
   }
@@ -56,53 +101,56 @@ FLOTILLA_INLINE int64_t AtMostOf(int64_t most, int64_t left) {
   return left < most ? left : most;
 }
 
-// Calls run(o, columns, k, pairs, at) for a part of out in blocks of numbers out and
-// of pairs in, [o, o + columns) and [k, k + pairs), which begin at pair `at` where all
-// are packed.
-template <typename Run>
+// Calls run(o, columns, k, depth, at) for a part of out in strips of numbers out and
+// of elements in, [o, o + columns) and [k, k + depth), which begin at element `at`
+// where all are packed.
+template <typename E, typename Run>
 FLOTILLA_INLINE void ForLinearBlocks(const LinearShape& shape, LinearPart part,
                                      Run run) {
-  const int64_t depth = shape.in / 2;
-  for (int64_t o = part.first; o < part.end; o += kLinearBlock) {
-    const int64_t columns = AtMostOf(kLinearBlock, part.end - o);
-    for (int64_t k = 0; k < depth; k += kLinearDepth) {
-      run(o, columns, k, AtMostOf(kLinearDepth, depth - k),
-          o * depth + k * columns);
+  const int64_t all = shape.in / kNumbers<E>;
+  for (int64_t o = part.first; o < part.end; o += kStrip) {
+    const int64_t columns = AtMostOf(kStrip, part.end - o);
+    for (int64_t k = 0; k < all; k += kLinearDepth) {
+      run(o, columns, k, AtMostOf(kLinearDepth, all - k),
+          o * all + k * columns);
     }
   }
 }
 
-void LinearPack(const LinearShape& shape, const float* weight,
-                Bfloat16* packed) {
-  Pair* const to = reinterpret_cast<Pair*>(packed);
-  ForLinearBlocks(
+template <typename Number>
+void LinearPackOf(const LinearShape& shape, const float* weight,
+                  Number* packed) {
+  using E = typename ElementHolding<Number>::Type;
+  ForLinearBlocks<E>(
       shape, {0, shape.out},
-      [&](int64_t o, int64_t columns, int64_t k, int64_t pairs, int64_t at) {
-        TurnRows(columns, pairs, shape.in, weight + o * shape.in + 2 * k,
-                 to + at);
+      [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
+        TurnRows(columns, depth, shape.in,
+                 weight + o * shape.in + kNumbers<E> * k,
+                 AsElements<E>(packed) + at);
       });
 }
 
-void LinearForwardOf(const LinearShape& shape, LinearPart part,
-                     const Bfloat16* x, LinearWeights weights,
-                     const float* bias, bool relu, float* y,
-                     Bfloat16* scratch) {
-  const int64_t depth = shape.in / 2;
-  ForLinearBlocks(
+template <typename Number>
+void LinearForwardOf(const LinearShape& shape, LinearPart part, const Number* x,
+                     LinearWeights<Number> weights, const float* bias,
+                     bool relu, float* y, Number* scratch) {
+  using E = typename ElementHolding<Number>::Type;
+  E* const turned = AsElements<E>(scratch);
+  ForLinearBlocks<E>(
       shape, part,
-      [&](int64_t o, int64_t columns, int64_t k, int64_t pairs, int64_t at) {
-        const Pair* block = AsPairs(scratch);
+      [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
+        const E* block = turned;
         if (weights.packed != nullptr) {
-          block = AsPairs(weights.packed) + at;
+          block = AsElements<E>(weights.packed) + at;
         } else {
-          TurnRows(columns, pairs, shape.in,
-                   weights.weight + o * shape.in + 2 * k,
-                   reinterpret_cast<Pair*>(scratch));
+          TurnRows(columns, depth, shape.in,
+                   weights.weight + o * shape.in + kNumbers<E> * k, turned);
         }
-        Multiply<Pair>(shape.n, columns, pairs, {AsPairs(x) + k, depth, 1},
-                       {block, columns},
-                       k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
-                       {y + o, shape.out});
+        Multiply<E>(shape.n, columns, depth,
+                    {AsElements<E>(x) + k, shape.in / kNumbers<E>, 1},
+                    {block, columns},
+                    k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
+                    {y + o, shape.out});
       });
   for (int64_t i = 0; relu && i < shape.n; ++i) {
     float* const row = y + i * shape.out;
@@ -117,6 +165,55 @@ void PairImagesOf(int64_t size, bool next, const Bfloat16* image,
   PairImages(size, next, image, reinterpret_cast<Pair*>(out));
 }
 
+// `rows` rows of `columns` numbers, `step` apart, next to each other.
+FLOTILLA_INLINE void CopyRows(int64_t rows, int64_t columns, const float* in,
+                              int64_t step, float* out) {
+  for (int64_t r = 0; r < rows; ++r, in += step, out += columns) {
+    for (int64_t c = 0; c < columns; c += kLanes) Store(out + c, Load(in + c));
+  }
+}
+
+// Both operands are read over and over, each row of them a page or nearly one from the
+// next: they are brought together, `from_y` in panels of as many numbers out as
+// Multiply keeps sums of, x in strips.
+void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
+                      const float* from_y, float* to_weight, float* panels,
+                      float* strip) {
+  const float nothing[kStrip] = {};
+  for (int64_t o = part.first; o < part.end; o += kBlockRows) {
+    const int64_t rows = AtMostOf(kBlockRows, part.end - o);
+    float* const panel = panels + (o - part.first) * shape.n;
+    for (int64_t i = 0; i < shape.n; ++i) {
+      for (int64_t r = 0; r < rows; ++r) {
+        panel[i * rows + r] = from_y[i * shape.out + o + r];
+      }
+    }
+  }
+  for (int64_t c = 0; c < shape.in; c += kStrip) {
+    const int64_t columns = AtMostOf(kStrip, shape.in - c);
+    CopyRows(shape.n, columns, x + c, shape.in, strip);
+    for (int64_t o = part.first; o < part.end; o += kBlockRows) {
+      const int64_t rows = AtMostOf(kBlockRows, part.end - o);
+      Multiply<float>(rows, columns, shape.n,
+                      {panels + (o - part.first) * shape.n, 1, rows},
+                      {strip, columns}, {nothing, 0},
+                      {to_weight + o * shape.in + c, shape.in});
+    }
+  }
+}
+
+void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
+                 const float* weight, float* to_x, float* strip) {
+  const float nothing[kStrip] = {};
+  for (int64_t c = part.first; c < part.end; c += kStrip) {
+    const int64_t columns = AtMostOf(kStrip, part.end - c);
+    CopyRows(shape.out, columns, weight + c, shape.in, strip);
+    Multiply<float>(shape.n, columns, shape.out, {from_y, shape.out, 1},
+                    {strip, columns}, {nothing, 0}, {to_x + c, shape.in});
+  }
+}
+
+// Of rows of pairs.
 void LinearToWeightOf(const LinearShape& shape, LinearPart part,
                       const Bfloat16* x, const Bfloat16* from_y,
                       float* to_weight) {

@@ -5,8 +5,8 @@
 
 namespace flotilla {
 
-// Pairs of x that are summed at a time: with kLinearBlock numbers out, weights for
-// them are 128 KiB, which a core's second cache keeps.
+// Elements of x (isa/element.h) that are summed at a time: with kLinearBlock numbers
+// out, weights for them are 128 KiB, which a core's second cache keeps.
 inline constexpr int64_t kLinearDepth = 512;
 
 }  // namespace flotilla

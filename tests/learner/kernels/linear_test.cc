@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -13,6 +14,16 @@ namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr Bfloat16 kHalfNaN = 0x7fc0;
+
+template <typename Number>
+constexpr bool kIsHalf = std::is_same_v<Number, Bfloat16>;
+
+// What nothing wrote yet.
+template <typename Number>
+std::vector<Number> Unwritten(size_t size) {
+  if constexpr (kIsHalf<Number>) return std::vector<Number>(size, kHalfNaN);
+  return std::vector<Number>(size, static_cast<Number>(kNaN));
+}
 
 // More than a block of numbers in and out, and rests of both; more than a vector's
 // rest of pairs; more rows than a block, and one.
@@ -63,6 +74,52 @@ class LinearTest : public EveryKernelTest {
     run(LinearPart{half, width});
   }
 
+  template <typename Number>
+  std::vector<float> Forward(const Layer& layer, const std::vector<Number>& x,
+                             LinearWeights<Number> weights, bool relu) const {
+    std::vector<float> y(layer.y.size(), kNaN);
+    InParts(layer.shape.out, [&](LinearPart part) {
+      LinearForward(layer.shape, part, x.data(), weights, layer.bias.data(),
+                    relu, y.data(), kernels());
+    });
+    return y;
+  }
+
+  template <typename Number>
+  void ExpectSums(const Layer& layer, bool relu) const {
+    const LinearShape& shape = layer.shape;
+    const std::vector<Number> x = NumbersOf<Number>(layer.x);
+    const std::vector<float> y =
+        Forward<Number>(layer, x, {.weight = layer.weight.data()}, relu);
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double want = relu ? std::max(layer.y[i], 0.0) : layer.y[i];
+      ASSERT_NEAR(y[i], want, 1e-4) << shape.in << ", " << i;
+    }
+    // The same bits of what was packed before.
+    auto packed = Unwritten<Number>(layer.weight.size());
+    PackLinear(shape, layer.weight.data(), packed.data(), kernels());
+    ASSERT_EQ(Forward<Number>(layer, x, {.packed = packed.data()}, relu), y)
+        << shape.in;
+  }
+
+  // Of a batch of one as well.
+  template <typename Number>
+  void ExpectRowsAlike(const Layer& layer) const {
+    const std::vector<Number> x = NumbersOf<Number>(layer.x);
+    const LinearWeights<Number> weights = {.weight = layer.weight.data()};
+    const std::vector<float> y = Forward<Number>(layer, x, weights, false);
+    LinearShape one = layer.shape;
+    one.n = 1;
+    for (int64_t i = 0; i < layer.shape.n; ++i) {
+      std::vector<float> row(one.out, kNaN);
+      LinearForward(one, {0, one.out}, x.data() + i * one.in, weights,
+                    layer.bias.data(), false, row.data(), kernels());
+      for (int64_t o = 0; o < one.out; ++o) {
+        ASSERT_EQ(row[o], y[i * one.out + o]) << i << ", " << o;
+      }
+    }
+  }
+
   std::vector<Bfloat16> Pairs(int64_t width,
                               const std::vector<Bfloat16>& rows) const {
     const auto n = static_cast<int64_t>(rows.size()) / width;
@@ -70,48 +127,21 @@ class LinearTest : public EveryKernelTest {
     PairRowsOf(n, width, rows.data(), pairs.data(), kernels());
     return pairs;
   }
-};
 
-TEST_P(LinearTest, IsTheSumOverWhatGoesIn) {
-  for (const LinearShape& shape : kShapes) {
-    const Layer layer(shape);
-    for (const bool relu : {false, true}) {
-      std::vector<float> y(layer.y.size(), kNaN);
-      InParts(shape.out, [&](LinearPart part) {
-        LinearForward(shape, part, NumbersOf<Bfloat16>(layer.x).data(),
-                      {.weight = layer.weight.data()}, layer.bias.data(), relu,
-                      y.data(), kernels());
-      });
-      for (size_t i = 0; i < y.size(); ++i) {
-        const double want = relu ? std::max(layer.y[i], 0.0) : layer.y[i];
-        ASSERT_NEAR(y[i], want, 1e-4) << shape.in << ", " << i;
-      }
-      // The same bits of what was packed before.
-      std::vector<Bfloat16> packed(layer.weight.size(), kHalfNaN);
-      PackLinear(shape, layer.weight.data(), packed.data(), kernels());
-      std::vector<float> of_packed(y.size(), kNaN);
-      InParts(shape.out, [&](LinearPart part) {
-        LinearForward(shape, part, NumbersOf<Bfloat16>(layer.x).data(),
-                      {.packed = packed.data()}, layer.bias.data(), relu,
-                      of_packed.data(), kernels());
-      });
-      ASSERT_EQ(of_packed, y) << shape.in;
+  template <typename Number>
+  void ExpectGradients(const Layer& layer) const {
+    const LinearShape& shape = layer.shape;
+    const std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
+    std::vector<Number> x = NumbersOf<Number>(layer.x), by_y = from_y;
+    if constexpr (kIsHalf<Number>) {
+      x = Pairs(shape.in, x);
+      by_y = Pairs(shape.out, by_y);
     }
-  }
-}
-
-TEST_P(LinearTest, GradientsAreTheLoops) {
-  for (const LinearShape& shape : kShapes) {
-    const Layer layer(shape);
-    const std::vector<Bfloat16> from_y = NumbersOf<Bfloat16>(layer.from_y);
-    const std::vector<Bfloat16> x_pairs =
-        Pairs(shape.in, NumbersOf<Bfloat16>(layer.x));
-    const std::vector<Bfloat16> y_pairs = Pairs(shape.out, from_y);
     std::vector<float> to_weight(layer.weight.size(), kNaN);
-    std::vector<Bfloat16> to_x(layer.x.size(), kHalfNaN);
+    auto to_x = Unwritten<Number>(layer.x.size());
     InParts(shape.out, [&](LinearPart part) {
-      LinearToWeight(shape, part, x_pairs.data(), y_pairs.data(),
-                     to_weight.data(), kernels());
+      LinearToWeight(shape, part, x.data(), by_y.data(), to_weight.data(),
+                     kernels());
     });
     InParts(shape.in, [&](LinearPart part) {
       LinearToX(shape, part, from_y.data(), layer.weight.data(), to_x.data(),
@@ -123,24 +153,52 @@ TEST_P(LinearTest, GradientsAreTheLoops) {
     }
     const std::vector<float> images = FloatsOf(to_x);
     for (size_t i = 0; i < images.size(); ++i) {
-      ASSERT_NEAR(images[i], layer.to_x[i], Tolerance<Bfloat16>(layer.to_x[i]))
+      ASSERT_NEAR(images[i], layer.to_x[i], Tolerance<Number>(layer.to_x[i]))
           << shape.in << ", " << i;
+    }
+  }
+
+  template <typename Number>
+  void ExpectNaNInItsRow(const Layer& layer) const {
+    std::vector<Number> x = NumbersOf<Number>(layer.x);
+    x[5] = Unwritten<Number>(1)[0];
+    const std::vector<float> y = Forward<Number>(
+        layer, x, {.weight = layer.weight.data()}, /*relu=*/true);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_EQ(std::isnan(y[i]), i < static_cast<size_t>(layer.shape.out))
+          << i;
+    }
+  }
+};
+
+TEST_P(LinearTest, IsTheSumOverWhatGoesIn) {
+  for (const LinearShape& shape : kShapes) {
+    const Layer layer(shape);
+    for (const bool relu : {false, true}) {
+      ExpectSums<float>(layer, relu);
+      ExpectSums<Bfloat16>(layer, relu);
     }
   }
 }
 
-TEST_P(LinearTest, HandsOnNaN) {
-  Layer layer(kShapes[0]);
-  std::vector<Bfloat16> x = NumbersOf<Bfloat16>(layer.x);
-  x[5] = kHalfNaN;
-  const LinearShape& shape = layer.shape;
-  std::vector<float> y(layer.y.size());
-  LinearForward(shape, {0, shape.out}, x.data(),
-                {.weight = layer.weight.data()}, layer.bias.data(),
-                /*relu=*/true, y.data(), kernels());
-  for (size_t i = 0; i < y.size(); ++i) {
-    ASSERT_EQ(std::isnan(y[i]), i < static_cast<size_t>(shape.out)) << i;
+TEST_P(LinearTest, ARowIsTheSameBitsInAnyBatch) {
+  const Layer layer(kShapes[0]);
+  ExpectRowsAlike<float>(layer);
+  ExpectRowsAlike<Bfloat16>(layer);
+}
+
+TEST_P(LinearTest, GradientsAreTheLoops) {
+  for (const LinearShape& shape : kShapes) {
+    const Layer layer(shape);
+    ExpectGradients<float>(layer);
+    ExpectGradients<Bfloat16>(layer);
   }
+}
+
+TEST_P(LinearTest, HandsOnNaN) {
+  const Layer layer(kShapes[0]);
+  ExpectNaNInItsRow<float>(layer);
+  ExpectNaNInItsRow<Bfloat16>(layer);
 }
 
 FLOTILLA_FOR_EVERY_KERNEL(LinearTest);

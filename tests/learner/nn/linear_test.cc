@@ -14,31 +14,37 @@ Tensor Drawn(torch::IntArrayRef sizes, double scale = 1) {
   return (torch::randn(sizes) * scale).to(torch::kBFloat16).to(torch::kFloat32);
 }
 
-class LinearTest : public testing::Test {
+class LinearTest : public testing::TestWithParam<torch::Dtype> {
  protected:
   void SetUp() override {
-    if (!KernelsMultiplyBfloat16()) {
+    if (dtype() == torch::kBFloat16 && !KernelsMultiplyBfloat16()) {
       GTEST_SKIP() << "this CPU's library multiplies bfloat16 as fast";
     }
     torch::manual_seed(5);
   }
   ~LinearTest() override { at::set_num_threads(1); }
+
+  static torch::Dtype dtype() { return GetParam(); }
+  static double rounding() {
+    return dtype() == torch::kBFloat16 ? 1.0 / 256 : 1e-4;
+  }
 };
 
-TEST_F(LinearTest, IsTorchsWithItsGradients) {
-  const Tensor from_y = Drawn({11, 80});
+TEST_P(LinearTest, IsTorchsWithItsGradients) {
+  constexpr int64_t kIn = 832, kOut = 80;
+  const Tensor from_y = Drawn({11, kOut});
   for (const int threads : {1, 3}) {
     at::set_num_threads(threads);
     for (const bool relu : {false, true}) {
-      const Tensor x = Drawn({11, 160}), weight = Drawn({80, 160}, 0.1);
-      const Tensor bias = torch::randn({80});
+      const Tensor x = Drawn({11, kIn}), weight = Drawn({kOut, kIn}, 0.1);
+      const Tensor bias = torch::randn({kOut});
       const auto leaf = [](const Tensor& of, torch::Dtype type) {
         return of.detach().clone().to(type).requires_grad_();
       };
-      const Tensor our_x = leaf(x, torch::kBFloat16);
+      const Tensor our_x = leaf(x, dtype());
       const Tensor our_weight = leaf(weight, torch::kFloat32);
       const Tensor our_bias = leaf(bias, torch::kFloat32);
-      ASSERT_TRUE(IsLinearByKernel(our_weight));
+      ASSERT_TRUE(IsLinearByKernel(our_weight, dtype()));
       const Tensor y = LinearByKernel(our_x, our_weight, our_bias, relu);
       EXPECT_EQ(y.scalar_type(), torch::kFloat32);
       y.backward(from_y);
@@ -58,21 +64,34 @@ TEST_F(LinearTest, IsTorchsWithItsGradients) {
       expect_equal(y, want, 1e-4);
       expect_equal(our_weight.grad(), its_weight.grad(), 1e-4);
       expect_equal(our_bias.grad(), its_bias.grad(), 1e-4);
-      expect_equal(our_x.grad(), its_x.grad(), 1.0 / 256);
+      expect_equal(our_x.grad(), its_x.grad(), rounding());
       torch::NoGradGuard no_grad;
       EXPECT_TRUE(
           torch::equal(LinearByKernel(our_x, our_weight, our_bias, relu), y));
+      EXPECT_TRUE(torch::equal(
+          LinearByPacked(our_x, PackLinearWeight(our_weight, dtype()), our_bias,
+                         relu),
+          y));
     }
   }
 }
 
-TEST_F(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
-  EXPECT_TRUE(IsLinearByKernel(torch::zeros({16, 32})));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({6, 32})));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({16, 40})));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({16, 32, 1, 1})));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({16, 32}, torch::kFloat64)));
+TEST_P(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
+  EXPECT_TRUE(IsLinearByKernel(torch::zeros({512, 128}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({518, 128}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 136}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 128, 1, 1}), dtype()));
+  EXPECT_FALSE(
+      IsLinearByKernel(torch::zeros({512, 128}, torch::kFloat64), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 128}), torch::kFloat64));
 }
+
+TEST(SmallLinearTest, IsLeftToTorchInFloat32) {
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({64, 64}), torch::kFloat32));
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtype, LinearTest,
+                         testing::Values(torch::kFloat32, torch::kBFloat16));
 
 }  // namespace
 }  // namespace flotilla
