@@ -71,9 +71,9 @@ class ActorCritic : public Network {
     return bf16_ ? std::nullopt : device_shape_;
   }
   void set_bf16(bool on) override { bf16_ = on && encoder_.sees_images(); }
-  bool bf16() const override { return bf16_; }
-  void Settle() override {
-    if (bf16_) encoder_.Settle();
+  void Settle() override { encoder_.Settle(bf16_); }
+  bool settles() const override {
+    return bf16_ || (device().is_cpu() && encoder_.sees_images());
   }
   std::vector<torch::Tensor> settled() const override {
     return encoder_.settled();

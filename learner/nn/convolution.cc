@@ -4,7 +4,6 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
-#include <type_traits>
 
 #include "learner/device/host.h"
 #include "learner/kernels/convolution.h"
@@ -52,24 +51,27 @@ bool IsWeight(const Tensor& weight) {
          weight.numel() <= kMostWeights && Fits(weight.size(0));
 }
 
-template <typename Number>
+bool IsHalf(torch::Dtype dtype) { return dtype == torch::kBFloat16; }
+
+int64_t PackedSize(const ConvolutionShape& shape, torch::Dtype dtype) {
+  return IsHalf(dtype) ? shape.weights() : PackedFloats(shape);
+}
+
 Tensor Pack(const ConvolutionShape& shape, const Tensor& weight,
             torch::Dtype dtype) {
-  const bool half = std::is_same_v<Number, Bfloat16>;
   const Tensor packed =
-      at::empty({half ? shape.weights() : PackedFloats(shape)},
-                weight.options().dtype(dtype));
-  PackConvolution(shape, Host<float>(weight), Numbers<Number>(packed));
+      at::empty({PackedSize(shape, dtype)}, weight.options().dtype(dtype));
+  if (IsHalf(dtype)) {
+    PackConvolution(shape, Host<float>(weight), Numbers<Bfloat16>(packed));
+  } else {
+    PackConvolution(shape, Host<float>(weight), Host<float>(packed));
+  }
   return packed;
 }
 
-// `x` [N, H, W, C].
 template <typename Number>
-Tensor RunPacked(const ConvolutionShape& shape, const Tensor& x,
-                 const Tensor& packed, const Tensor& bias) {
-  Tensor y =
-      at::empty({x.size(0), shape.out_height(), shape.out_width(), shape.out},
-                x.options());
+void RunPacked(const ConvolutionShape& shape, const Tensor& x,
+               const Tensor& packed, const Tensor& bias, const Tensor& y) {
   at::parallel_for(0, x.size(0), kImages, [&](int64_t first, int64_t end) {
     ConvolutionForward(
         shape, ConvolutionImages<Number>{
@@ -79,17 +81,24 @@ Tensor RunPacked(const ConvolutionShape& shape, const Tensor& x,
                    .bias = Host<float>(bias),
                    .y = Numbers<Number>(y) + first * shape.out_image()});
   });
+}
+
+// `x` [N, H, W, C].
+Tensor RunPacked(const ConvolutionShape& shape, const Tensor& x,
+                 const Tensor& packed, const Tensor& bias) {
+  CHECK_EQ(packed.numel(), PackedSize(shape, x.scalar_type()));
+  const Tensor y =
+      at::empty({x.size(0), shape.out_height(), shape.out_width(), shape.out},
+                x.options());
+  const auto run =
+      IsHalf(x.scalar_type()) ? RunPacked<Bfloat16> : RunPacked<float>;
+  run(shape, x, packed, bias, y);
   return y;
 }
 
 Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
                   const Tensor& weight, const Tensor& bias) {
-  const torch::Dtype dtype = x.scalar_type();
-  return dtype == torch::kBFloat16
-             ? RunPacked<Bfloat16>(shape, x,
-                                   Pack<Bfloat16>(shape, weight, dtype), bias)
-             : RunPacked<float>(shape, x, Pack<float>(shape, weight, dtype),
-                                bias);
+  return RunPacked(shape, x, Pack(shape, weight, x.scalar_type()), bias);
 }
 
 // Of `from_y`, which it changes, for `x` if `to_x` is a tensor, and for what is
@@ -154,8 +163,8 @@ class Convolution : public torch::autograd::Function<Convolution> {
                                                std::max<int64_t>(x.size(0), 1));
     const Tensor sums =
         at::zeros({shares, shape.weights() + shape.out}, weight.options());
-    const auto run = x.scalar_type() == torch::kBFloat16 ? RunBackward<Bfloat16>
-                                                         : RunBackward<float>;
+    const auto run =
+        IsHalf(x.scalar_type()) ? RunBackward<Bfloat16> : RunBackward<float>;
     run(shape, saved, from_y, to_x, sums);
     const Tensor sum = shares == 1 ? sums[0] : sums.sum(0);
     const Tensor to_weight = at::empty_like(weight);
@@ -177,18 +186,18 @@ bool KernelsMultiplyBfloat16() {
 }
 
 bool ConvolvesByKernel(const Tensor& x, const Tensor& weight) {
-  const bool half = x.scalar_type() == torch::kBFloat16;
   return x.is_cpu() && x.dim() == 4 &&
-         (half ? IsBfloat16Convolution(weight)
-               : x.scalar_type() == torch::kFloat32 && IsWeight(weight)) &&
+         IsConvolutionByKernel(weight, x.scalar_type()) &&
          weight.size(1) == x.size(1) && weight.size(2) <= x.size(2) &&
          weight.size(3) <= x.size(3) &&
          (!x.requires_grad() || Fits(weight.size(1)));
 }
 
-bool IsBfloat16Convolution(const Tensor& weight) {
-  return KernelsMultiplyBfloat16() && IsWeight(weight) &&
-         weight.size(1) % 2 == 0;
+bool IsConvolutionByKernel(const Tensor& weight, torch::Dtype dtype) {
+  if (!IsWeight(weight)) return false;
+  return dtype == torch::kBFloat16
+             ? KernelsMultiplyBfloat16() && weight.size(1) % 2 == 0
+             : dtype == torch::kFloat32;
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -204,11 +213,17 @@ Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
       .permute({0, 3, 1, 2});
 }
 
-Tensor PackConvolutionWeight(const Tensor& weight) {
-  CHECK(IsBfloat16Convolution(weight));
-  const ConvolutionShape shape = {
-      .in = weight.size(1), .kernel = weight.size(2), .out = weight.size(0)};
-  return Pack<Bfloat16>(shape, weight.contiguous(), torch::kBFloat16);
+Tensor PackConvolutionWeight(const Tensor& weight, int64_t height,
+                             int64_t width, int64_t stride,
+                             torch::Dtype dtype) {
+  CHECK(IsConvolutionByKernel(weight, dtype));
+  const ConvolutionShape shape = {.height = height,
+                                  .width = width,
+                                  .in = weight.size(1),
+                                  .kernel = weight.size(2),
+                                  .stride = stride,
+                                  .out = weight.size(0)};
+  return Pack(shape, weight.contiguous(), dtype);
 }
 
 Tensor ConvolveReluByPacked(const Tensor& x, const Tensor& packed,
@@ -216,8 +231,7 @@ Tensor ConvolveReluByPacked(const Tensor& x, const Tensor& packed,
                             int64_t stride) {
   const Tensor images = ChannelsLast(x);
   const ConvolutionShape shape = ShapeOf(images, kernel, stride, bias.numel());
-  CHECK_EQ(packed.numel(), shape.weights());
-  return RunPacked<Bfloat16>(shape, images, packed, bias.contiguous())
+  return RunPacked(shape, images, packed, bias.contiguous())
       .permute({0, 3, 1, 2});
 }
 

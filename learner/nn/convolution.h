@@ -28,11 +28,15 @@ torch::Tensor ConvolveRelu(const torch::Tensor& x, const torch::Tensor& weight,
 // even.
 bool ConvolvesByKernel(const torch::Tensor& x, const torch::Tensor& weight);
 
-// Weights for ConvolveReluByPacked, which is the same bits of bfloat16 without
-// gradients: for who decides by the same weights often. [out * C * kernel * kernel]
-// bfloat16, of a weight that IsBfloat16Convolution: one for images in bfloat16.
-torch::Tensor PackConvolutionWeight(const torch::Tensor& weight);
-bool IsBfloat16Convolution(const torch::Tensor& weight);
+// Whether it takes this weight for some images of `dtype`.
+bool IsConvolutionByKernel(const torch::Tensor& weight, torch::Dtype dtype);
+
+// Weights for ConvolveReluByPacked, which is the same bits without gradients: for who
+// decides by the same weights often. Of `dtype`, as the images then are, whose size is
+// [.., height, width]; as many numbers as kernels make of them.
+torch::Tensor PackConvolutionWeight(const torch::Tensor& weight, int64_t height,
+                                    int64_t width, int64_t stride,
+                                    torch::Dtype dtype);
 torch::Tensor ConvolveReluByPacked(const torch::Tensor& x,
                                    const torch::Tensor& packed,
                                    const torch::Tensor& bias, int64_t kernel,

@@ -99,9 +99,16 @@ bool MayBeByKernel(const Layer& layer, bool first) {
          (first || layer.weight.size(1) % kConvolutionWidth == 0);
 }
 
-// Whether it is settled, and for who decides.
-bool ReadsSettled(const Layer& layer) {
-  return layer.settled_weight.defined() && !at::GradMode::is_enabled();
+// Along an image's side of `size`.
+int64_t PlacesOut(const Layer& layer, int64_t size) {
+  return (size + 2 * layer.padding - layer.weight.size(2)) / layer.stride + 1;
+}
+
+// Whether it is settled for x of `dtype`, and this is for who decides.
+bool ReadsSettled(const Layer& layer, torch::Dtype dtype) {
+  return layer.settled_weight.defined() &&
+         layer.settled_weight.scalar_type() == dtype &&
+         !at::GradMode::is_enabled();
 }
 
 // Weights and biases as a layer takes them, when `x` is what goes in.
@@ -110,7 +117,7 @@ struct Operands {
 };
 
 Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
-  if (dtype == torch::kBFloat16 && ReadsSettled(layer)) {
+  if (dtype == torch::kBFloat16 && ReadsSettled(layer, dtype)) {
     return {layer.settled_weight, layer.settled_bias};
   }
   return {ScaledWeight(layer, scale).to(dtype), layer.bias.to(dtype)};
@@ -119,7 +126,7 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
 // Of a linear layer that kernels take; settled weights are packed.
 torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
                        bool relu) {
-  if (ReadsSettled(layer)) {
+  if (ReadsSettled(layer, x.scalar_type())) {
     return LinearByPacked(x, layer.settled_weight, layer.settled_bias, relu);
   }
   return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu);
@@ -128,7 +135,7 @@ torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
 // As ByKernel, of a convolution.
 torch::Tensor ConvolveByKernel(const Layer& layer, const torch::Tensor& x,
                                double scale) {
-  if (x.scalar_type() == torch::kBFloat16 && ReadsSettled(layer)) {
+  if (ReadsSettled(layer, x.scalar_type())) {
     return ConvolveReluByPacked(x, layer.settled_weight, layer.settled_bias,
                                 layer.weight.size(2), layer.stride);
   }
@@ -236,23 +243,32 @@ std::vector<Layer> MakeLayers(const std::vector<LayerSpec>& specs,
   return layers;
 }
 
-void SettleLayers(bool pixels, std::vector<Layer>* layers) {
+void SettleLayers(const SettleOptions& seen, std::vector<Layer>* layers) {
   torch::NoGradGuard no_grad;
-  double scale = FirstScale(pixels, /*bf16=*/true);
+  const auto dtype = seen.bf16 ? torch::kBFloat16 : torch::kFloat32;
+  int64_t height = seen.height, width = seen.width;
   bool first = true;
   for (Layer& layer : *layers) {
+    const double scale = first ? FirstScale(seen.pixels, seen.bf16) : 1;
     const torch::Tensor weight = std::exchange(layer.settled_weight, {});
     Operands now;
-    if (IsByKernel(layer, torch::kBFloat16)) {
-      now = {PackLinearWeight(ScaledWeight(layer, scale), torch::kBFloat16),
+    if (IsByKernel(layer, dtype)) {
+      now = {PackLinearWeight(ScaledWeight(layer, scale), dtype),
              layer.bias.clone()};
     } else if (MayBeByKernel(layer, first) &&
-               IsBfloat16Convolution(layer.weight)) {
-      now = {PackConvolutionWeight(ScaledWeight(layer, scale)),
+               IsConvolutionByKernel(layer.weight, dtype)) {
+      now = {PackConvolutionWeight(ScaledWeight(layer, scale), height, width,
+                                   layer.stride, dtype),
              layer.bias.clone()};
-    } else {
-      now = OperandsOf(layer, torch::kBFloat16, scale);
+    } else if (seen.bf16) {
+      now = OperandsOf(layer, dtype, scale);
     }
+    if (layer.stride > 0) {
+      height = PlacesOut(layer, height);
+      width = PlacesOut(layer, width);
+    }
+    first = false;
+    if (!now.weight.defined()) continue;
     // Where it is it stays: graphs of decisions read it there.
     if (weight.defined()) {
       layer.settled_weight = weight.copy_(now.weight);
@@ -261,8 +277,6 @@ void SettleLayers(bool pixels, std::vector<Layer>* layers) {
       layer.settled_weight = now.weight;
       layer.settled_bias = now.bias;
     }
-    scale = 1;
-    first = false;
   }
 }
 

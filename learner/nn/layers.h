@@ -27,8 +27,8 @@ struct Layer {
   double gain;
   int64_t stride = 0;  // 0: linear
   int64_t padding = 0;
-  // What SettleLayers made of them in bfloat16, packed where kernels take the layer
-  // (linear.h, convolution.h), whose bias stays float32; undefined before.
+  // What SettleLayers made of them, packed where kernels take the layer (linear.h,
+  // convolution.h), whose bias stays float32; undefined before.
   torch::Tensor settled_weight = {}, settled_bias = {};
 };
 
@@ -60,10 +60,17 @@ struct ForwardOptions {
   bool residual = false;      // all but the last layer are RESNET's
 };
 
-// Says that the weights stay as they are until the next call: Forward in bfloat16
-// without gradients, on pixels (uint8) or not, takes a copy of them instead of
-// converting them each time.
-void SettleLayers(bool pixels, std::vector<Layer>* layers);
+// What will be seen by layers whose weights are settled.
+struct SettleOptions {
+  bool pixels = false;  // uint8
+  bool bf16 = false;
+  int64_t height = 0, width = 0;  // of images
+};
+
+// Says that the weights stay as they are until the next call: Forward without
+// gradients takes a copy of them in place of converting or packing them each time. In
+// float32 that is what kernels take; other layers' weights are read as they are.
+void SettleLayers(const SettleOptions& seen, std::vector<Layer>* layers);
 
 // `x` is [N, D], or images [N, C, H, W], float32; or the same uint8, which are
 // divided by 255. Without layers, `x` as it is.

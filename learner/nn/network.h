@@ -64,10 +64,11 @@ class Network {
   // Convolutions, and the linear layer behind them, in bfloat16; weights and
   // everything else in float32.
   virtual void set_bf16(bool) {}
-  virtual bool bf16() const { return false; }
   // Says that the weights stay as they are until the next call: what Forward
   // without gradients converts of them may be converted once.
   virtual void Settle() {}
+  // Whether that makes anything.
+  virtual bool settles() const { return false; }
   // What that made, beside the parameters: it stays where it is.
   virtual std::vector<torch::Tensor> settled() const { return {}; }
   // Whether what Forward asks of a device depends on parameters(), settled() and its

@@ -79,10 +79,14 @@ bool ObservationEncoder::sees_images() const {
   });
 }
 
-void ObservationEncoder::Settle() {
+void ObservationEncoder::Settle(bool bf16) {
   for (Leaf& leaf : leaf_) {
     if (leaf.spec.kind != LeafKind::kImage) continue;
-    SettleLayers(leaf.spec.dtype == v1::UINT8, &leaf.layers);
+    SettleLayers({.pixels = leaf.spec.dtype == v1::UINT8,
+                  .bf16 = bf16,
+                  .height = leaf.spec.height,
+                  .width = leaf.spec.width},
+                 &leaf.layers);
   }
 }
 

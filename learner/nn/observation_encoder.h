@@ -43,8 +43,8 @@ class ObservationEncoder {
   bool relu() const { return relu_; }
 
   // Says that the weights stay as they are, until Unsettle or the next call:
-  // Forward in bfloat16 without gradients converts them no more.
-  void Settle();
+  // Forward without gradients, in bfloat16 or not, converts and packs them no more.
+  void Settle(bool bf16);
   void Unsettle();
   // What Settle made; it stays where it is until Unsettle.
   std::vector<torch::Tensor> settled() const;

@@ -66,10 +66,11 @@ class KernelPolicy : public NetworkPolicy {
 
 class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
  public:
-  // In bfloat16 it acts with a copy of `net`, unless that is `settled`.
+  // Of weights that are converted or packed it acts with a copy, unless `net` is
+  // `settled`.
   TorchPolicy(const Network* net, const Spaces& spaces, bool settled)
       : net_(net),
-        copy_(net->bf16() && !settled ? net->Clone() : nullptr),
+        copy_(net->settles() && !settled ? net->Clone() : nullptr),
         stays_(!settled && net->recordable()),
         spaces_(spaces),
         head_(spaces.action, net->device()) {

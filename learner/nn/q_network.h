@@ -70,9 +70,7 @@ class QNetwork {
   // As a Network's. Between Settle and Unsettle the weights stay as they are.
   void set_bf16(bool on) { bf16_ = on && encoder_.sees_images(); }
   bool bf16() const { return bf16_; }
-  void Settle() {
-    if (bf16_) encoder_.Settle();
-  }
+  void Settle() { encoder_.Settle(bf16_); }
   void Unsettle() { encoder_.Unsettle(); }
 
  private:
