@@ -71,9 +71,11 @@ struct ConvolutionBack {
   const Number* x = nullptr;      // [n, height, width, in]
   const float* weight = nullptr;  // [out, in, kernel, kernel]
   const Number* y = nullptr;      // [n, out_height, out_width, out]
-  // d loss / d y; becomes that of the sums before the ReLU.
-  Number* from_y = nullptr;  // [n, out_height, out_width, out]
-  Number* to_x = nullptr;    // [n, height, width, in]  out; null: not wanted
+  const Number* from_y =
+      nullptr;  // [n, out_height, out_width, out]  d loss / d y
+  // d loss / d the sums before the ReLU; may be from_y's memory.
+  Number* from_sum = nullptr;  // [n, out_height, out_width, out]  out
+  Number* to_x = nullptr;      // [n, height, width, in]  out; null: not wanted
   // Both are added to.
   float* to_packed = nullptr;  // [kernel, kernel, in, out]
   float* to_bias = nullptr;    // [out]

@@ -101,12 +101,13 @@ Tensor RunForward(const ConvolutionShape& shape, const Tensor& x,
   return RunPacked(shape, x, Pack(shape, weight, x.scalar_type()), bias);
 }
 
-// Of `from_y`, which it changes, for `x` if `to_x` is a tensor, and for what is
+// Of `from_y`, for `x` if `to_x` is a tensor, and for what is
 // added to `sums` [shares, weights and biases]: a share of the images a thread.
 template <typename Number>
 void RunBackward(const ConvolutionShape& shape, const variable_list& saved,
                  const Tensor& from_y, const Tensor& to_x, const Tensor& sums) {
   const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
+  const Tensor from_sum = at::empty_like(from_y);
   const int64_t N = x.size(0), shares = sums.size(0);
   const int64_t share = (N + shares - 1) / shares;
   at::parallel_for(0, shares, 1, [&](int64_t begin, int64_t stop) {
@@ -128,6 +129,7 @@ void RunBackward(const ConvolutionShape& shape, const variable_list& saved,
                               .weight = Host<float>(weight),
                               .y = out(y),
                               .from_y = out(from_y),
+                              .from_sum = out(from_sum),
                               .to_x = to_x.defined() ? images(to_x) : nullptr,
                               .to_packed = sum,
                               .to_bias = sum + shape.weights()});
@@ -155,9 +157,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const Tensor &x = saved[0], &weight = saved[1];
     const ConvolutionShape shape =
         ShapeOf(x, weight, ctx->saved_data["stride"].toInt());
-    // Of its own: the kernel takes the ReLU off in place.
-    const Tensor from_y =
-        grads[0].permute({0, 2, 3, 1}).clone(torch::MemoryFormat::Contiguous);
+    const Tensor from_y = ChannelsLast(grads[0]);
     const Tensor to_x = ctx->needs_input_grad(0) ? at::empty_like(x) : Tensor();
     const int64_t shares = std::clamp<int64_t>(at::get_num_threads(), 1,
                                                std::max<int64_t>(x.size(0), 1));

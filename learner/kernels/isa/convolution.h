@@ -404,20 +404,29 @@ void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
   }
 }
 
-// Gradients of the sums before the ReLU, in place, and of the bias.
+// Gradients of the sums before the ReLU and of the bias.
 template <typename Number>
 void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const Number* y,
-                 Number* from_y, float* to_bias) {
-  for (int64_t o = 0; o < shape.out; o += kLanes) {
-    Vec sum = Load(to_bias + o);
-    for (int64_t i = o; i < pixels * shape.out; i += shape.out) {
-      // Also of a NaN, which is not hidden.
-      const Vec gradient =
-          LoadFloats(y + i) <= 0.0f ? Vec{} : LoadFloats(from_y + i);
-      Store(from_y + i, gradient);
-      sum += gradient;
+                 const Number* from_y, Number* from_sum, float* to_bias) {
+  // A core's own first cache keeps as many, while vector after vector of their channels
+  // is summed.
+  constexpr int64_t kNumbersAtOnce = 2 << 10;
+  const int64_t fit = kNumbersAtOnce / shape.out;
+  const int64_t block = fit > 1 ? fit : 1;
+  for (int64_t first = 0; first < pixels; first += block) {
+    const int64_t end = first + block < pixels ? first + block : pixels;
+    for (int64_t o = 0; o < shape.out; o += kLanes) {
+      Vec sum = Load(to_bias + o);
+      for (int64_t p = first; p < end; ++p) {
+        const int64_t i = p * shape.out + o;
+        // Also of a NaN, which is not hidden.
+        const Vec gradient =
+            LoadFloats(y + i) <= 0.0f ? Vec{} : LoadFloats(from_y + i);
+        Store(from_sum + i, gradient);
+        sum += gradient;
+      }
+      Store(to_bias + o, sum);
     }
-    Store(to_bias + o, sum);
   }
 }
 
@@ -489,17 +498,17 @@ void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
   for (int64_t n = 0; n < images.n; n += together) {
     const int64_t left = images.n - n;
     const int64_t count = left < together ? left : together;
-    Number* const from_y = images.from_y + n * shape.out_image();
-    TakeOffRelu(shape, count * pixels, images.y + n * shape.out_image(), from_y,
-                images.to_bias);
-    SumWeights(shape, block, count, images.x + n * shape.image(), from_y,
-               scratch, images.to_packed);
+    const int64_t at = n * shape.out_image();
+    TakeOffRelu(shape, count * pixels, images.y + at, images.from_y + at,
+                images.from_sum + at, images.to_bias);
+    SumWeights(shape, block, count, images.x + n * shape.image(),
+               images.from_sum + at, scratch, images.to_packed);
   }
   if (images.to_x == nullptr) return;
   for (int64_t n = 0; n < images.n; n += kImagesAtOnce) {
     const int64_t left = images.n - n;
     SumImages(shape, left < kImagesAtOnce ? left : kImagesAtOnce,
-              images.from_y + n * shape.out_image(), turned, scratch,
+              images.from_sum + n * shape.out_image(), turned, scratch,
               images.to_x + n * shape.image());
   }
 }
@@ -513,7 +522,7 @@ void ConvolutionBackwardOf(const ConvolutionShape& shape,
     return ConvolutionBackwardByTaps(shape, images, turned, scratch);
   }
   TakeOffRelu(shape, images.n * shape.out_height() * shape.out_width(),
-              images.y, images.from_y, images.to_bias);
+              images.y, images.from_y, images.from_sum, images.to_bias);
   if (plan.pixels == 3) {
     WinogradBackward<3>(shape, images, turned, scratch->winograd);
   } else {

@@ -546,7 +546,7 @@ void WinogradBackward(const ConvolutionShape& shape,
   }
   ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
     TilesIn(shape, plan, first, count, images.x, block.in);
-    TilesOutBack<M>(shape, plan, first, count, images.from_y, block.products);
+    TilesOutBack<M>(shape, plan, first, count, images.from_sum, block.products);
     for (int64_t p = 0; p < kWinogradPlanes; ++p) {
       float* const in = block.in + p * plan.step(plan.depth);
       const float* const gradients = block.products + p * plan.step(shape.out);

@@ -179,11 +179,15 @@ class ConvolutionTest : public EveryKernelTest {
     const ConvolutionShape& shape = layer.shape;
     const std::vector<Number> x = NumbersOf<Number>(layer.x);
     const std::vector<Number> y = Forward<Number>(layer);
-    std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
+    const std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
     const bool images = shape.in % kConvolutionWidth == 0;
     // Whatever is there is written over.
-    std::vector<Number> to_x = NumbersOf<Number>(
-        std::vector<float>(x.size(), std::bit_cast<float>(0x7fc00000)));
+    const auto unwritten = [](size_t size) {
+      return NumbersOf<Number>(
+          std::vector<float>(size, std::bit_cast<float>(0x7fc00000)));
+    };
+    std::vector<Number> from_sum = unwritten(y.size()),
+                        to_x = unwritten(x.size());
     // Both are added to.
     std::vector<float> to_packed(layer.weight.size(), 1), to_bias(shape.out, 2);
     ConvolutionBackward(
@@ -193,11 +197,12 @@ class ConvolutionTest : public EveryKernelTest {
                                 .weight = layer.weight.data(),
                                 .y = y.data(),
                                 .from_y = from_y.data(),
+                                .from_sum = from_sum.data(),
                                 .to_x = images ? to_x.data() : nullptr,
                                 .to_packed = to_packed.data(),
                                 .to_bias = to_bias.data()},
         kernels());
-    const std::vector<float> passed = FloatsOf(from_y), out = FloatsOf(y);
+    const std::vector<float> passed = FloatsOf(from_sum), out = FloatsOf(y);
     for (size_t i = 0; i < y.size(); ++i) {
       ASSERT_EQ(passed[i], out[i] > 0 ? layer.from_y[i] : 0);
     }
