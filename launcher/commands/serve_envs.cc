@@ -6,6 +6,7 @@
 #include "launcher/commands/command.h"
 #include "launcher/programs.h"
 #include "launcher/supervisor.h"
+#include "services/base/cores.h"
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
@@ -46,10 +47,16 @@ absl::StatusOr<std::vector<SubprocessOptions>> MakeServers(
     const ServeFlags& flags) {
   ASSIGN_OR_RETURN(const std::string program,
                    FindProgram("flotilla-envserver"));
+  const int workers = flags.workers.value_or(1);
+  int threads = flags.threads.value_or(0);
+  if (threads == 0) {
+    threads = CoresToFill(static_cast<int>(UsableCores().size()), workers,
+                          CpuQuota());
+  }
   std::vector<SubprocessOptions> servers;
-  for (int i = 0; i < flags.workers.value_or(1); ++i) {
+  for (int i = 0; i < workers; ++i) {
     SubprocessOptions server;
-    server.argv = {program};
+    server.argv = {program, absl::StrCat("--threads=", threads)};
     if (flags.listen) {
       ASSIGN_OR_RETURN(const std::string address, AddressOf(*flags.listen, i));
       server.argv.push_back("--listen=" + address);
@@ -59,9 +66,6 @@ absl::StatusOr<std::vector<SubprocessOptions>> MakeServers(
     }
     if (flags.num_envs) {
       server.argv.push_back(absl::StrCat("--num_envs=", *flags.num_envs));
-    }
-    if (flags.threads) {
-      server.argv.push_back(absl::StrCat("--threads=", *flags.threads));
     }
     if (flags.retry_wait_ms) {
       server.argv.push_back(
@@ -97,7 +101,8 @@ int RunServeEnvs(const Arguments& arguments) {
            "most environments that each offers (default 4096)",
            &flags.num_envs);
   line.Int("--threads", "N", 0,
-           "stepping threads of each; 0: one a core, within a CPU quota",
+           "stepping threads of each; 0: its share of the cores, within a CPU "
+           "quota",
            &flags.threads);
   line.Int("--retry-wait-ms", "N", 0,
            "how long an environment that failed is left alone (default 100)",

@@ -143,10 +143,12 @@ def breakout(options, turns):
     flop = dict(flop_per_step=NATURE_FLOP)
     one = train("Flotilla, 1 learner, 2 threads", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=2,
                 runtime__precision="FP32")
+    # A learner and its worker share a core, where deciding and emulation cannot overlap.
+    shared = dict(env__num_envs=4, env__groups=1, runtime__torch_threads=1)
     two = train("Flotilla, 2 learners of 4 games, 1 thread each", "breakout_ppo", 2, limit, **QUIET, **flop,
-                env__num_envs=4, runtime__torch_threads=1, runtime__precision="FP32")
+                **shared, runtime__precision="FP32")
     half = train("Flotilla, the same in bfloat16", "breakout_ppo", 2, limit, **QUIET, **flop,
-                 env__num_envs=4, runtime__torch_threads=1, runtime__precision="BF16")
+                 **shared, runtime__precision="BF16")
     # Elsewhere an update takes longer than a turn, and nobody would want it.
     halves = [half] if probe.multiplies_bfloat16() else []
     single = train("Flotilla, 1 learner, 1 thread", "breakout_ppo", 1, limit, **QUIET, **flop, runtime__torch_threads=1,

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import BIN, TIMEOUT, guide
+from harness import BIN, TIMEOUT, guide, poll
 
 CORES = sorted(os.sched_getaffinity(0))
 
@@ -78,3 +78,11 @@ def test_each_learner_is_where_its_worker_is_and_nobody_else(sandbox):
             (where,) = allowed(pid)
             first, _, last = where.partition("-")
             assert list(range(int(first), int(last or first) + 1)) == cores, where
+
+
+def test_env_servers_of_one_command_share_the_cores(sandbox):
+    sandbox.serve("flotilla", "serve-envs", "--listen=127.0.0.1:0", "--workers=2")
+    servers = poll(
+        lambda: [line for line in sandbox.processes().values() if "flotilla-envserver" in line][1:], "two servers"
+    )
+    assert f"--threads={max(1, len(CORES) // 2)}" in servers[0].split()
