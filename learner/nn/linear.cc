@@ -26,12 +26,34 @@ LinearShape ShapeOf(const Tensor& x, int64_t out) {
   return {.n = x.size(0), .in = x.size(1), .out = out};
 }
 
-// Calls run(part) in as many parts of `width` as there are threads, of whole blocks.
+// Calls run(part) in as many parts of `width` as there are threads, in multiples of
+// `unit`.
 template <typename Run>
-void ForParts(int64_t width, Run run) {
+void ForParts(int64_t width, int64_t unit, Run run) {
+  const int64_t units = (width + unit - 1) / unit;
+  at::parallel_for(0, units, 1, [&](int64_t first, int64_t end) {
+    run(LinearPart{first * unit, std::min(end * unit, width)});
+  });
+}
+
+// Calls run(first row, rows, part) likewise, with rows shared out too where threads
+// outnumber blocks of `width`.
+template <typename Run>
+void ForRowsAndParts(int64_t n, int64_t width, Run run) {
   const int64_t blocks = (width + kLinearBlock - 1) / kLinearBlock;
-  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t end) {
-    run(LinearPart{first * kLinearBlock, std::min(end * kLinearBlock, width)});
+  const int64_t shares = std::clamp<int64_t>(at::get_num_threads() / blocks, 1,
+                                             std::max<int64_t>(n, 1));
+  const int64_t share = (n + shares - 1) / shares;
+  at::parallel_for(0, shares * blocks, 1, [&](int64_t begin, int64_t stop) {
+    while (begin < stop) {
+      const int64_t s = begin / blocks, end = std::min(stop, (s + 1) * blocks);
+      const int64_t row = s * share, rows = std::min(share, n - row);
+      const LinearPart part = {
+          (begin - s * blocks) * kLinearBlock,
+          std::min((end - s * blocks) * kLinearBlock, width)};
+      if (rows > 0) run(row, rows, part);
+      begin = end;
+    }
   });
 }
 
@@ -47,10 +69,14 @@ Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& packed,
   } else {
     weights.weight = Host<float>(weight);
   }
-  ForParts(shape.out, [&](LinearPart out) {
-    LinearForward(shape, out, Numbers<Number>(x), weights, Host<float>(bias),
-                  relu, Host<float>(y));
-  });
+  ForRowsAndParts(
+      shape.n, shape.out, [&](int64_t row, int64_t rows, LinearPart out) {
+        LinearShape some = shape;
+        some.n = rows;
+        LinearForward(some, out, Numbers<Number>(x) + row * shape.in, weights,
+                      Host<float>(bias), relu,
+                      Host<float>(y) + row * shape.out);
+      });
   return y;
 }
 
@@ -67,18 +93,24 @@ Tensor PairsOf(const Tensor& rows) {
   return pairs;
 }
 
+// Of which threads without a block would have nothing to do.
+int64_t UnitOf(int64_t width) {
+  return width / kLinearBlock < at::get_num_threads() ? kLinearWidth
+                                                      : kLinearBlock;
+}
+
 Tensor ToWeight(const LinearShape& shape, const Tensor& x,
                 const Tensor& from_y) {
   const Tensor to_weight =
       at::empty({shape.out, shape.in}, from_y.options().dtype(torch::kFloat32));
   if (IsHalf(x)) {
     const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(from_y);
-    ForParts(shape.out, [&](LinearPart out) {
+    ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
       LinearToWeight(shape, out, Numbers<Bfloat16>(x_pairs),
                      Numbers<Bfloat16>(y_pairs), Host<float>(to_weight));
     });
   } else {
-    ForParts(shape.out, [&](LinearPart out) {
+    ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
       LinearToWeight(shape, out, Host<float>(x), Host<float>(from_y),
                      Host<float>(to_weight));
     });
@@ -89,7 +121,7 @@ Tensor ToWeight(const LinearShape& shape, const Tensor& x,
 template <typename Number>
 void ToX(const LinearShape& shape, const Tensor& from_y, const Tensor& weight,
          const Tensor& to_x) {
-  ForParts(shape.in, [&](LinearPart in) {
+  ForParts(shape.in, UnitOf(shape.in), [&](LinearPart in) {
     LinearToX(shape, in, Numbers<Number>(from_y), Host<float>(weight),
               Numbers<Number>(to_x));
   });

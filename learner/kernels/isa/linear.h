@@ -23,17 +23,6 @@ static_assert(kStrip % kLinearWidth == 0 || kLinearWidth % kStrip == 0);
 template <typename E>
 constexpr int64_t kNumbers = sizeof(E) / sizeof(NumberOf<E>);
 
-template <typename Number>
-struct ElementHolding;
-template <>
-struct ElementHolding<float> {
-  using Type = float;
-};
-template <>
-struct ElementHolding<Bfloat16> {
-  using Type = Pair;
-};
-
 template <typename E>
 FLOTILLA_INLINE const E* AsElements(const NumberOf<E>* p) {
   return reinterpret_cast<const E*>(p);
@@ -117,10 +106,9 @@ FLOTILLA_INLINE void ForLinearBlocks(const LinearShape& shape, LinearPart part,
   }
 }
 
-template <typename Number>
+template <typename E>
 void LinearPackOf(const LinearShape& shape, const float* weight,
-                  Number* packed) {
-  using E = typename ElementHolding<Number>::Type;
+                  NumberOf<E>* packed) {
   ForLinearBlocks<E>(
       shape, {0, shape.out},
       [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
@@ -130,11 +118,11 @@ void LinearPackOf(const LinearShape& shape, const float* weight,
       });
 }
 
-template <typename Number>
-void LinearForwardOf(const LinearShape& shape, LinearPart part, const Number* x,
-                     LinearWeights<Number> weights, const float* bias,
-                     bool relu, float* y, Number* scratch) {
-  using E = typename ElementHolding<Number>::Type;
+template <typename E>
+void LinearForwardOf(const LinearShape& shape, LinearPart part,
+                     const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
+                     const float* bias, bool relu, float* y,
+                     NumberOf<E>* scratch) {
   E* const turned = AsElements<E>(scratch);
   ForLinearBlocks<E>(
       shape, part,

@@ -33,7 +33,7 @@ class LinearTest : public testing::TestWithParam<torch::Dtype> {
 TEST_P(LinearTest, IsTorchsWithItsGradients) {
   constexpr int64_t kIn = 832, kOut = 80;
   const Tensor from_y = Drawn({11, kOut});
-  for (const int threads : {1, 3}) {
+  for (const int threads : {1, 3, 9}) {
     at::set_num_threads(threads);
     for (const bool relu : {false, true}) {
       const Tensor x = Drawn({11, kIn}), weight = Drawn({kOut, kIn}, 0.1);
