@@ -63,13 +63,13 @@ class Turns:
     """Runs what takes part, and sees to what others do to the machine meanwhile.
 
     What is to be recorded wants the machine for itself, and the same one: a turn in which others used more than
-    QUIET cores, or around which the machine itself was slower than around the others (probe.MOST), is taken again, its
-    result thrown away whatever it was; after TRIES, Disturbed is raised.
+    QUIET cores, or around which the machine itself was slower or faster than around the others (probe.MOST), is taken
+    again, its result thrown away whatever it was; after TRIES, Disturbed is raised.
     """
 
     QUIET = 0.1
     TRIES = 10
-    PAUSE = 5  # seconds, between looks at a machine that is slower than it was
+    PAUSE = 5  # seconds, between looks at a machine that is not as fast as it was
 
     def __init__(self, cores, quiet_s, recorded, machine_probe=""):
         self.cores, self.quiet_s, self.recorded, self.machine_probe = cores, quiet_s, recorded, machine_probe

@@ -18,12 +18,12 @@ def measure(program, cores):
 
 
 def moved(around, so_far=()):
-    """What around a turn was more than MOST from its best, also of turns `so_far`, in words; "" if nothing was."""
+    """What around a turn, or between it and turns `so_far`, moved by more than MOST, in words; "" if nothing did."""
     found = []
     for name in HELD:
-        best = max((numbers[name] for numbers in (*around, *so_far) if name in numbers), default=0)
-        found += [f"{name} was {numbers[name]:.4g} of {best:.4g}" for numbers in around
-                  if name in numbers and numbers[name] < best * (1 - MOST)][:1]
+        values = [numbers[name] for numbers in (*around, *so_far) if name in numbers]
+        if values and min(values) < max(values) * (1 - MOST):
+            found.append(f"{name} was {min(values):.4g} of {max(values):.4g}")
     return ", ".join(found)
 
 

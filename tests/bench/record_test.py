@@ -81,9 +81,10 @@ def machine(fma=100.0, copy=10.0, ping_pong=500.0):
     return {"fma_gflops": fma, "copy_gb_s": copy, "ping_pong_ns": ping_pong}
 
 
-def test_a_machine_that_became_slower_takes_the_turn_again(runs, probed):
+@pytest.mark.parametrize("fma", [94, 106])
+def test_a_machine_that_became_slower_or_faster_takes_the_turn_again(runs, probed, fma):
     runs += [("7", 0.0), ("1000", 0.0), ("9", 0.0)]
-    probed += [machine(), machine(fma=96, copy=10.4, ping_pong=900), machine(), machine(fma=94), machine(), machine()]
+    probed += [machine(), machine(fma=96, copy=10.4, ping_pong=900), machine(), machine(fma=fma), machine(), machine()]
     who, turns = sleeper(), contender.Turns(cores=1, quiet_s=0, recorded=True)
     turns([who], 2)
     assert who.metrics == {"steps_per_second": [7, 9]}
