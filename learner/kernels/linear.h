@@ -11,8 +11,8 @@ namespace flotilla {
 // A linear layer whose weights are float32, in memory as they are learned: they are
 // brought, and for bfloat16 rounded, into a core's caches a block at a time, and read
 // once a batch. A library is given rounded ones, and so reads and writes them twice
-// more; with more weights than caches hold that is what takes the time. In float32 it
-// is at half its speed where it has to round alike on every call.
+// more; with more weights than caches hold that is what takes the time. In float32 a
+// row would be other bits in another batch, or products slower (nn/vector_math.cc).
 //
 // in and out are multiples of kLinearWidth; in bfloat16 forward, an even in will do.
 struct LinearShape {
