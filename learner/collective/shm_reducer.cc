@@ -309,7 +309,9 @@ absl::Status ShmReducer::WhyGone(uint32_t step) const {
       if (!gone || HasCome(r, step)) continue;
       return absl::UnavailableError(absl::StrCat(
           Describe(call_), ": lost rank ", r, " (", peer_[r].Describe(), ")",
-          look_for_ended ? "" : ": it left after an error of its own"));
+          look_for_ended
+              ? ""
+              : ": it left, after an error of its own or fenced first"));
     }
   }
   return absl::OkStatus();

@@ -17,8 +17,9 @@ using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// In float32 a library has fewer weights in its caches as well.
-constexpr int64_t kManyWeights = 1 << 16;
+// In float32 a library keeps as many in its caches as well, and for a few rows
+// arranges nothing.
+constexpr int64_t kLibrarysWeights = 1 << 18;
 
 bool IsHalf(const Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
 
@@ -149,14 +150,15 @@ class Linear : public torch::autograd::Function<Linear> {
       from_y = at::where(y <= 0, at::zeros({}, from_y.options()), from_y);
     }
     const Tensor typed = from_y.to(x.scalar_type());
-    const Tensor to_weight = ToWeight(shape, x, typed);
-    Tensor to_x;
+    Tensor to_x, to_weight, to_bias;
+    if (ctx->needs_input_grad(1)) to_weight = ToWeight(shape, x, typed);
+    if (ctx->needs_input_grad(2)) to_bias = from_y.sum(0);
     if (ctx->needs_input_grad(0)) {
       to_x = at::empty_like(x);
       const auto run = IsHalf(x) ? ToX<Bfloat16> : ToX<float>;
       run(shape, typed, weight, to_x);
     }
-    return {to_x, to_weight, from_y.sum(0), Tensor()};
+    return {to_x, to_weight, to_bias, Tensor()};
   }
 };
 
@@ -170,7 +172,7 @@ bool IsLinearByKernel(const Tensor& weight, torch::Dtype dtype) {
   if (!fits) return false;
   return dtype == torch::kBFloat16
              ? KernelsMultiplyBfloat16()
-             : dtype == torch::kFloat32 && weight.numel() >= kManyWeights;
+             : dtype == torch::kFloat32 && weight.numel() > kLibrarysWeights;
 }
 
 Tensor LinearByKernel(const Tensor& x, const Tensor& weight, const Tensor& bias,

@@ -22,7 +22,7 @@ torch::Tensor LinearByKernel(const torch::Tensor& x,
 
 // Whether LinearByKernel takes this weight for an x of `dtype`: on a CPU, with numbers
 // in and out in multiples of kLinearWidth; in bfloat16 only where
-// KernelsMultiplyBfloat16 (convolution.h), in float32 from 64 Ki weights on.
+// KernelsMultiplyBfloat16 (convolution.h), in float32 above 256 Ki weights.
 bool IsLinearByKernel(const torch::Tensor& weight, torch::Dtype dtype);
 
 // Weights for LinearByPacked, which is the same bits without gradients: for who

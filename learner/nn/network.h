@@ -67,7 +67,7 @@ class Network {
   // Says that the weights stay as they are until the next call: what Forward
   // without gradients converts of them may be converted once.
   virtual void Settle() {}
-  // Whether that makes anything.
+  // Whether that may make anything.
   virtual bool settles() const { return false; }
   // What that made, beside the parameters: it stays where it is.
   virtual std::vector<torch::Tensor> settled() const { return {}; }

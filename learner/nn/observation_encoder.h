@@ -42,8 +42,8 @@ class ObservationEncoder {
   // Whether layers behind it go through RELU.
   bool relu() const { return relu_; }
 
-  // Says that the weights stay as they are, until Unsettle or the next call:
-  // Forward without gradients, in bfloat16 or not, converts and packs them no more.
+  // Says that the weights stay as they are, until Unsettle or the next call: Forward
+  // without gradients, in bfloat16 or not, converts and packs images' layers no more.
   void Settle(bool bf16);
   void Unsettle();
   // What Settle made; it stays where it is until Unsettle.

@@ -111,8 +111,8 @@ struct KernelTable {
   void (*pair_images)(int64_t size, bool next, const Bfloat16* image,
                       Bfloat16* out);
 
-  // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns,
-  // `panels` for all of from_y.
+  // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns (a
+  // strip's of n rows to weights, of `out` rows to x), `panels` for the part of from_y.
   void (*linear_pack)(const LinearShape& shape, const float* weight,
                       float* packed);
   void (*linear_forward)(const LinearShape& shape, LinearPart out,

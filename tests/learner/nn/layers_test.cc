@@ -59,15 +59,15 @@ class LayersTest : public testing::TestWithParam<bool> {
 TEST_P(LayersTest, LinearLayersDecideAsTheyLearn) {
   Drawn drawn(PlanMlp("a", 64, {32, 16, 6}));
   ExpectDecidesAsItLearns(&drawn, torch::randn({9, 64}), bf16());
-  Drawn wide(PlanMlp("a", 256, {512, 144, 6}));
-  ExpectDecidesAsItLearns(&wide, torch::randn({9, 256}), bf16());
+  Drawn wide(PlanMlp("a", 528, {512, 144, 6}));
+  ExpectDecidesAsItLearns(&wide, torch::randn({9, 528}), bf16());
 }
 
 TEST_P(LayersTest, ConvolutionsDecideAsTheyLearn) {
   const Tensor seen = torch::randint(256, {5, 4, 12, 12}, torch::kUInt8);
   Drawn drawn({{"a.0", {16, 4, 4, 4}, 1, /*stride=*/2},
                {"a.2", {32, 16, 3, 3}, 1, /*stride=*/1},
-               {"a.4", {512, 32 * 3 * 3}, 1}});
+               {"a.4", {1024, 32 * 3 * 3}, 1}});
   ExpectDecidesAsItLearns(&drawn, seen, bf16());
   // Of channels that a kernel of ours would take without a gradient alone.
   Drawn mixed({{"a.0", {8, 4, 4, 4}, 1, /*stride=*/2},

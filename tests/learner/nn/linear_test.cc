@@ -31,7 +31,7 @@ class LinearTest : public testing::TestWithParam<torch::Dtype> {
 };
 
 TEST_P(LinearTest, IsTorchsWithItsGradients) {
-  constexpr int64_t kIn = 832, kOut = 80;
+  constexpr int64_t kIn = 3280, kOut = 80;
   const Tensor from_y = Drawn({11, kOut});
   for (const int threads : {1, 3, 9}) {
     at::set_num_threads(threads);
@@ -77,17 +77,17 @@ TEST_P(LinearTest, IsTorchsWithItsGradients) {
 }
 
 TEST_P(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
-  EXPECT_TRUE(IsLinearByKernel(torch::zeros({512, 128}), dtype()));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({518, 128}), dtype()));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 136}), dtype()));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 128, 1, 1}), dtype()));
+  EXPECT_TRUE(IsLinearByKernel(torch::zeros({512, 528}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({518, 528}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 536}), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 528, 1, 1}), dtype()));
   EXPECT_FALSE(
-      IsLinearByKernel(torch::zeros({512, 128}, torch::kFloat64), dtype()));
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 128}), torch::kFloat64));
+      IsLinearByKernel(torch::zeros({512, 528}, torch::kFloat64), dtype()));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 528}), torch::kFloat64));
 }
 
 TEST(SmallLinearTest, IsLeftToTorchInFloat32) {
-  EXPECT_FALSE(IsLinearByKernel(torch::zeros({64, 64}), torch::kFloat32));
+  EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 512}), torch::kFloat32));
 }
 
 INSTANTIATE_TEST_SUITE_P(Dtype, LinearTest,
