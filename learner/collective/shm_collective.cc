@@ -35,7 +35,7 @@ class ShmCollective : public HostCollective {
                  timeout),
         on_fence_(coordinator->Fence(assignment.generation()),
                   [this, generation = assignment.generation()] {
-                    reducer_.Abort(absl::AbortedError(
+                    reducer_.End(absl::AbortedError(
                         absl::StrCat("generation ", generation, " is fenced")));
                   }) {}
 

@@ -255,7 +255,7 @@ absl::Status ShmReducer::MeetPeers() {
     absl::Status status = WaitFor(r, step_);
     if (status.ok()) status = CompareCalls(r);
     if (!status.ok()) {
-      Abort(std::move(status));
+      if (!error_.is_set()) Abort(std::move(status));
       return error_.Get();
     }
   }
@@ -309,9 +309,7 @@ absl::Status ShmReducer::WhyGone(uint32_t step) const {
       if (!gone || HasCome(r, step)) continue;
       return absl::UnavailableError(absl::StrCat(
           Describe(call_), ": lost rank ", r, " (", peer_[r].Describe(), ")",
-          look_for_ended
-              ? ""
-              : ": it left, after an error of its own or fenced first"));
+          look_for_ended ? "" : ": it left after an error of its own"));
     }
   }
   return absl::OkStatus();
@@ -340,7 +338,15 @@ std::string ShmReducer::Describe(const Call& call) const {
 void ShmReducer::Abort(absl::Status reason) {
   error_.Set(std::move(reason));
   seat(rank_).left.store(1);
-  // Those who wait for this rank, and this rank, which waits for another.
+  WakeAll();
+}
+
+void ShmReducer::End(absl::Status reason) {
+  error_.Set(std::move(reason));
+  WakeAll();
+}
+
+void ShmReducer::WakeAll() const {
   for (int r = 0; r < world_size_; ++r) FutexWakeAll(seat(r).arrived);
 }
 

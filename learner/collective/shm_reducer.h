@@ -71,6 +71,10 @@ class ShmReducer {
   // wait for this rank return kUnavailable. From any thread.
   void Abort(absl::Status reason);
 
+  // The same without telling peers, until this is destroyed: the generation has ended
+  // for all, and each is told so. From any thread.
+  void End(absl::Status reason);
+
  private:
   using Clock = std::chrono::steady_clock;
 
@@ -94,6 +98,8 @@ class ShmReducer {
   Seat& seat(int rank) const;
   std::byte* slot(int rank) const;  // of the current chunk
   absl::Status Begin(const Call& call);
+  // Those who wait for this rank, and this rank, which waits for another.
+  void WakeAll() const;
 
   template <typename T>
   absl::Status Sum(T* data, size_t count);

@@ -222,13 +222,30 @@ TEST(ShmReducerTest, AnAbortedRankIsLostToItsPeers) {
   const ShmSegment segment = MakeSegment(2);
   const auto waiting = MakeReducer(segment.data(), 0, 2);
   const auto aborted = MakeReducer(segment.data(), 1, 2);
-  std::thread aborter([&] { aborted->Abort(absl::AbortedError("fenced")); });
+  std::thread aborter([&] { aborted->Abort(absl::AbortedError("failed")); });
   float value = 1;
   const absl::Status status =
       waiting->AllReduceSum(&value, 1, Element::kFloat32);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_NE(status.message().find("rank 1"), absl::string_view::npos) << status;
   aborter.join();
+}
+
+TEST(ShmReducerTest, ARankWhoseGenerationEndedIsLostOnceItIsGone) {
+  const ShmSegment segment = MakeSegment(2);
+  auto ended = MakeReducer(segment.data(), 1, 2);
+  ended->End(absl::AbortedError("fenced"));
+  float value = 1;
+  EXPECT_EQ(ended->AllReduceSum(&value, 1, Element::kFloat32),
+            absl::AbortedError("fenced"));
+  const auto reduce = [&] {
+    return MakeReducer(segment.data(), 0, 2, absl::Milliseconds(100))
+        ->AllReduceSum(&value, 1, Element::kFloat32);
+  };
+  // Its peers wait, as for one that is late, until they are fenced themselves.
+  EXPECT_TRUE(absl::IsDeadlineExceeded(reduce()));
+  ended.reset();
+  EXPECT_TRUE(absl::IsUnavailable(reduce()));
 }
 
 TEST(ShmReducerTest, ARankThatFinishedDoesNotSpoilTheLastCall) {
