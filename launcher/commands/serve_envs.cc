@@ -49,10 +49,7 @@ absl::StatusOr<std::vector<SubprocessOptions>> MakeServers(
                    FindProgram("flotilla-envserver"));
   const int workers = flags.workers.value_or(1);
   int threads = flags.threads.value_or(0);
-  if (threads == 0) {
-    threads = CoresToFill(static_cast<int>(UsableCores().size()), workers,
-                          CpuQuota());
-  }
+  if (threads == 0) threads = CoresToFill(/*sharers=*/workers);
   std::vector<SubprocessOptions> servers;
   for (int i = 0; i < workers; ++i) {
     SubprocessOptions server;

@@ -51,8 +51,6 @@ bool IsWeight(const Tensor& weight) {
          weight.numel() <= kMostWeights && Fits(weight.size(0));
 }
 
-bool IsHalf(torch::Dtype dtype) { return dtype == torch::kBFloat16; }
-
 int64_t PackedSize(const ConvolutionShape& shape, torch::Dtype dtype) {
   return IsHalf(dtype) ? shape.weights() : PackedFloats(shape);
 }
@@ -195,9 +193,8 @@ bool ConvolvesByKernel(const Tensor& x, const Tensor& weight) {
 
 bool IsConvolutionByKernel(const Tensor& weight, torch::Dtype dtype) {
   if (!IsWeight(weight)) return false;
-  return dtype == torch::kBFloat16
-             ? KernelsMultiplyBfloat16() && weight.size(1) % 2 == 0
-             : dtype == torch::kFloat32;
+  return IsHalf(dtype) ? KernelsMultiplyBfloat16() && weight.size(1) % 2 == 0
+                       : dtype == torch::kFloat32;
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,

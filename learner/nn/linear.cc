@@ -21,8 +21,6 @@ using torch::autograd::variable_list;
 // arranges nothing.
 constexpr int64_t kLibrarysWeights = 1 << 18;
 
-bool IsHalf(const Tensor& x) { return x.scalar_type() == torch::kBFloat16; }
-
 LinearShape ShapeOf(const Tensor& x, int64_t out) {
   return {.n = x.size(0), .in = x.size(1), .out = out};
 }
@@ -83,7 +81,8 @@ Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& packed,
 
 Tensor RunForward(const Tensor& x, const Tensor& weight, const Tensor& packed,
                   const Tensor& bias, bool relu) {
-  const auto run = IsHalf(x) ? RunForward<Bfloat16> : RunForward<float>;
+  const auto run =
+      IsHalf(x.scalar_type()) ? RunForward<Bfloat16> : RunForward<float>;
   return run(x.contiguous(), weight, packed, bias.contiguous(), relu);
 }
 
@@ -104,7 +103,7 @@ Tensor ToWeight(const LinearShape& shape, const Tensor& x,
                 const Tensor& from_y) {
   const Tensor to_weight =
       at::empty({shape.out, shape.in}, from_y.options().dtype(torch::kFloat32));
-  if (IsHalf(x)) {
+  if (IsHalf(x.scalar_type())) {
     const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(from_y);
     ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
       LinearToWeight(shape, out, Numbers<Bfloat16>(x_pairs),
@@ -155,7 +154,7 @@ class Linear : public torch::autograd::Function<Linear> {
     if (ctx->needs_input_grad(2)) to_bias = from_y.sum(0);
     if (ctx->needs_input_grad(0)) {
       to_x = at::empty_like(x);
-      const auto run = IsHalf(x) ? ToX<Bfloat16> : ToX<float>;
+      const auto run = IsHalf(x.scalar_type()) ? ToX<Bfloat16> : ToX<float>;
       run(shape, typed, weight, to_x);
     }
     return {to_x, to_weight, to_bias, Tensor()};
@@ -170,7 +169,7 @@ bool IsLinearByKernel(const Tensor& weight, torch::Dtype dtype) {
                     weight.dim() == 2 && weight.size(0) % kLinearWidth == 0 &&
                     weight.size(1) % kLinearWidth == 0;
   if (!fits) return false;
-  return dtype == torch::kBFloat16
+  return IsHalf(dtype)
              ? KernelsMultiplyBfloat16()
              : dtype == torch::kFloat32 && weight.numel() > kLibrarysWeights;
 }
@@ -192,7 +191,7 @@ Tensor PackLinearWeight(const Tensor& weight, torch::Dtype dtype) {
   const Tensor packed =
       at::empty({weight.numel()}, weight.options().dtype(dtype));
   const LinearShape shape = {.in = weight.size(1), .out = weight.size(0)};
-  if (IsHalf(packed)) {
+  if (IsHalf(dtype)) {
     PackLinear(shape, Host<float>(weights), Numbers<Bfloat16>(packed));
   } else {
     PackLinear(shape, Host<float>(weights), Host<float>(packed));

@@ -8,6 +8,8 @@
 
 namespace flotilla {
 
+inline bool IsHalf(torch::Dtype dtype) { return dtype == torch::kBFloat16; }
+
 // A tensor's numbers, of the type that kernels call them by: float, or Bfloat16.
 // Dies as Host does.
 template <typename Number>

@@ -67,8 +67,8 @@ int CoresToFill(int cores, int sharers, std::optional<double> quota) {
   return std::max(1, filled);
 }
 
-int CoresToFill() {
-  return CoresToFill(static_cast<int>(UsableCores().size()), /*sharers=*/1,
+int CoresToFill(int sharers) {
+  return CoresToFill(static_cast<int>(UsableCores().size()), sharers,
                      CpuQuota());
 }
 

@@ -20,8 +20,8 @@ std::optional<double> CpuQuota(const std::string& root = "");
 // a quota the part that has begun; at least 1.
 int CoresToFill(int cores, int sharers, std::optional<double> quota);
 
-// All of UsableCores() that this process can keep busy, within its CpuQuota().
-int CoresToFill();
+// The same of UsableCores() within this process' CpuQuota().
+int CoresToFill(int sharers = 1);
 
 // Confines the calling thread, and all threads and processes that it starts from
 // now on, to `cores`. Call it before there are others. False if the kernel

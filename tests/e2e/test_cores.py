@@ -85,6 +85,7 @@ def test_env_servers_of_one_command_share_the_cores(sandbox):
     servers = poll(
         lambda: [line for line in sandbox.processes().values() if "flotilla-envserver" in line][1:], "two servers"
     )
+    if "of which a quota leaves" in sandbox.run("doctor").stdout:
+        pytest.skip("there are fewer within a quota")
     for server in servers:
-        (threads,) = re.findall(r"--threads=(\d+)", server)
-        assert 1 <= int(threads) <= max(1, len(CORES) // 2)  # fewer within a quota
+        assert f"--threads={max(1, len(CORES) // 2)}" in server.split()

@@ -273,10 +273,6 @@ void Convolve(const ConvolutionShape& shape, int64_t n, const E* x,
   }
 }
 
-const Pair* AsPairs(const Bfloat16* numbers) {
-  return reinterpret_cast<const Pair*>(numbers);
-}
-
 ConvolutionShape InPairs(ConvolutionShape shape) {
   shape.in /= 2;
   return shape;
@@ -293,8 +289,8 @@ void ConvolutionForwardOf(const ConvolutionShape& shape,
 
 void ConvolutionForwardOf(const ConvolutionShape& shape,
                           const ConvolutionImages<Bfloat16>& images) {
-  Convolve(InPairs(shape), images.n, AsPairs(images.x), AsPairs(images.packed),
-           images.bias, images.y);
+  Convolve(InPairs(shape), images.n, AsElements<Pair>(images.x),
+           AsElements<Pair>(images.packed), images.bias, images.y);
 }
 
 // Rows [first, end) out of each of `n` images. More than one image: all rows.
@@ -453,7 +449,7 @@ void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
 void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
                 int64_t count, const Bfloat16* x, const Bfloat16* from_y,
                 ConvolutionScratch* scratch, float* to_packed) {
-  Pair* const images = reinterpret_cast<Pair*>(scratch->pairs);
+  Pair* const images = AsElements<Pair>(scratch->pairs);
   const int64_t pairs = (count + 1) / 2;
   Pair* const gradients = images + pairs * shape.image();
   for (int64_t p = 0; p < pairs; ++p) {
@@ -477,8 +473,8 @@ void SumImages(const ConvolutionShape& shape, int64_t n, const float* from_y,
 void SumImages(const ConvolutionShape& shape, int64_t n, const Bfloat16* from_y,
                const Bfloat16* turned, ConvolutionScratch* scratch,
                Bfloat16* to_x) {
-  ImageGradients(shape, n, shape.out / 2, AsPairs(from_y), AsPairs(turned),
-                 scratch->sums);
+  ImageGradients(shape, n, shape.out / 2, AsElements<Pair>(from_y),
+                 AsElements<Pair>(turned), scratch->sums);
   for (int64_t i = 0; i < n * shape.image(); i += kLanes) {
     Store(to_x + i, Load(scratch->sums + i));
   }

@@ -38,6 +38,17 @@ template <typename E>
 using NumberOf = typename ElementOf<E>::Number;
 template <typename E>
 using LanesOf = typename ElementOf<E>::Lanes;
+template <typename E>
+constexpr int64_t kNumbers = sizeof(E) / sizeof(NumberOf<E>);
+
+template <typename E>
+FLOTILLA_INLINE const E* AsElements(const NumberOf<E>* numbers) {
+  return reinterpret_cast<const E*>(numbers);
+}
+template <typename E>
+FLOTILLA_INLINE E* AsElements(NumberOf<E>* numbers) {
+  return reinterpret_cast<E*>(numbers);
+}
 
 FLOTILLA_INLINE PairVec Load(const Pair* p) {
   return *reinterpret_cast<const UnalignedIntVec*>(p);
@@ -108,7 +119,7 @@ FLOTILLA_INLINE void RoundRows(int64_t rows, int64_t columns, const float* in,
   }
 }
 void PairRows(int64_t rows, int64_t columns, const float* in, Bfloat16* out) {
-  RoundRows(rows, columns, in, columns, reinterpret_cast<Pair*>(out));
+  RoundRows(rows, columns, in, columns, AsElements<Pair>(out));
 }
 
 // What of a number is read as floats.

@@ -20,18 +20,6 @@ constexpr int64_t kStrip = kBlockVecs * kLanes;
 static_assert(kLinearBlock % kStrip == 0);
 static_assert(kStrip % kLinearWidth == 0 || kLinearWidth % kStrip == 0);
 
-template <typename E>
-constexpr int64_t kNumbers = sizeof(E) / sizeof(NumberOf<E>);
-
-template <typename E>
-FLOTILLA_INLINE const E* AsElements(const NumberOf<E>* p) {
-  return reinterpret_cast<const E*>(p);
-}
-template <typename E>
-FLOTILLA_INLINE E* AsElements(NumberOf<E>* p) {
-  return reinterpret_cast<E*>(p);
-}
-
 // Elements of the floats from `p` on: themselves, or two rounded.
 template <typename E>
 FLOTILLA_INLINE LanesOf<E> TakeLanes(const float* p) {
@@ -41,7 +29,7 @@ FLOTILLA_INLINE LanesOf<E> TakeLanes(const float* p) {
     alignas(Vec) Bfloat16 numbers[2 * kLanes];
     Store(numbers, Load(p));
     Store(numbers + kLanes, Load(p + kLanes));
-    return Load(reinterpret_cast<const Pair*>(numbers));
+    return Load(AsElements<Pair>(numbers));
   }
 }
 
@@ -150,7 +138,7 @@ void LinearForwardOf(const LinearShape& shape, LinearPart part,
 
 void PairImagesOf(int64_t size, bool next, const Bfloat16* image,
                   Bfloat16* out) {
-  PairImages(size, next, image, reinterpret_cast<Pair*>(out));
+  PairImages(size, next, image, AsElements<Pair>(out));
 }
 
 // `rows` rows of `columns` numbers, `step` apart, next to each other.
@@ -209,8 +197,8 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part,
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
     Multiply<Pair>(part.end - part.first, columns, (shape.n + 1) / 2,
-                   {AsPairs(from_y) + part.first, 1, shape.out},
-                   {AsPairs(x) + c, shape.in}, {nothing, 0},
+                   {AsElements<Pair>(from_y) + part.first, 1, shape.out},
+                   {AsElements<Pair>(x) + c, shape.in}, {nothing, 0},
                    {to_weight + part.first * shape.in + c, shape.in});
   }
 }
@@ -218,14 +206,14 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part,
 void LinearToXOf(const LinearShape& shape, LinearPart part,
                  const Bfloat16* from_y, const float* weight, Bfloat16* to_x,
                  Bfloat16* scratch, float* sums) {
-  Pair* const block = reinterpret_cast<Pair*>(scratch);
+  Pair* const block = AsElements<Pair>(scratch);
   const float nothing[kLinearBlock] = {};
   for (int64_t c = part.first; c < part.end; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, part.end - c);
     RoundRows(shape.out / 2, columns, weight + c, shape.in, block);
     Multiply<Pair>(shape.n, columns, shape.out / 2,
-                   {AsPairs(from_y), shape.out / 2, 1}, {block, columns},
-                   {nothing, 0}, {sums, columns});
+                   {AsElements<Pair>(from_y), shape.out / 2, 1},
+                   {block, columns}, {nothing, 0}, {sums, columns});
     for (int64_t i = 0; i < shape.n; ++i) {
       for (int64_t k = 0; k < columns; k += kLanes) {
         Store(to_x + i * shape.in + c + k, Load(sums + i * columns + k));

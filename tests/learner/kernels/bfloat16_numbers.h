@@ -44,6 +44,14 @@ std::vector<Number> NumbersOf(const std::vector<float>& floats) {
   }
 }
 
+// NaN, for what is to be written over.
+template <typename Number>
+std::vector<Number> Unwritten(size_t size) {
+  constexpr uint32_t kNaN = 0x7fc00000;
+  return NumbersOf<Number>(
+      std::vector<float>(size, std::bit_cast<float>(kNaN)));
+}
+
 template <typename Number>
 std::vector<float> FloatsOf(const std::vector<Number>& numbers) {
   if constexpr (std::is_same_v<Number, Bfloat16>) {

@@ -182,12 +182,8 @@ class ConvolutionTest : public EveryKernelTest {
     const std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
     const bool images = shape.in % kConvolutionWidth == 0;
     // Whatever is there is written over.
-    const auto unwritten = [](size_t size) {
-      return NumbersOf<Number>(
-          std::vector<float>(size, std::bit_cast<float>(0x7fc00000)));
-    };
-    std::vector<Number> from_sum = unwritten(y.size()),
-                        to_x = unwritten(x.size());
+    auto from_sum = Unwritten<Number>(y.size());
+    auto to_x = Unwritten<Number>(x.size());
     // Both are added to.
     std::vector<float> to_packed(layer.weight.size(), 1), to_bias(shape.out, 2);
     ConvolutionBackward(

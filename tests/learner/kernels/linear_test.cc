@@ -13,17 +13,6 @@ namespace flotilla {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-constexpr Bfloat16 kHalfNaN = 0x7fc0;
-
-template <typename Number>
-constexpr bool kIsHalf = std::is_same_v<Number, Bfloat16>;
-
-// What nothing wrote yet.
-template <typename Number>
-std::vector<Number> Unwritten(size_t size) {
-  if constexpr (kIsHalf<Number>) return std::vector<Number>(size, kHalfNaN);
-  return std::vector<Number>(size, static_cast<Number>(kNaN));
-}
 
 // More than a block of numbers in and out, and rests of both; more than a vector's
 // rest of pairs; more rows than a block, and one.
@@ -123,7 +112,7 @@ class LinearTest : public EveryKernelTest {
   std::vector<Bfloat16> Pairs(int64_t width,
                               const std::vector<Bfloat16>& rows) const {
     const auto n = static_cast<int64_t>(rows.size()) / width;
-    std::vector<Bfloat16> pairs((n + 1) / 2 * 2 * width, kHalfNaN);
+    auto pairs = Unwritten<Bfloat16>((n + 1) / 2 * 2 * width);
     PairRowsOf(n, width, rows.data(), pairs.data(), kernels());
     return pairs;
   }
@@ -133,7 +122,7 @@ class LinearTest : public EveryKernelTest {
     const LinearShape& shape = layer.shape;
     const std::vector<Number> from_y = NumbersOf<Number>(layer.from_y);
     std::vector<Number> x = NumbersOf<Number>(layer.x), by_y = from_y;
-    if constexpr (kIsHalf<Number>) {
+    if constexpr (std::is_same_v<Number, Bfloat16>) {
       x = Pairs(shape.in, x);
       by_y = Pairs(shape.out, by_y);
     }

@@ -87,6 +87,8 @@ TEST_P(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
 }
 
 TEST(SmallLinearTest, IsLeftToTorchInFloat32) {
+  EXPECT_EQ(IsLinearByKernel(torch::zeros({16, 32}), torch::kBFloat16),
+            KernelsMultiplyBfloat16());
   EXPECT_FALSE(IsLinearByKernel(torch::zeros({512, 512}), torch::kFloat32));
 }
 
