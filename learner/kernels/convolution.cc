@@ -34,7 +34,7 @@ AlignedFloats TurnedSums(const ConvolutionShape& shape, const float* weight,
 int64_t PackedFloats(const ConvolutionShape& shape) {
   const WinogradPlan plan = WinogradOf(shape, 1);
   return plan.taps == 0 ? shape.weights()
-                        : kWinogradPlanes * plan.plane(shape.out);
+                        : plan.planes() * plan.plane(shape.out);
 }
 
 void PackConvolution(const ConvolutionShape& shape, const float* weight,

@@ -282,9 +282,13 @@ ConvolutionShape InPairs(ConvolutionShape shape) {
 void ConvolutionForwardOf(const ConvolutionShape& shape,
                           const ConvolutionImages<float>& images, float* room) {
   const WinogradPlan plan = WinogradOf(shape, images.n);
-  if (plan.pixels == 3) return WinogradForward<3>(shape, images, room);
-  if (plan.pixels == 2) return WinogradForward<2>(shape, images, room);
-  Convolve(shape, images.n, images.x, images.packed, images.bias, images.y);
+  if (plan.taps == 0) {
+    return Convolve(shape, images.n, images.x, images.packed, images.bias,
+                    images.y);
+  }
+  WithTiles(plan, [&]<int kSide, int R>() {
+    WinogradForward<kSide, R>(shape, images, room);
+  });
 }
 
 void ConvolutionForwardOf(const ConvolutionShape& shape,
@@ -519,11 +523,9 @@ void ConvolutionBackwardOf(const ConvolutionShape& shape,
   }
   TakeOffRelu(shape, images.n * shape.out_height() * shape.out_width(),
               images.y, images.from_y, images.from_sum, images.to_bias);
-  if (plan.pixels == 3) {
-    WinogradBackward<3>(shape, images, turned, scratch->winograd);
-  } else {
-    WinogradBackward<2>(shape, images, turned, scratch->winograd);
-  }
+  WithTiles(plan, [&]<int kSide, int R>() {
+    WinogradBackward<kSide, R>(shape, images, turned, scratch->winograd);
+  });
 }
 
 void ConvolutionBackwardOf(const ConvolutionShape& shape,

@@ -7,161 +7,42 @@
 #include "learner/kernels/isa/gemm.h"
 #include "learner/kernels/isa/vec.h"
 #include "learner/kernels/isa/winograd_plan.h"
+#include "learner/kernels/isa/winograd_sums.h"
 
-// Convolutions of floats by fewer products: winograd_plan.h says how. With the points
-// 0, 1, -1 and infinity, along one side,
-//
-//   places in     d0 - d2, d1 + d2, d2 - d1, d3 - d1
-//   weights, R=2  g0, (g0 + g1) / 2, (g0 - g1) / 2, g1
-//            R=3  g0, (g0 + g1 + g2) / 2, (g0 - g1 + g2) / 2, g2
-//   places out    m0 + m1 + m2, m1 - m2 (+ m3 where it is the last),
-//                 m1 + m2 + m3
-//
-// where m are the products, and gradients go the same way back. Included by kernels.h
-// alone.
+// Convolutions of floats by fewer products: winograd_plan.h says how. Included by
+// kernels.h alone.
 
 namespace flotilla {
 namespace {
 
-constexpr int kSide = static_cast<int>(kWinogradSide);
-
-// Vectors next to each other along one side of a square.
-struct Row {
-  Vec at[kSide];
-};
-FLOTILLA_INLINE Row operator+(Row a, const Row& b) {
-#pragma GCC unroll 4
-  for (int j = 0; j < kSide; ++j) a.at[j] += b.at[j];
-  return a;
-}
-FLOTILLA_INLINE Row operator-(Row a, const Row& b) {
-#pragma GCC unroll 4
-  for (int j = 0; j < kSide; ++j) a.at[j] -= b.at[j];
-  return a;
-}
-FLOTILLA_INLINE Row Half(Row a) {
-#pragma GCC unroll 4
-  for (int j = 0; j < kSide; ++j) a.at[j] *= 0.5f;
-  return a;
-}
-
-// Each of these does one of the sums above along both sides of a square, or the
-// transpose of that: load(i) gives row i of what there is, store(i, row) takes row i of
-// the sums. In an order that few rows are alive in: a square is all registers of AVX2.
-
-template <typename Load, typename Store>
-FLOTILLA_INLINE void SumsIn(Load load, Store store) {
-  const auto row = [&](int i) {
-    const Row d = load(i);
-    return Row{d.at[0] - d.at[2], d.at[1] + d.at[2], d.at[2] - d.at[1],
-               d.at[3] - d.at[1]};
-  };
-  const Row d2 = row(2);
-  store(0, row(0) - d2);
-  const Row d1 = row(1);
-  store(1, d1 + d2);
-  store(2, d2 - d1);
-  store(3, row(3) - d1);
-}
-
-template <typename Load, typename Store>
-FLOTILLA_INLINE void SumsInBack(Load load, Store store) {
-  const auto finish = [&](int i, const Row& d) {
-    store(i, Row{d.at[0], d.at[1] - d.at[2] - d.at[3],
-                 d.at[1] + d.at[2] - d.at[0], d.at[3]});
-  };
-  finish(0, load(0));
-  finish(3, load(3));
-  finish(1, load(1) - load(2) - load(3));
-  finish(2, load(1) + load(2) - load(0));
-}
-
-template <int M, typename Load, typename Store>
-FLOTILLA_INLINE void SumsOut(Load load, Store store) {
-  const auto finish = [&](int i, const Row& m) {
-    const Vec sum = m.at[1] + m.at[2], difference = m.at[1] - m.at[2];
-    if constexpr (M == 3) {
-      store(i, Row{m.at[0] + sum, difference, sum + m.at[3]});
-    } else {
-      store(i, Row{m.at[0] + sum, difference + m.at[3]});
-    }
-  };
-  const Row m1 = load(1), m2 = load(2);
-  const Row sum = m1 + m2, difference = m1 - m2;
-  finish(0, load(0) + sum);
-  if constexpr (M == 3) {
-    finish(1, difference);
-    finish(2, sum + load(3));
-  } else {
-    finish(1, difference + load(3));
-  }
-}
-
-template <int M, typename Load, typename Store>
-FLOTILLA_INLINE void SumsOutBack(Load load, Store store) {
-  const auto finish = [&](int i, const Row& m) {
-    if constexpr (M == 3) {
-      const Vec ends = m.at[0] + m.at[2];
-      store(i, Row{m.at[0], ends + m.at[1], ends - m.at[1], m.at[2]});
-    } else {
-      store(i, Row{m.at[0], m.at[0] + m.at[1], m.at[0] - m.at[1], m.at[1]});
-    }
-  };
-  const Row m0 = load(0), m1 = load(1);
-  finish(0, m0);
-  if constexpr (M == 3) {
-    const Row m2 = load(2);
-    finish(3, m2);
-    const Row ends = m0 + m2;
-    finish(1, ends + m1);
-    finish(2, ends - m1);
-  } else {
-    finish(1, m0 + m1);
-    finish(2, m0 - m1);
-    finish(3, m1);
-  }
-}
-
-// Sums of weights are the transpose of those of places out, but for halves: of row `i`.
-FLOTILLA_INLINE Row Halves(int i, Row row) {
-  row.at[1] *= 0.5f;
-  row.at[2] *= 0.5f;
-  return i == 1 || i == 2 ? Half(row) : row;
-}
-
-// Rows of a square whose places are `right` and `down` apart; of those outside of
-// `rows` and `cols`, zeros, and nothing is stored there. `kSize` is the square's side.
+// A square's places are `right` and `down` apart; those outside of `rows` and `cols` are
+// zeros, and nothing is stored there. `kSize` is its side.
 template <int kSize>
 struct SquareAt {
   int64_t down, right, rows, cols;
 
   FLOTILLA_INLINE bool whole() const { return rows == kSize && cols == kSize; }
+  FLOTILLA_INLINE bool has(int i, int j) const { return i < rows && j < cols; }
 
+  // As AlongBothSides loads and stores; `take` gets the place and the sum.
   template <bool kWhole>
-  FLOTILLA_INLINE Row LoadRow(const float* at, int i) const {
-    Row row = {};
-    if (!kWhole && i >= rows) return row;
-#pragma GCC unroll 4
-    for (int j = 0; j < kSize; ++j) {
-      if (kWhole || j < cols) row.at[j] = Load(at + i * down + j * right);
-    }
-    return row;
+  FLOTILLA_INLINE auto From(const float* at) const {
+    return [this, at](int i, int j) {
+      return kWhole || has(i, j) ? Load(at + i * down + j * right) : Vec{};
+    };
   }
-
-  // Calls take(at + the place, value) for each that is inside.
   template <bool kWhole, typename Take>
-  FLOTILLA_INLINE void StoreRow(float* at, int i, const Row& row,
-                                Take take) const {
-    if (!kWhole && i >= rows) return;
-#pragma GCC unroll 4
-    for (int j = 0; j < kSize; ++j) {
-      if (kWhole || j < cols) take(at + i * down + j * right, row.at[j]);
-    }
+  FLOTILLA_INLINE auto To(float* at, Take take) const {
+    return [this, at, take](int i, int j, Vec sum) {
+      if (kWhole || has(i, j)) take(at + i * down + j * right, sum);
+    };
   }
 };
-FLOTILLA_INLINE void Put(float* at, Vec value) { Store(at, value); }
+FLOTILLA_INLINE void Put(float* at, Vec sum) { Store(at, sum); }
+FLOTILLA_INLINE void Add(float* at, Vec sum) { Store(at, Load(at) + sum); }
 
 // Of planes `step` apart: the same place of all.
+template <int kSide>
 FLOTILLA_INLINE SquareAt<kSide> Planes(int64_t step) {
   return {.down = kSide * step, .right = step, .rows = kSide, .cols = kSide};
 }
@@ -200,9 +81,24 @@ FLOTILLA_INLINE void ForCellVectors(const ConvolutionShape& shape, Run run) {
   }
 }
 
+// Calls run.template operator()<side, taps>() with those of `plan`.
+template <typename Run>
+FLOTILLA_INLINE void WithTiles(const WinogradPlan& plan, Run run) {
+  if (plan.side == 4 && plan.taps == 2) {
+    run.template operator()<4, 2>();
+  } else if (plan.side == 4) {
+    run.template operator()<4, 3>();
+  } else if (plan.taps == 2) {
+    run.template operator()<6, 2>();
+  } else {
+    run.template operator()<6, 3>();
+  }
+}
+
 FLOTILLA_INLINE int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A tile's cells in an image.
+template <int kSide>
 FLOTILLA_INLINE SquareAt<kSide> CellsIn(const ConvolutionShape& shape,
                                         const Tile& tile) {
   return {.down = shape.stride * shape.width * shape.in,
@@ -222,43 +118,42 @@ FLOTILLA_INLINE SquareAt<M> PlacesOf(const ConvolutionShape& shape,
 }
 
 // What goes in of `count` tiles from number `first` on: `sums` [planes, tiles, depth].
+template <int kSide>
 void TilesIn(const ConvolutionShape& shape, const WinogradPlan& plan,
              int64_t first, int64_t count, const float* x, float* sums) {
-  const SquareAt<kSide> planes = Planes(plan.step(plan.depth));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.step(plan.depth));
   for (int64_t t = 0; t < count; ++t, sums += plan.depth) {
     const Tile tile = TileOf(plan, first + t);
-    const SquareAt<kSide> cells = CellsIn(shape, tile);
+    const SquareAt<kSide> cells = CellsIn<kSide>(shape, tile);
     const float* const from = x + tile.image * shape.image() +
                               tile.row * cells.down + tile.col * cells.right;
     IfWhole(cells, [&]<bool kWhole>() {
       ForCellVectors(shape, [&](int64_t in_cell, int64_t in_image) {
-        SumsIn([&](int i) { return cells.LoadRow<kWhole>(from + in_image, i); },
-               [&](int i, const Row& row) {
-                 planes.StoreRow<true>(sums + in_cell, i, row, Put);
-               });
+        AlongBothSides<kSide, kSide>(
+            WinogradSums<kSide>::In,
+            cells.template From<kWhole>(from + in_image),
+            planes.template To<true>(sums + in_cell, Put));
       });
     });
   }
 }
 
 // Back: adds to the images what their tiles' `sums` give them.
+template <int kSide>
 void TilesInBack(const ConvolutionShape& shape, const WinogradPlan& plan,
                  int64_t first, int64_t count, const float* sums, float* to_x) {
-  const SquareAt<kSide> planes = Planes(plan.step(plan.depth));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.step(plan.depth));
   for (int64_t t = 0; t < count; ++t, sums += plan.depth) {
     const Tile tile = TileOf(plan, first + t);
-    const SquareAt<kSide> cells = CellsIn(shape, tile);
+    const SquareAt<kSide> cells = CellsIn<kSide>(shape, tile);
     float* const to = to_x + tile.image * shape.image() +
                       tile.row * cells.down + tile.col * cells.right;
     IfWhole(cells, [&]<bool kWhole>() {
       ForCellVectors(shape, [&](int64_t in_cell, int64_t in_image) {
-        SumsInBack(
-            [&](int i) { return planes.LoadRow<true>(sums + in_cell, i); },
-            [&](int i, const Row& row) {
-              cells.StoreRow<kWhole>(
-                  to + in_image, i, row,
-                  [](float* at, Vec value) { Store(at, Load(at) + value); });
-            });
+        AlongBothSides<kSide, kSide>(
+            WinogradSums<kSide>::InBack,
+            planes.template From<true>(sums + in_cell),
+            cells.template To<kWhole>(to + in_image, Add));
       });
     });
   }
@@ -296,13 +191,13 @@ void SeeCells(const ConvolutionShape& shape, int64_t n, const float* x,
 // that sees zeros alone is its bias, as a sum of its own products would be: what others
 // of its tile see does not quite cancel out, and where a bias is 0 yet, and most of a
 // screen black, rounding would decide which places learn.
-template <int M>
+template <int kSide, int M>
 void TilesOut(const ConvolutionShape& shape, const WinogradPlan& plan,
               int64_t first, int64_t count, const float* products,
               const uint8_t* seen, const float* bias, float* y) {
   constexpr int R = kSide + 1 - M;
   const int64_t cell_cols = shape.width / shape.stride;
-  const SquareAt<kSide> planes = Planes(plan.step(shape.out));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.step(shape.out));
   for (int64_t t = 0; t < count; ++t, products += shape.out) {
     const Tile tile = TileOf(plan, first + t);
     const SquareAt<M> places = PlacesOf<M>(shape, tile);
@@ -311,13 +206,12 @@ void TilesOut(const ConvolutionShape& shape, const WinogradPlan& plan,
     IfWhole(places, [&]<bool kWhole>() {
       for (int64_t o = 0; o < shape.out; o += kLanes) {
         const Vec added = Load(bias + o);
-        SumsOut<M>([&](int i) { return planes.LoadRow<true>(products + o, i); },
-                   [&](int i, const Row& row) {
-                     places.template StoreRow<kWhole>(
-                         to + o, i, row, [&](float* at, Vec value) {
-                           Store(at, AtLeast(value + added, 0.0f));
-                         });
-                   });
+        AlongBothSides<kSide, M>(
+            WinogradSums<kSide>::template Out<M>,
+            planes.template From<true>(products + o),
+            places.template To<kWhole>(to + o, [added](float* at, Vec sum) {
+              Store(at, AtLeast(sum + added, 0.0f));
+            }));
       }
     });
     const uint8_t* const cells =
@@ -339,11 +233,11 @@ void TilesOut(const ConvolutionShape& shape, const WinogradPlan& plan,
 }
 
 // Back: gradients of the products, [planes, tiles, out].
-template <int M>
+template <int kSide, int M>
 void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
                   int64_t first, int64_t count, const float* from_y,
                   float* gradients) {
-  const SquareAt<kSide> planes = Planes(plan.step(shape.out));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.step(shape.out));
   for (int64_t t = 0; t < count; ++t, gradients += shape.out) {
     const Tile tile = TileOf(plan, first + t);
     const SquareAt<M> places = PlacesOf<M>(shape, tile);
@@ -351,11 +245,9 @@ void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
                               tile.row * places.down + tile.col * places.right;
     IfWhole(places, [&]<bool kWhole>() {
       for (int64_t o = 0; o < shape.out; o += kLanes) {
-        SumsOutBack<M>(
-            [&](int i) { return places.template LoadRow<kWhole>(from + o, i); },
-            [&](int i, const Row& row) {
-              planes.StoreRow<true>(gradients + o, i, row, Put);
-            });
+        AlongBothSides<M, kSide>(WinogradSums<kSide>::template OutBack<M>,
+                                 places.template From<kWhole>(from + o),
+                                 planes.template To<true>(gradients + o, Put));
       }
     });
   }
@@ -404,47 +296,47 @@ FLOTILLA_INLINE SquareAt<R> WeightsOf(const ConvolutionShape& shape) {
 }
 
 // Sums of weights, of those of [kernel, kernel, in, out]: [planes, depth, out] in panels.
-template <int R>
+template <int kSide, int R>
 void WeightSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
                   const float* packed, float* sums) {
+  using Sums = WinogradSums<kSide>;
   const SquareAt<R> weights = WeightsOf<R>(shape);
-  const SquareAt<kSide> planes = Planes(plan.plane(shape.out));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
+  const auto along = [](const Vec* from, Vec* to) {
+    Sums::template OutBack<R>(from, to);
+    for (int i = 0; i < kSide; ++i) to[i] *= Sums::kScale[i];
+  };
   for (int64_t d = 0; d < plan.depth; ++d) {
     const float* const from = packed + WeightAt(shape, d);
     ForPanels(shape.out, [&](int64_t first, int64_t wide) {
       for (int64_t k = 0; k < wide; k += kLanes) {
-        SumsOutBack<R>(
-            [&](int i) {
-              return weights.template LoadRow<true>(from + first + k, i);
-            },
-            [&](int i, const Row& row) {
-              planes.StoreRow<true>(sums + first * plan.depth + d * wide + k, i,
-                                    Halves(i, row), Put);
-            });
+        AlongBothSides<R, kSide>(
+            along, weights.template From<true>(from + first + k),
+            planes.template To<true>(sums + first * plan.depth + d * wide + k,
+                                     Put));
       }
     });
   }
 }
 
 // Back: adds to `to_packed` what gradients of the sums, [planes, depth, out], give it.
-template <int R>
+template <int kSide, int R>
 void WeightSumsBackOf(const ConvolutionShape& shape, const WinogradPlan& plan,
                       const float* gradients, float* to_packed) {
+  using Sums = WinogradSums<kSide>;
   const SquareAt<R> weights = WeightsOf<R>(shape);
-  const SquareAt<kSide> planes = Planes(plan.plane(shape.out));
+  const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
+  const auto along = [](const Vec* from, Vec* to) {
+    Vec scaled[kSide];
+    for (int i = 0; i < kSide; ++i) scaled[i] = from[i] * Sums::kScale[i];
+    Sums::template Out<R>(scaled, to);
+  };
   for (int64_t d = 0; d < plan.depth; ++d) {
     float* const to = to_packed + WeightAt(shape, d);
     for (int64_t o = 0; o < shape.out; o += kLanes) {
-      SumsOut<R>(
-          [&](int i) {
-            return Halves(
-                i, planes.LoadRow<true>(gradients + d * shape.out + o, i));
-          },
-          [&](int i, const Row& row) {
-            weights.template StoreRow<true>(
-                to + o, i, row,
-                [](float* at, Vec value) { Store(at, Load(at) + value); });
-          });
+      AlongBothSides<kSide, R>(
+          along, planes.template From<true>(gradients + d * shape.out + o),
+          weights.template To<true>(to + o, Add));
     }
   }
 }
@@ -452,11 +344,9 @@ void WeightSumsBackOf(const ConvolutionShape& shape, const WinogradPlan& plan,
 void WinogradPack(const ConvolutionShape& shape, const float* packed,
                   float* sums) {
   const WinogradPlan plan = WinogradOf(shape, 1);
-  if (plan.taps == 2) {
-    WeightSumsOf<2>(shape, plan, packed, sums);
-  } else {
-    WeightSumsOf<3>(shape, plan, packed, sums);
-  }
+  WithTiles(plan, [&]<int kSide, int R>() {
+    WeightSumsOf<kSide, R>(shape, plan, packed, sums);
+  });
 }
 
 // Sums of weights as [planes, out, depth] in panels.
@@ -464,7 +354,7 @@ void WinogradTurn(const ConvolutionShape& shape, const float* sums,
                   float* turned) {
   const WinogradPlan plan = WinogradOf(shape, 1);
   const int64_t size = plan.plane(shape.out);
-  for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+  for (int64_t p = 0; p < plan.planes(); ++p) {
     ForPanels(shape.out, [&](int64_t first, int64_t wide) {
       const float* const from = sums + p * size + first * plan.depth;
       ForPanels(plan.depth, [&](int64_t first_turned, int64_t wide_turned) {
@@ -489,7 +379,7 @@ void WinogradTurn(const ConvolutionShape& shape, const float* sums,
 // A block of tiles' sums and products, in `room`.
 struct WinogradRoom {
   WinogradRoom(const WinogradPlan& plan, float* room)
-      : in(room), products(in + kWinogradPlanes * plan.step(plan.depth)) {}
+      : in(room), products(in + plan.planes() * plan.step(plan.depth)) {}
   float* in;        // [planes, tiles, depth]
   float* products;  // [planes, tiles, out]
 };
@@ -503,13 +393,13 @@ FLOTILLA_INLINE void ForTiles(const WinogradPlan& plan, int64_t n, Run run) {
   }
 }
 
-template <int M>
+template <int kSide, int R>
 void WinogradForward(const ConvolutionShape& shape,
                      const ConvolutionImages<float>& images, float* room) {
   const WinogradPlan plan = WinogradOf(shape, images.n);
   const WinogradRoom block(plan, room);
   auto* const seen = reinterpret_cast<uint8_t*>(
-      block.products + kWinogradPlanes * plan.step(shape.out));
+      block.products + plan.planes() * plan.step(shape.out));
   int64_t known = 0;  // images
   ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
     // Which are read here for the first time, and then again.
@@ -517,37 +407,37 @@ void WinogradForward(const ConvolutionShape& shape,
     SeeCells(shape, end - known, images.x + known * shape.image(),
              seen + known * CellsOf(shape));
     known = end;
-    TilesIn(shape, plan, first, count, images.x, block.in);
-    for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+    TilesIn<kSide>(shape, plan, first, count, images.x, block.in);
+    for (int64_t p = 0; p < plan.planes(); ++p) {
       MultiplyPanels(count, shape.out, plan.depth,
                      block.in + p * plan.step(plan.depth),
                      images.packed + p * plan.plane(shape.out),
                      block.products + p * plan.step(shape.out));
     }
-    TilesOut<M>(shape, plan, first, count, block.products, seen, images.bias,
-                images.y);
+    TilesOut<kSide, kSide + 1 - R>(shape, plan, first, count, block.products,
+                                   seen, images.bias, images.y);
   });
 }
 
 // Of gradients of the sums before the ReLU. `turned` as WinogradTurn makes it, and room
 // behind the block's for gradients of the weights' sums.
-template <int M>
+template <int kSide, int R>
 void WinogradBackward(const ConvolutionShape& shape,
                       const ConvolutionBack<float>& images, const float* turned,
                       float* room) {
   const WinogradPlan plan = WinogradOf(shape, images.n);
   const WinogradRoom block(plan, room);
-  float* const to_sums =
-      block.products + kWinogradPlanes * plan.step(shape.out);
+  float* const to_sums = block.products + plan.planes() * plan.step(shape.out);
   const int64_t size = plan.plane(shape.out);
-  for (int64_t i = 0; i < kWinogradPlanes * size; ++i) to_sums[i] = 0;
+  for (int64_t i = 0; i < plan.planes() * size; ++i) to_sums[i] = 0;
   if (images.to_x != nullptr) {
     for (int64_t i = 0; i < images.n * shape.image(); ++i) images.to_x[i] = 0;
   }
   ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
-    TilesIn(shape, plan, first, count, images.x, block.in);
-    TilesOutBack<M>(shape, plan, first, count, images.from_sum, block.products);
-    for (int64_t p = 0; p < kWinogradPlanes; ++p) {
+    TilesIn<kSide>(shape, plan, first, count, images.x, block.in);
+    TilesOutBack<kSide, kSide + 1 - R>(shape, plan, first, count,
+                                       images.from_sum, block.products);
+    for (int64_t p = 0; p < plan.planes(); ++p) {
       float* const in = block.in + p * plan.step(plan.depth);
       const float* const gradients = block.products + p * plan.step(shape.out);
       float* const to = to_sums + p * size;
@@ -559,9 +449,9 @@ void WinogradBackward(const ConvolutionShape& shape,
                      in);
     }
     if (images.to_x == nullptr) return;
-    TilesInBack(shape, plan, first, count, block.in, images.to_x);
+    TilesInBack<kSide>(shape, plan, first, count, block.in, images.to_x);
   });
-  WeightSumsBackOf<kSide + 1 - M>(shape, plan, to_sums, images.to_packed);
+  WeightSumsBackOf<kSide, R>(shape, plan, to_sums, images.to_packed);
 }
 
 }  // namespace

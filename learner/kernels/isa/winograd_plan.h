@@ -17,19 +17,17 @@
 
 namespace flotilla {
 
-// M + R - 1: products along a tile's side. With 4 all sums that go in are of numbers
-// as they are, and rounding is about that of the convolution itself.
-inline constexpr int64_t kWinogradSide = 4;
-inline constexpr int64_t kWinogradPlanes = kWinogradSide * kWinogradSide;
-
 struct WinogradPlan {
-  int64_t taps = 0;            // R; 0: not such a convolution
-  int64_t pixels = 0;          // M
+  int64_t taps = 0;    // R; 0: not such a convolution
+  int64_t side = 0;    // M + R - 1, 4 or 6: products along a tile's side
+  int64_t pixels = 0;  // M
   int64_t rows = 0, cols = 0;  // tiles of an image
   int64_t depth = 0;           // numbers of a cell
   int64_t at_once = 0;         // tiles whose products are made together
 
   FLOTILLA_INLINE int64_t tiles() const { return rows * cols; }
+  FLOTILLA_INLINE int64_t planes() const { return side * side; }
+  FLOTILLA_INLINE int64_t products() const { return planes() * tiles(); }
   // Of one plane of sums of weights.
   FLOTILLA_INLINE int64_t plane(int64_t out) const { return depth * out; }
   // From one plane of a block of tiles, `width` numbers each, to the next: not by a
@@ -39,6 +37,17 @@ struct WinogradPlan {
   }
 };
 
+// As `plan`, in tiles of such a side.
+FLOTILLA_INLINE WinogradPlan TiledBy(int64_t side,
+                                     const ConvolutionShape& shape,
+                                     WinogradPlan plan) {
+  plan.side = side;
+  plan.pixels = side + 1 - plan.taps;
+  plan.rows = (shape.out_height() + plan.pixels - 1) / plan.pixels;
+  plan.cols = (shape.out_width() + plan.pixels - 1) / plan.pixels;
+  return plan;
+}
+
 // Of `images` at most at a time.
 FLOTILLA_INLINE WinogradPlan WinogradOf(const ConvolutionShape& shape,
                                         int64_t images) {
@@ -46,18 +55,22 @@ FLOTILLA_INLINE WinogradPlan WinogradOf(const ConvolutionShape& shape,
   // weights are read too often.
   constexpr int64_t kBytes = 512 << 10, kFewTiles = 48;
   if (shape.kernel % shape.stride != 0) return {};
-  WinogradPlan plan = {.taps = shape.kernel / shape.stride};
-  if (plan.taps != 2 && plan.taps != 3) return {};
-  plan.pixels = kWinogradSide + 1 - plan.taps;
-  const int64_t height = shape.out_height(), width = shape.out_width();
-  plan.rows = (height + plan.pixels - 1) / plan.pixels;
-  plan.cols = (width + plan.pixels - 1) / plan.pixels;
-  plan.depth = shape.stride * shape.stride * shape.in;
-  // Tiles hang over the edge: there must be a gain.
-  const bool fewer = 5 * kWinogradPlanes * plan.tiles() <=
-                     4 * height * width * plan.taps * plan.taps;
-  if (!fewer || shape.stride * shape.in % kConvolutionWidth != 0) return {};
-  const int64_t fit = kBytes / (4 * kWinogradPlanes * (plan.depth + shape.out));
+  const WinogradPlan taps = {
+      .taps = shape.kernel / shape.stride,
+      .depth = shape.stride * shape.stride * shape.in,
+  };
+  if (taps.taps != 2 && taps.taps != 3) return {};
+  // Tiles hang over the edge: there must be a gain. With a side of 4 all sums that go in
+  // are of numbers as they are, and rounding is about that of the convolution itself;
+  // with 6 sums cost more, and rounding is a few times that.
+  WinogradPlan plan = TiledBy(4, shape, taps);
+  const WinogradPlan larger = TiledBy(6, shape, taps);
+  if (5 * larger.products() <= 4 * plan.products()) plan = larger;
+  const int64_t by_taps =
+      shape.out_height() * shape.out_width() * plan.taps * plan.taps;
+  if (5 * plan.products() > 4 * by_taps) return {};
+  if (shape.stride * shape.in % kConvolutionWidth != 0) return {};
+  const int64_t fit = kBytes / (4 * plan.planes() * (plan.depth + shape.out));
   plan.at_once = fit > kFewTiles ? fit : kFewTiles;
   const int64_t all = images * plan.tiles();
   if (plan.at_once > all) plan.at_once = all;
@@ -73,10 +86,9 @@ FLOTILLA_INLINE int64_t CellsOf(const ConvolutionShape& shape) {
 FLOTILLA_INLINE int64_t WinogradRoomFloats(const ConvolutionShape& shape,
                                            const WinogradPlan& plan,
                                            int64_t images, bool gradients) {
-  const int64_t more = gradients ? kWinogradPlanes * plan.plane(shape.out)
+  const int64_t more = gradients ? plan.planes() * plan.plane(shape.out)
                                  : (images * CellsOf(shape) + 3) / 4;
-  return kWinogradPlanes * (plan.step(plan.depth) + plan.step(shape.out)) +
-         more;
+  return plan.planes() * (plan.step(plan.depth) + plan.step(shape.out)) + more;
 }
 
 FLOTILLA_INLINE bool IsWinograd(const ConvolutionShape& shape) {

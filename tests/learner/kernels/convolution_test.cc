@@ -20,27 +20,27 @@ constexpr Bfloat16 kHalfNaN = 0x7fc0;
 // pixels and of weights that are more than one block, weights and images larger
 // than what is kept in the first cache, images of more rows than are done at once,
 // weights so far apart that they are laid side by side, and more than fit so. Of floats,
-// those marked W are made of fewer products: tiles that hang over an edge of the
-// image, more than one block of tiles, a place that no tile reaches.
+// those marked W are made of fewer products, by tiles of that side: tiles that hang over
+// an edge of the image, more than one block of tiles, a place that no tile reaches.
 const ConvolutionShape kShapes[] = {
     {.height = 20,
      .width = 24,
      .in = 4,
      .kernel = 8,
      .stride = 4,
-     .out = 32},  // W
+     .out = 32},  // W6
     {.height = 9,
      .width = 8,
      .in = 32,
      .kernel = 4,
      .stride = 2,
-     .out = 64},  // W
+     .out = 64},  // W4
     {.height = 7,
      .width = 7,
      .in = 64,
      .kernel = 3,
      .stride = 1,
-     .out = 64},  // W
+     .out = 64},  // W4
     {.height = 5, .width = 4, .in = 3, .kernel = 2, .stride = 3, .out = 16},
     {.height = 3, .width = 29, .in = 16, .kernel = 3, .stride = 1, .out = 48},
     {.height = 12, .width = 70, .in = 16, .kernel = 2, .stride = 2, .out = 16},
@@ -51,13 +51,19 @@ const ConvolutionShape kShapes[] = {
      .in = 64,
      .kernel = 3,
      .stride = 1,
-     .out = 272},  // W
+     .out = 272},  // W4
     {.height = 22,
      .width = 13,
      .in = 16,
      .kernel = 4,
      .stride = 2,
-     .out = 16},  // W
+     .out = 16},  // W6
+    {.height = 9,
+     .width = 10,
+     .in = 64,
+     .kernel = 3,
+     .stride = 1,
+     .out = 96},  // W6
     {.height = 8, .width = 8, .in = 80, .kernel = 8, .stride = 1, .out = 256},
 };
 
@@ -237,34 +243,38 @@ TEST_P(ConvolutionTest, GradientsAreTheLoops) {
 }
 
 TEST(WinogradTest, FewerProductsAreMadeWhereThatGains) {
-  // 16 sums of the weights of each cell, of which there are 4 or 9.
-  const auto expect = [](const ConvolutionShape& shape, int64_t cells) {
-    EXPECT_EQ(PackedFloats(shape),
-              cells == 0 ? shape.weights() : shape.weights() * 16 / cells);
+  // So many sums of the weights of each cell, of which there are 4 or 9.
+  const auto expect = [](const ConvolutionShape& shape, int64_t sums,
+                         int64_t cells) {
+    EXPECT_EQ(PackedFloats(shape) * cells, shape.weights() * sums);
   };
   expect(
       {.height = 84, .width = 84, .in = 4, .kernel = 8, .stride = 4, .out = 32},
-      4);
+      36, 4);
+  // 9 tiles of 16 products, or 4 of 36.
   expect({.height = 20,
           .width = 20,
           .in = 32,
           .kernel = 4,
           .stride = 2,
           .out = 64},
-         4);
+         16, 4);
   expect(
       {.height = 9, .width = 9, .in = 64, .kernel = 3, .stride = 1, .out = 64},
-      9);
-  for (const int marked : {0, 1, 2, 8, 9}) {
-    EXPECT_NE(PackedFloats(kShapes[marked]), kShapes[marked].weights());
+      36, 9);
+  for (const int marked : {1, 2, 8}) {
+    expect(kShapes[marked], 16, kShapes[marked].kernel == 3 ? 9 : 4);
+  }
+  for (const int marked : {0, 9, 10}) {
+    expect(kShapes[marked], 36, kShapes[marked].kernel == 3 ? 9 : 4);
   }
   // One row of places, in tiles of two rows; a cell that no vectors fill.
   expect(
       {.height = 3, .width = 29, .in = 16, .kernel = 3, .stride = 1, .out = 48},
-      0);
+      1, 1);
   expect(
       {.height = 9, .width = 9, .in = 12, .kernel = 3, .stride = 1, .out = 16},
-      0);
+      1, 1);
 }
 
 TEST_P(ConvolutionTest, UnpacksWhatItPacked) {
