@@ -164,7 +164,7 @@ beside=$!
 set +m
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
   [[ -e $deps/ale/lib/libale.a ]] || rm -f "$stamps/ale"
-  step ale "$(sed -n 's/^version=//p' "$root/envserver/ale/emulator.sh")" build_ale
+  step ale "$(cat "$root"/envserver/ale/{emulator.sh,together.cmake,profiled_games.cc} | sha256sum)" build_ale
 fi
 if [[ $mode == test || $mode == wheel ]]; then
   python_step wheelvenv wheelvenv wheel.txt
