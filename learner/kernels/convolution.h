@@ -73,8 +73,8 @@ struct ConvolutionBack {
   const Number* y = nullptr;      // [n, out_height, out_width, out]
   const Number* from_y =
       nullptr;  // [n, out_height, out_width, out]  d loss / d y
-  // d loss / d the sums before the ReLU; may be from_y's memory.
-  Number* from_sum = nullptr;  // [n, out_height, out_width, out]  out
+  // Room for d loss / d the sums before the ReLU; may be from_y's memory.
+  Number* from_sum = nullptr;  // [n, out_height, out_width, out]
   Number* to_x = nullptr;      // [n, height, width, in]  out; null: not wanted
   // Both are added to.
   float* to_packed = nullptr;  // [kernel, kernel, in, out]

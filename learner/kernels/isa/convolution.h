@@ -419,9 +419,8 @@ void TakeOffRelu(const ConvolutionShape& shape, int64_t pixels, const Number* y,
       Vec sum = Load(to_bias + o);
       for (int64_t p = first; p < end; ++p) {
         const int64_t i = p * shape.out + o;
-        // Also of a NaN, which is not hidden.
         const Vec gradient =
-            LoadFloats(y + i) <= 0.0f ? Vec{} : LoadFloats(from_y + i);
+            BeforeRelu(LoadFloats(y + i), LoadFloats(from_y + i));
         Store(from_sum + i, gradient);
         sum += gradient;
       }
@@ -521,8 +520,6 @@ void ConvolutionBackwardOf(const ConvolutionShape& shape,
   if (plan.taps == 0) {
     return ConvolutionBackwardByTaps(shape, images, turned, scratch);
   }
-  TakeOffRelu(shape, images.n * shape.out_height() * shape.out_width(),
-              images.y, images.from_y, images.from_sum, images.to_bias);
   WithTiles(plan, [&]<int kSide, int R>() {
     WinogradBackward<kSide, R>(shape, images, turned, scratch->winograd);
   });

@@ -95,6 +95,11 @@ FLOTILLA_INLINE void WithTiles(const WinogradPlan& plan, Run run) {
   }
 }
 
+// The gradient of a sum that a ReLU made y of. Also of a NaN, which is not hidden.
+FLOTILLA_INLINE Vec BeforeRelu(Vec y, Vec from_y) {
+  return y <= 0.0f ? Vec{} : from_y;
+}
+
 FLOTILLA_INLINE int64_t Least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 // A tile's cells in an image.
@@ -232,22 +237,33 @@ void TilesOut(const ConvolutionShape& shape, const WinogradPlan& plan,
   }
 }
 
-// Back: gradients of the products, [planes, tiles, out].
+// Back: gradients of the products, [planes, tiles, out], with the ReLU taken off on the
+// way. Adds to the gradients of the bias: every place is in one tile.
 template <int kSide, int M>
 void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
-                  int64_t first, int64_t count, const float* from_y,
-                  float* gradients) {
+                  int64_t first, int64_t count,
+                  const ConvolutionBack<float>& images, float* gradients) {
   const SquareAt<kSide> planes = Planes<kSide>(plan.step(shape.out));
   for (int64_t t = 0; t < count; ++t, gradients += shape.out) {
     const Tile tile = TileOf(plan, first + t);
     const SquareAt<M> places = PlacesOf<M>(shape, tile);
-    const float* const from = from_y + tile.image * shape.out_image() +
-                              tile.row * places.down + tile.col * places.right;
+    const int64_t at = tile.image * shape.out_image() + tile.row * places.down +
+                       tile.col * places.right;
     IfWhole(places, [&]<bool kWhole>() {
       for (int64_t o = 0; o < shape.out; o += kLanes) {
-        AlongBothSides<M, kSide>(WinogradSums<kSide>::template OutBack<M>,
-                                 places.template From<kWhole>(from + o),
-                                 planes.template To<true>(gradients + o, Put));
+        const auto y = places.template From<kWhole>(images.y + at + o);
+        const auto from_y =
+            places.template From<kWhole>(images.from_y + at + o);
+        Vec sum = Load(images.to_bias + o);
+        AlongBothSides<M, kSide>(
+            WinogradSums<kSide>::template OutBack<M>,
+            [&](int i, int j) {
+              const Vec gradient = BeforeRelu(y(i, j), from_y(i, j));
+              sum += gradient;
+              return gradient;
+            },
+            planes.template To<true>(gradients + o, Put));
+        Store(images.to_bias + o, sum);
       }
     });
   }
@@ -419,8 +435,8 @@ void WinogradForward(const ConvolutionShape& shape,
   });
 }
 
-// Of gradients of the sums before the ReLU. `turned` as WinogradTurn makes it, and room
-// behind the block's for gradients of the weights' sums.
+// `turned` as WinogradTurn makes it, and room behind the block's for gradients of the
+// weights' sums.
 template <int kSide, int R>
 void WinogradBackward(const ConvolutionShape& shape,
                       const ConvolutionBack<float>& images, const float* turned,
@@ -435,8 +451,8 @@ void WinogradBackward(const ConvolutionShape& shape,
   }
   ForTiles(plan, images.n, [&](int64_t first, int64_t count) {
     TilesIn<kSide>(shape, plan, first, count, images.x, block.in);
-    TilesOutBack<kSide, kSide + 1 - R>(shape, plan, first, count,
-                                       images.from_sum, block.products);
+    TilesOutBack<kSide, kSide + 1 - R>(shape, plan, first, count, images,
+                                       block.products);
     for (int64_t p = 0; p < plan.planes(); ++p) {
       float* const in = block.in + p * plan.step(plan.depth);
       const float* const gradients = block.products + p * plan.step(shape.out);
