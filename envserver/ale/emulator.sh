@@ -36,7 +36,7 @@ roms=$source/src/ale/python/roms
 
 # build FLAGS FOLDER
 build() {
-  cmake -S "$source" -B "$work/build" -G Ninja \
+  CXX=c++ cmake -S "$source" -B "$work/build" -G Ninja \
     -DBUILD_CPP_LIB=ON -DBUILD_PYTHON_LIB=OFF -DSDL_SUPPORT=OFF \
     -DBUILD_SHARED_LIBS=OFF -DCMAKE_INSTALL_LIBDIR=lib \
     -DCMAKE_PROJECT_ale_INCLUDE="$here/together.cmake" \
@@ -47,7 +47,7 @@ build() {
 }
 
 learned=
-if ! c++ -dM -E -x c++ /dev/null | grep -q __clang__; then
+if [[ $(c++ -dM -E -x c++ /dev/null) != *__clang__* ]]; then
   build -fprofile-generate "$work/first"
   c++ -std=c++17 -fprofile-generate -isystem "$work/first/include" -isystem "$work/first/include/ale" \
     -o "$work/profiled_games" "$here/profiled_games.cc" "$work/first/lib/libale.a" -lz -pthread

@@ -4,6 +4,7 @@
 //   profiled_games ROMS
 
 #include <filesystem>
+#include <string>
 
 #include "ale/ale_interface.hpp"
 

@@ -36,7 +36,7 @@ struct ConvolutionShape {
 // too. Of bfloat16 channels in are even.
 inline constexpr int64_t kConvolutionWidth = 16;
 
-// Of floats, how many numbers PackConvolution makes of a weight: four times as many at
+// Of floats, how many numbers PackConvolution makes of a weight: nine times as many at
 // most, where sums of them make do with fewer products (isa/winograd_plan.h).
 int64_t PackedFloats(const ConvolutionShape& shape);
 

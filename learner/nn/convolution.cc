@@ -18,8 +18,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 constexpr int64_t kImages = 4;  // that are worth a thread
-// Weights, or up to four times as many sums of them, are read for every few images: no
-// more than a cache that cores share holds.
+// Weights, or up to four times as many sums of them (winograd_plan.h), are read for every
+// few images: no more than a cache that cores share holds.
 constexpr int64_t kMostWeights = 1 << 20;
 
 // [N, C, H, W] as [N, H, W, C], without a copy if its channels are last.

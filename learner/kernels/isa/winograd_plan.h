@@ -51,9 +51,11 @@ FLOTILLA_INLINE WinogradPlan TiledBy(int64_t side,
 // Of `images` at most at a time.
 FLOTILLA_INLINE WinogradPlan WinogradOf(const ConvolutionShape& shape,
                                         int64_t images) {
-  // Sums of a block stay in a core's own second cache; of fewer tiles at a time,
-  // weights are read too often.
+  // Sums of a block are about what a core's own second cache holds; of fewer tiles at a
+  // time, weights are read too often.
   constexpr int64_t kBytes = 512 << 10, kFewTiles = 48;
+  // Of weights, for larger tiles: what a cache holds that cores share.
+  constexpr int64_t kMostSums = 4 << 20;
   if (shape.kernel % shape.stride != 0) return {};
   const WinogradPlan taps = {
       .taps = shape.kernel / shape.stride,
@@ -65,7 +67,10 @@ FLOTILLA_INLINE WinogradPlan WinogradOf(const ConvolutionShape& shape,
   // with 6 sums cost more, and rounding is a few times that.
   WinogradPlan plan = TiledBy(4, shape, taps);
   const WinogradPlan larger = TiledBy(6, shape, taps);
-  if (5 * larger.products() <= 4 * plan.products()) plan = larger;
+  if (5 * larger.products() <= 4 * plan.products() &&
+      larger.planes() * larger.plane(shape.out) <= kMostSums) {
+    plan = larger;
+  }
   const int64_t by_taps =
       shape.out_height() * shape.out_width() * plan.taps * plan.taps;
   if (5 * plan.products() > 4 * by_taps) return {};

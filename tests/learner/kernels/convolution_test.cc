@@ -192,18 +192,29 @@ class ConvolutionTest : public EveryKernelTest {
     auto to_x = Unwritten<Number>(x.size());
     // Both are added to.
     std::vector<float> to_packed(layer.weight.size(), 1), to_bias(shape.out, 2);
-    ConvolutionBackward(
-        shape,
-        ConvolutionBack<Number>{.n = layer.n,
-                                .x = x.data(),
-                                .weight = layer.weight.data(),
-                                .y = y.data(),
-                                .from_y = from_y.data(),
-                                .from_sum = from_sum.data(),
-                                .to_x = images ? to_x.data() : nullptr,
-                                .to_packed = to_packed.data(),
-                                .to_bias = to_bias.data()},
-        kernels());
+    ConvolutionBack<Number> given = {.n = layer.n,
+                                     .x = x.data(),
+                                     .weight = layer.weight.data(),
+                                     .y = y.data(),
+                                     .from_y = from_y.data(),
+                                     .from_sum = from_sum.data(),
+                                     .to_x = images ? to_x.data() : nullptr,
+                                     .to_packed = to_packed.data(),
+                                     .to_bias = to_bias.data()};
+    ConvolutionBackward(shape, given, kernels());
+    // In the memory of the gradients that are given they are the same.
+    std::vector<Number> both = from_y,
+                        to_x_of_both = Unwritten<Number>(x.size());
+    std::vector<float> packed_of_both(layer.weight.size(), 1);
+    given.from_y = given.from_sum = both.data();
+    given.to_packed = packed_of_both.data();
+    if (images) given.to_x = to_x_of_both.data();
+    ConvolutionBackward(shape, given, kernels());
+    ASSERT_EQ(packed_of_both, to_packed);
+    if (images) {
+      ASSERT_EQ(to_x_of_both, to_x);
+    }
+    for (float& bias : to_bias) bias = (bias + 2) / 2;  // was added to twice
     const std::vector<float> back = FloatsOf(to_x);
     for (size_t i = 0; i < back.size() && images; ++i) {
       ASSERT_NEAR(back[i], layer.to_x[i], Tolerance<Number>(layer.to_x[i]))
@@ -264,6 +275,14 @@ TEST(WinogradTest, FewerProductsAreMadeWhereThatGains) {
   for (const int marked : {0, 9, 10}) {
     expect(kShapes[marked], 36, kShapes[marked].kernel == 3 ? 9 : 4);
   }
+  // As many sums as a shared cache does not hold: in smaller tiles.
+  expect({.height = 84,
+          .width = 84,
+          .in = 64,
+          .kernel = 8,
+          .stride = 4,
+          .out = 256},
+         16, 4);
   // One row of places, in tiles of two rows; a cell that no vectors fill.
   expect(
       {.height = 3, .width = 29, .in = 16, .kernel = 3, .stride = 1, .out = 48},
@@ -324,13 +343,15 @@ TEST_P(ConvolutionTest, APlaceThatSeesZerosIsItsBias) {
 }
 
 TEST_P(ConvolutionTest, HandsOnNaN) {
-  Given layer(kShapes[1], 2);
-  layer.x[3] = kNaN;
-  for (const std::vector<float>& y :
-       {Forward<float>(layer), FloatsOf(Forward<Bfloat16>(layer))}) {
-    EXPECT_TRUE(std::isnan(y[0]));
-    for (size_t i = layer.shape.out_image(); i < y.size(); ++i) {
-      ASSERT_FALSE(std::isnan(y[i])) << "of the other image";
+  for (const int tiled : {1, 10}) {  // by tiles of both sides
+    Given layer(kShapes[tiled], 2);
+    layer.x[3] = kNaN;
+    for (const std::vector<float>& y :
+         {Forward<float>(layer), FloatsOf(Forward<Bfloat16>(layer))}) {
+      EXPECT_TRUE(std::isnan(y[0]));
+      for (size_t i = layer.shape.out_image(); i < y.size(); ++i) {
+        ASSERT_FALSE(std::isnan(y[i])) << "of the other image";
+      }
     }
   }
 }
