@@ -10,7 +10,7 @@
 
 int main(int argc, char** argv) {
   if (argc != 2) return 2;
-  // Of every kind of cartridge and of picture that there is much of.
+  // Unlike each other in what they draw and how often.
   for (const char* game :
        {"pong", "breakout", "beam_rider", "space_invaders", "seaquest", "qbert",
         "enduro", "ms_pacman", "montezuma_revenge", "asteroids", "boxing",

@@ -16,8 +16,9 @@
 // where m are the products, and gradients go the same way back. Where it has 6, with
 // 0, infinity and, in place of the usual 1, -1, 2 and -2, the square roots of 1/2 and of
 // 2 of either sign, whose powers are less far apart: rounding is half as large, the
-// largest of it about a quarter (measured; Barabasz et al., "Error Analysis and Improving the Accuracy of
-// Winograd Convolution for Deep Neural Networks", 2020). Included by kernels.h alone.
+// largest of it about a quarter (measured; Barabasz et al., "Error Analysis and Improving
+// the Accuracy of Winograd Convolution for Deep Neural Networks", 2020). Included by
+// kernels.h alone.
 
 namespace flotilla {
 namespace {
