@@ -43,6 +43,7 @@ class Sac : public Algorithm {
         critic_step_(critics_.Flat(), config.optimizer(), config.distributed()),
         temperature_step_(Temperature(config.sac(), &log_alpha_),
                           config.optimizer(), config.distributed()),
+        kernels_(SacKernels::For(actor_, critics_)),
         policy_(&actor_, gaussian_),
         replay_(actor_.spaces(), config.env().num_envs(),
                 {.capacity = config.sac().replay_capacity(),
@@ -165,6 +166,7 @@ class Sac : public Algorithm {
   TwinCritics critics_, targets_;
   FlatParameters log_alpha_;
   GradientStep actor_step_, critic_step_, temperature_step_;
+  const std::unique_ptr<SacKernels> kernels_;  // null: Torch's operations
   SquashedPolicy policy_;
   ReplayBuffer replay_;
   // By Loss its means over all ranks' samples; then this rank's q and
@@ -262,12 +264,14 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
     if (recorded == Recorded::kGradient) {
       return graphs_->Run(*batch, noise, graph, compute);
     }
-    step->BeforeLastBackward(collective, samples);
+    if (kernels_ == nullptr) step->BeforeLastBackward(collective, samples);
     return compute(*batch, noise);
   };
   const torch::Tensor critic = gradient_of(
       [this](const ReplayBatch& of, const torch::Tensor& drawn) {
-        return ComputeCriticGradient(Networks(), of, drawn[0]);
+        return kernels_ != nullptr
+                   ? kernels_->CriticGradient(Networks(), of, drawn[0])
+                   : ComputeCriticGradient(Networks(), of, drawn[0]);
       },
       kCriticGraph, &critic_step_, critics_.Flat());
   ASSIGN_OR_RETURN(const bool anybody,
@@ -277,7 +281,9 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
 
   const torch::Tensor policy = gradient_of(
       [this](const ReplayBatch& of, const torch::Tensor& drawn) {
-        return ComputePolicyGradient(Networks(), of, drawn[1]);
+        return kernels_ != nullptr
+                   ? kernels_->PolicyGradient(Networks(), of, drawn[1])
+                   : ComputePolicyGradient(Networks(), of, drawn[1]);
       },
       kPolicyGraph, &actor_step_, actor_.Flat());
   RETURN_IF_ERROR(Apply(kPolicy, collective, samples, policy.narrow(0, 0, 1),

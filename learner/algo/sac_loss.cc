@@ -1,5 +1,11 @@
 #include "learner/algo/sac_loss.h"
 
+#include <algorithm>
+#include <cmath>
+
+#include "ATen/Parallel.h"
+#include "learner/device/host.h"
+
 namespace flotilla {
 namespace {
 
@@ -15,6 +21,23 @@ void BackwardInto(const FlatParameters& flat, const torch::Tensor& loss) {
   flat.gradients.zero_();
   loss.backward(/*gradient=*/{}, /*retain_graph=*/false,
                 /*create_graph=*/false, flat.leaf);
+}
+
+// `rows` of them from `first` on, of D observations and A values. What the policy's
+// gradient does not read stays null.
+SacSamples Narrow(SacSamples samples, int64_t first, int64_t rows, int64_t D,
+                  int64_t A) {
+  samples.rows = rows;
+  const auto skip = [&](const float** of, int64_t width) {
+    if (*of != nullptr) *of += first * width;
+  };
+  skip(&samples.observations, D);
+  skip(&samples.actions, A);
+  skip(&samples.n_step_return, 1);
+  skip(&samples.discount, 1);
+  skip(&samples.next_observations, D);
+  skip(&samples.noise, A);
+  return samples;
 }
 
 }  // namespace
@@ -53,6 +76,88 @@ torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
   BackwardInto(nets.actor.Flat(), loss);
   torch::NoGradGuard no_grad;
   return torch::stack({loss.detach(), drawn.log_prob.sum()});
+}
+
+std::unique_ptr<SacKernels> SacKernels::For(const SacActor& actor,
+                                            const TwinCritics& critics) {
+  const std::optional<MlpShape> policy = actor.KernelShape();
+  const std::optional<MlpShape> q = critics.KernelShape();
+  if (!policy.has_value() || !q.has_value()) return nullptr;
+  return std::unique_ptr<SacKernels>(new SacKernels(*policy, *q));
+}
+
+SacSums SacKernels::Compute(Gradient of, const SacNetworks& nets,
+                            const SacSamples& samples,
+                            const FlatParameters& into) {
+  // Fewer cost more to divide than they take.
+  constexpr int64_t kLeastRows = 48, kUnit = 16;
+  const int64_t most = std::max<int64_t>(1, samples.rows / kLeastRows);
+  const auto count =
+      static_cast<size_t>(std::min<int64_t>(at::get_num_threads(), most));
+  while (shares_.size() < count) {
+    shares_.push_back({SacGradient(actor_, critics_), {}});
+  }
+  const auto units = (samples.rows + kUnit - 1) / kUnit;
+  const auto first_row = [&](int64_t share) {
+    return std::min(samples.rows,
+                    units * share / static_cast<int64_t>(count) * kUnit);
+  };
+  const SacGradient::Parameters parameters = {
+      .actor = Host<float>(nets.actor.Flat().parameters),
+      .critics = Host<float>(nets.critics.Flat().parameters),
+      .targets = Host<float>(nets.targets.Flat().parameters)};
+  const ActionRange range = nets.gaussian.range();
+  const float alpha = std::exp(*Host<float>(nets.log_alpha));
+  float* const gradient = Host<float>(into.gradients);
+  std::vector<SacSums> sums(count);
+  at::parallel_for(
+      0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          Share& share = shares_[i];
+          if (i > 0) share.gradient.resize(into.size());
+          sums[i] = (share.kernels.*of)(
+              parameters,
+              Narrow(samples, first_row(i), first_row(i + 1) - first_row(i),
+                     actor_.observations, actor_.actions),
+              range, alpha, i > 0 ? share.gradient.data() : gradient);
+        }
+      });
+  for (size_t i = 1; i < count; ++i) {
+    sums[0].loss += sums[i].loss;
+    sums[0].q += sums[i].q;
+    sums[0].log_prob += sums[i].log_prob;
+    const float* const more = shares_[i].gradient.data();
+    for (int64_t p = 0; p < into.size(); ++p) gradient[p] += more[p];
+  }
+  return sums[0];
+}
+
+torch::Tensor SacKernels::CriticGradient(const SacNetworks& nets,
+                                         const ReplayBatch& batch,
+                                         const torch::Tensor& noise) {
+  const SacSums sums =
+      Compute(&SacGradient::Critics, nets,
+              {.rows = noise.size(0),
+               .observations = Host<float>(batch.observation.leaf[0]),
+               .actions = Host<float>(batch.action.continuous),
+               .n_step_return = Host<float>(batch.n_step_return),
+               .discount = Host<float>(batch.discount),
+               .next_observations = Host<float>(batch.next_observation.leaf[0]),
+               .noise = Host<float>(noise)},
+              nets.critics.Flat());
+  return torch::tensor({sums.loss, sums.q}, torch::kFloat32);
+}
+
+torch::Tensor SacKernels::PolicyGradient(const SacNetworks& nets,
+                                         const ReplayBatch& batch,
+                                         const torch::Tensor& noise) {
+  SacSamples samples;
+  samples.rows = noise.size(0);
+  samples.observations = Host<float>(batch.observation.leaf[0]);
+  samples.noise = Host<float>(noise);
+  const SacSums sums =
+      Compute(&SacGradient::Policy, nets, samples, nets.actor.Flat());
+  return torch::tensor({sums.loss, sums.log_prob}, torch::kFloat32);
 }
 
 torch::Tensor ComputeTemperatureGradient(const FlatParameters& log_alpha,

@@ -1,6 +1,10 @@
 #ifndef FLOTILLA_LEARNER_ALGO_SAC_LOSS_H_
 #define FLOTILLA_LEARNER_ALGO_SAC_LOSS_H_
 
+#include <memory>
+#include <vector>
+
+#include "learner/kernels/sac_gradient.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/sac_networks.h"
 #include "learner/nn/squashed_gaussian.h"
@@ -41,6 +45,41 @@ torch::Tensor ComputeCriticGradient(const SacNetworks& nets,
 torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
                                     const ReplayBatch& batch,
                                     const torch::Tensor& noise);
+
+// The two above by hand-written kernels, for networks with a KernelShape: Torch's
+// operations take several times what the arithmetic does. Sums are on the host.
+// Samples are shared out to Torch's threads; the number of threads makes a difference
+// of rounding. Not thread-safe.
+class SacKernels {
+ public:
+  // Null for networks that kernels do not take.
+  static std::unique_ptr<SacKernels> For(const SacActor& actor,
+                                         const TwinCritics& critics);
+
+  torch::Tensor CriticGradient(const SacNetworks& nets,
+                               const ReplayBatch& batch,
+                               const torch::Tensor& noise);
+  torch::Tensor PolicyGradient(const SacNetworks& nets,
+                               const ReplayBatch& batch,
+                               const torch::Tensor& noise);
+
+ private:
+  struct Share {
+    SacGradient kernels;
+    std::vector<float> gradient;  // of all shares but the first
+  };
+  using Gradient = SacSums (SacGradient::*)(const SacGradient::Parameters&,
+                                            const SacSamples&,
+                                            const ActionRange&, float, float*);
+
+  SacKernels(const MlpShape& actor, const MlpShape& critics)
+      : actor_(actor), critics_(critics) {}
+  SacSums Compute(Gradient of, const SacNetworks& nets,
+                  const SacSamples& samples, const FlatParameters& into);
+
+  const MlpShape actor_, critics_;
+  std::vector<Share> shares_;
+};
 
 // In `log_alpha`, of -alpha (log pi(a|s) + target_entropy) over `samples` actions,
 // whose log-probabilities sum to `log_prob` [1]. Returns the loss, [1] float32.

@@ -50,6 +50,19 @@ std::vector<ParameterBlock> ParameterLayout(const MlpShape& shape) {
   LayoutBuilder layout;
   if (shape.continuous) layout.Add("actor_logstd", {shape.actions});
   const int width = shape.hidden.back();
+  if (shape.output == MlpOutput::kSquashedGaussian) {
+    layout.AddHidden("actor", shape);
+    layout.AddLinear("actor_mean", width, shape.actions);
+    layout.AddLinear("actor_logstd", width, shape.actions);
+    return layout.Take();
+  }
+  if (shape.output == MlpOutput::kTwinCritics) {
+    for (const std::string name : {"critic1", "critic2"}) {
+      layout.AddHidden(name, shape);
+      layout.AddLinear(name + "_q", width, 1);
+    }
+    return layout.Take();
+  }
   if (shape.output != MlpOutput::kActorCritic) {
     const bool dueling = shape.output == MlpOutput::kDuelingQ;
     layout.AddHidden("encoder", shape);

@@ -10,7 +10,13 @@ namespace flotilla {
 enum class Activation { kTanh, kRelu };
 
 // What is on top of the hidden layers of an MLP.
-enum class MlpOutput { kActorCritic, kQ, kDuelingQ };
+enum class MlpOutput {
+  kActorCritic,
+  kQ,
+  kDuelingQ,
+  kSquashedGaussian,
+  kTwinCritics
+};
 
 // An MLP actor-critic, with policy and value apart or on one trunk:
 //
@@ -35,6 +41,16 @@ enum class MlpOutput { kActorCritic, kQ, kDuelingQ };
 //                         +-> hidden of value     -> value V     -+
 //
 // where Q = A - mean(A) + V (dueling, Wang et al. 2016).
+//
+// Or one of soft actor-critic's (SacActor and TwinCritics in learner/nn), of which the
+// critics see D observations and then the action's values:
+//
+//                          +-> means
+//   observation -> hidden -+
+//                          +-> log standard deviations, before they are bounded
+//
+//   observation, action -> hidden of critic 1 -> Q1
+//   observation, action -> hidden of critic 2 -> Q2
 struct MlpShape {
   int observations = 0;     // D, at least 1
   std::vector<int> hidden;  // widths; at least one layer
@@ -42,7 +58,8 @@ struct MlpShape {
   bool share_trunk = false;
   int actions = 0;  // A, at least 1
   bool continuous = false;
-  // Of a Q network `share_trunk` says nothing, and `continuous` is false.
+  // But for an actor-critic `share_trunk` says nothing, and `continuous` is false.
+  // Of twin critics `actions` is 1: each has one output.
   MlpOutput output = MlpOutput::kActorCritic;
 };
 
@@ -68,6 +85,11 @@ struct ParameterBlock {
 //            q.0.weight  q.0.bias  q.2.weight  q.2.bias
 //   dueling  likewise with advantage.0 to advantage.2.bias, then value.0 to
 //            value.2.bias, for q
+//   squashed actor.0.weight  actor.0.bias  actor.2.weight ...
+//            actor_mean.weight  actor_mean.bias
+//            actor_logstd.weight  actor_logstd.bias
+//   critics  critic1.0.weight  critic1.0.bias  critic1.2.weight ...
+//            critic1_q.weight  critic1_q.bias  critic2.0.weight ...
 //
 // The names are those of CleanRL's agents (odd numbers are the activations),
 // with actor_mean for actor where actions are continuous.

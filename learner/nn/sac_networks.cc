@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "learner/kernels/sac_samples.h"
 #include "learner/nn/initialize.h"
 #include "learner/nn/vector_math.h"
 #include "services/base/status_macros.h"
@@ -11,7 +12,6 @@
 namespace flotilla {
 namespace {
 
-constexpr double kLeastLogStd = -5, kMostLogStd = 2;
 constexpr ForwardOptions kHead = {.activate_last = false};
 
 std::vector<LayerSpec> PlanHead(const std::string& name, int64_t inputs,
@@ -42,6 +42,24 @@ EncoderPlan PlanWithAction(EncoderPlan plan, int action_leaf) {
   as_it_is.leaf = action_leaf;
   plan.leaf.push_back(as_it_is);
   return plan;
+}
+
+// Of layers that see one vector of `inputs` numbers and nothing else.
+std::optional<MlpShape> ShapeOf(const Spaces& spaces, const EncoderPlan& plan,
+                                const std::vector<int64_t>& hidden,
+                                v1::Activation activation,
+                                torch::Device device) {
+  const LeafSpec& seen = spaces.observation[plan.leaf[0].leaf];
+  if (!device.is_cpu() || seen.kind != LeafKind::kVector || seen.stack > 1 ||
+      hidden.empty()) {
+    return std::nullopt;
+  }
+  MlpShape shape;
+  shape.observations = static_cast<int>(seen.elements());
+  shape.hidden.assign(hidden.begin(), hidden.end());
+  shape.activation =
+      activation == v1::RELU ? Activation::kRelu : Activation::kTanh;
+  return shape;
 }
 
 }  // namespace
@@ -84,6 +102,17 @@ SacActor::Output SacActor::Forward(const Batch& observation) const {
       flotilla::Forward(log_std_, features, kHead).tanh();
   return {flotilla::Forward(mean_, features, kHead),
           kLeastLogStd + 0.5 * (kMostLogStd - kLeastLogStd) * (squashed + 1)};
+}
+
+std::optional<MlpShape> SacActor::KernelShape() const {
+  if (plan_.merged()) return std::nullopt;
+  std::optional<MlpShape> shape = ShapeOf(spaces_, plan_, plan_.leaf[0].hidden,
+                                          config_.activation(), device());
+  if (!shape.has_value()) return shape;
+  shape->actions = static_cast<int>(spaces_.action.continuous);
+  shape->output = MlpOutput::kSquashedGaussian;
+  CHECK_EQ(ParameterCount(*shape), flat_.size());
+  return shape;
 }
 
 SacActor SacActor::Clone() const {
@@ -149,6 +178,19 @@ std::array<torch::Tensor, 2> TwinCritics::Forward(
                .squeeze(1);
   }
   return q;
+}
+
+std::optional<MlpShape> TwinCritics::KernelShape() const {
+  // A vector's layers are behind it and the action: see PlanWithAction.
+  if (plan_.leaf.size() != 2) return std::nullopt;
+  std::optional<MlpShape> shape = ShapeOf(spaces_, plan_, plan_.trunk,
+                                          config_.activation(), flat_.device());
+  if (!shape.has_value()) return shape;
+  shape->observations += static_cast<int>(spaces_.action.continuous);
+  shape->actions = 1;
+  shape->output = MlpOutput::kTwinCritics;
+  CHECK_EQ(ParameterCount(*shape), flat_.size());
+  return shape;
 }
 
 TwinCritics TwinCritics::Clone() const {

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "flotilla/v1/config.pb.h"
+#include "learner/kernels/mlp_shape.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/layers.h"
 #include "learner/nn/observation_encoder.h"
@@ -46,6 +48,11 @@ class SacActor {
   Output Forward(const Batch& observation) const;
 
   const FlatParameters& Flat() const { return flat_; }
+
+  // The shape that the hand-written kernels know it by, or none: they take one vector,
+  // on a CPU.
+  std::optional<MlpShape> KernelShape() const;
+
   const Spaces& spaces() const { return spaces_; }
   torch::Device device() const { return flat_.device(); }
 
@@ -93,6 +100,7 @@ class TwinCritics {
                                        const torch::Tensor& action) const;
 
   const FlatParameters& Flat() const { return flat_; }
+  std::optional<MlpShape> KernelShape() const;  // as SacActor's
   TwinCritics Clone() const;
   void set_bf16(bool on) { bf16_ = on; }
 

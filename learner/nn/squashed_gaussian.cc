@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "learner/cuda/operators.h"
+#include "learner/device/host.h"
 #include "services/algorithms/algorithm_traits.h"
 
 namespace flotilla {
@@ -43,6 +44,12 @@ SquashedGaussian SquashedGaussian::On(torch::Device device) const {
     *t = t->to(device);
   }
   return there;
+}
+
+ActionRange SquashedGaussian::range() const {
+  return {.center = Host<float>(center_),
+          .scale = Host<float>(scale_),
+          .log_scale = static_cast<float>(log_scale_)};
 }
 
 SquashedGaussian::Drawn SquashedGaussian::Draw(

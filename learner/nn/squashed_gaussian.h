@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
+#include "learner/kernels/sac_samples.h"
 #include "learner/torch.h"
 #include "services/env/spaces.h"
 
@@ -39,6 +40,9 @@ class SquashedGaussian {
   // The bounds, [A] float32.
   const torch::Tensor& low() const { return low_; }
   const torch::Tensor& high() const { return high_; }
+
+  // What actions are made of, for kernels: of one on the host, and borrowed from it.
+  ActionRange range() const;
 
   // With gradients by `mean` and `log_std`; all are [M, A] on the device.
   Drawn Draw(const torch::Tensor& mean, const torch::Tensor& log_std,

@@ -15,6 +15,7 @@ template <typename Number>
 struct ConvolutionBack;
 template <typename Number>
 struct ConvolutionImages;
+struct ActionRange;
 struct ConvolutionScratch;
 struct ConvolutionShape;
 struct GaeInput;
@@ -26,6 +27,8 @@ struct LstmStep;
 struct LstmStepBack;
 struct QSamples;
 struct QSums;
+struct SacSamples;
+struct SacSums;
 struct VtraceInput;
 
 // The kernels, compiled for one instruction set. One source (kernels.h beside
@@ -63,6 +66,15 @@ struct KernelTable {
   QSums (*q_gradient)(const MlpPlan& plan, float* workspace,
                       const QSamples& samples, bool huber, float* error,
                       float* gradient);
+
+  // See sac_gradient.h. `critics` and `targets` are of one shape.
+  SacSums (*sac_critics)(PlannedMlp actor, PlannedMlp targets,
+                         PlannedMlp critics, const SacSamples& samples,
+                         const ActionRange& range, float alpha,
+                         float* gradient);
+  SacSums (*sac_policy)(PlannedMlp actor, PlannedMlp critics,
+                        const SacSamples& samples, const ActionRange& range,
+                        float alpha, float* gradient);
 
   double (*sum_of_squares)(const float* values, int64_t size);
   void (*adam)(const AdamFactors& factors, const float* gradient, int64_t size,

@@ -10,6 +10,7 @@
 #include "learner/kernels/isa/pixels.h"
 #include "learner/kernels/isa/ppo.h"
 #include "learner/kernels/isa/q.h"
+#include "learner/kernels/isa/sac.h"
 #include "learner/kernels/isa/vtrace.h"
 
 // All kernels, for the instruction set the including file is compiled with.
@@ -29,6 +30,8 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .ppo_gradient = PpoGradientOf,
       .q_values = QValues,
       .q_gradient = QGradientOf,
+      .sac_critics = SacCriticsOf,
+      .sac_policy = SacPolicyOf,
       .sum_of_squares = SumOfSquares,
       .adam = Adam,
       .gae = Gae,

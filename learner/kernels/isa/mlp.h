@@ -162,8 +162,25 @@ void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
   ForwardHeads(stack, workspace, input.data, rows, workspace + plan.planes);
 }
 
-// Turns d loss / d output into d loss / d (output before activation), in place,
-// and adds its sum over the rows to `bias_gradient`. V vectors of columns.
+// d loss / d (output before activation), of d loss / d output and the output.
+template <bool kRelu>
+FLOTILLA_INLINE Vec BeforeActivation(Vec output, Vec delta) {
+  return kRelu ? (output > 0.0f ? delta : Vec{})
+               : delta - delta * (output * output);
+}
+
+// Turns the one into the other in place.
+void ThroughActivation(bool relu, int64_t size, const float* output,
+                       float* delta) {
+  for (int64_t i = 0; i < size; i += kLanes) {
+    const Vec y = Load(output + i), d = Load(delta + i);
+    Store(delta + i,
+          relu ? BeforeActivation<true>(y, d) : BeforeActivation<false>(y, d));
+  }
+}
+
+// The same, which adds the result's sum over the rows to `bias_gradient`. V vectors
+// of columns.
 template <bool kRelu, int V>
 void BackwardActivation(int64_t rows, int64_t width, const float* output,
                         float* delta, float* bias_gradient) {
@@ -173,7 +190,7 @@ void BackwardActivation(int64_t rows, int64_t width, const float* output,
     for (int v = 0; v < V; ++v) {
       const Vec y = Load(output + v * kLanes);
       const Vec d = Load(delta + v * kLanes);
-      const Vec before = kRelu ? (y > 0.0f ? d : Vec{}) : d - d * (y * y);
+      const Vec before = BeforeActivation<kRelu>(y, d);
       Store(delta + v * kLanes, before);
       sum[v] += before;
     }
@@ -209,6 +226,18 @@ void AddWeightGradient(const LayerPlan& layer, float* workspace, Rows input,
   }
 }
 
+// Leaves d loss / d hidden in plan.delta[0], from plan.plane_scratch.
+void HeadsToHidden(const MlpPlan& plan, const StackPlan& stack,
+                   float* workspace, int64_t rows) {
+  const LayerPlan& last = stack.layers[stack.layer_count - 1];
+  const float* gradients =
+      workspace + plan.plane_scratch + int64_t{stack.plane} * kTileRows;
+  Multiply(rows, last.out_pad, stack.rows, {gradients, 1, kTileRows},
+           {workspace + stack.head_weight, last.out_pad},
+           {workspace + plan.zero, 0},
+           {workspace + plan.delta[0], last.out_pad});
+}
+
 // Adds the gradient of `plane_gradients` [outputs, tile] to the heads'; returns
 // with d loss / d hidden in plan.delta[0].
 void BackwardHeads(const MlpPlan& plan, const StackPlan& stack,
@@ -227,10 +256,7 @@ void BackwardHeads(const MlpPlan& plan, const StackPlan& stack,
     }
     workspace[stack.head_bias_gradient + r] += LaneSum(sum);
   }
-  Multiply(rows, last.out_pad, stack.rows, {gradients, 1, kTileRows},
-           {workspace + stack.head_weight, last.out_pad},
-           {workspace + plan.zero, 0},
-           {workspace + plan.delta[0], last.out_pad});
+  HeadsToHidden(plan, stack, workspace, rows);
 }
 
 // Adds one tile's gradients, from the loss gradients in plan.plane_scratch (0
@@ -257,6 +283,33 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
     float* const used = delta;
     delta = next;
     next = used;
+  }
+}
+
+// Down to what the network sees: writes d loss / d inputs plus `addend`, rows of
+// observations_pad, to plan.input_gradient, and counts no parameter's gradient.
+void BackwardToInputs(const MlpPlan& plan, const StackPlan& stack,
+                      float* workspace, int64_t rows, Rows addend) {
+  HeadsToHidden(plan, stack, workspace, rows);
+  float* delta = workspace + plan.delta[0];
+  float* next = workspace + plan.delta[1];
+  for (int i = stack.layer_count - 1; i >= 0; --i) {
+    const LayerPlan& layer = stack.layers[i];
+    ThroughActivation(plan.relu, rows * layer.out_pad, workspace + layer.output,
+                      delta);
+    Multiply(rows, layer.in_pad, layer.out, {delta, layer.out_pad, 1},
+             {workspace + layer.backward_weight, layer.in_pad},
+             i == 0 ? addend : Rows{workspace + plan.zero, 0},
+             {i == 0 ? workspace + plan.input_gradient : next, layer.in_pad});
+    float* const used = delta;
+    delta = next;
+    next = used;
+  }
+}
+
+void ClearGradients(const MlpPlan& plan, float* workspace) {
+  for (int64_t i = plan.gradients; i < plan.gradients_end; i += kLanes) {
+    Store(workspace + i, Vec{});
   }
 }
 

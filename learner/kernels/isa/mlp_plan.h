@@ -37,7 +37,8 @@ struct LayerPlan {
   int64_t output;          // [tile, out_pad]   after the activation
 
   // Training only.
-  int64_t backward_weight;   // [out, in_pad]; absent from the first layer
+  int64_t
+      backward_weight;  // [out, in_pad]; 0 where no input's gradient is wanted
   int64_t weight_gradient;   // [out, in_pad], or [in, out_pad] if ...
   bool gradient_transposed;  // ... that wastes less padding
   int64_t bias_gradient;     // [out_pad]
@@ -69,7 +70,8 @@ struct StackPlan {
 };
 
 // Outputs are planes of one tile, sample by sample: planes 0 .. A-1 are the
-// policy's, or Q, plane A the value.
+// policy's, or Q, plane A the value. Of a squashed Gaussian 0 .. A-1 are means and
+// A .. 2A-1 what log standard deviations are made of; of critics 0 is Q1 and 1 Q2.
 struct MlpPlan {
   int observations, observations_pad;
   int actions;
@@ -81,13 +83,15 @@ struct MlpPlan {
   int stack_count;
   int64_t log_std;  // parameters: [A]
 
-  int64_t planes;         // [A + 1, tile]
-  int64_t plane_scratch;  // [A + 1, tile]   exponentials, or loss gradients
+  int64_t planes;         // [outputs, tile]
+  int64_t plane_scratch;  // [outputs, tile]   exponentials, or loss gradients
   int64_t action_planes;  // [A, tile]   float, or [tile] int32
   int64_t gauss;          // [3, A]   log_std, std, 1 / std
+  int64_t draws;  // [4, A, tile]   of a squashed Gaussian: see isa/sac.h
 
-  // Training only.
+  // Training only, but for critics' inputs.
   int64_t inputs;                    // [tile, observations_pad]
+  int64_t input_gradient;            // [tile, observations_pad]   of critics
   int64_t samples;                   // [4, tile]   see isa/ppo.h and isa/q.h
   int64_t delta[2];                  // [tile, widest layer]
   int64_t zero;                      // [widest layer]
@@ -95,6 +99,12 @@ struct MlpPlan {
   int64_t gradients, gradients_end;  // all gradients lie in this range
 
   int64_t workspace_size;
+};
+
+// One network at work.
+struct PlannedMlp {
+  const MlpPlan& plan;
+  float* workspace;
 };
 
 }  // namespace flotilla

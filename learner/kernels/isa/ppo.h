@@ -204,9 +204,7 @@ PpoSums PpoGradientOf(const MlpPlan& plan, float* workspace,
                       float* gradient) {
   const FlushDenormals flush;
   PpoSums sums;
-  for (int64_t i = plan.gradients; i < plan.gradients_end; i += kLanes) {
-    Store(workspace + i, Vec{});
-  }
+  ClearGradients(plan, workspace);
   const int32_t* const end = rows + row_count;
   while (rows != end) {
     const int64_t count =

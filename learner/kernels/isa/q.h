@@ -101,9 +101,7 @@ QSums QGradientOf(const MlpPlan& plan, float* workspace,
                   float* gradient) {
   const FlushDenormals flush;
   QSums sums;
-  for (int64_t i = plan.gradients; i < plan.gradients_end; i += kLanes) {
-    Store(workspace + i, Vec{});
-  }
+  ClearGradients(plan, workspace);
   ForEachTile(samples.rows, [&](int64_t first, int64_t count) {
     LoadQSamples(plan, samples, first, count, workspace);
     QTile(plan, workspace, {workspace + plan.inputs, plan.observations_pad},

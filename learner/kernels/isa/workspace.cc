@@ -8,7 +8,7 @@ namespace flotilla {
 namespace {
 
 bool IsQ(const MlpShape& shape) {
-  return shape.output != MlpOutput::kActorCritic;
+  return shape.output == MlpOutput::kQ || shape.output == MlpOutput::kDuelingQ;
 }
 
 void CheckShape(const MlpShape& shape) {
@@ -21,6 +21,8 @@ void CheckShape(const MlpShape& shape) {
   CHECK(!IsQ(shape) ||
         (shape.activation == Activation::kRelu && !shape.continuous))
       << "a Q network's layers are ReLU, and its actions are choices";
+  CHECK(shape.output != MlpOutput::kTwinCritics || shape.actions == 1)
+      << "a critic has one output";
 }
 
 // Hands out places, in the parameters and in the workspace.
@@ -44,12 +46,15 @@ class Planner {
     return at;
   }
 
-  LayerPlan PlanLayer(int in, int out, bool first);
+  // `to_input`: its inputs' gradient is wanted too.
+  LayerPlan PlanLayer(int in, int out, bool to_input);
   void PlanPart(int out, LayerPlan* layer);
   HeadPlan PlanHead(int rows, int plane, int first_in);
   void PlanHidden(LayerPlan* layers, StackPlan* stack);
   void PlanBranches(LayerPlan* layer, StackPlan* stack);
+  void PlanHeads(int stack_index, StackPlan* stack);
   void PlanHeadSpace(StackPlan* stack);
+  int StackCount() const;
   void PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count);
 
   const MlpShape& shape_;
@@ -58,7 +63,7 @@ class Planner {
   int64_t workspace_ = 0;
 };
 
-LayerPlan Planner::PlanLayer(int in, int out, bool first) {
+LayerPlan Planner::PlanLayer(int in, int out, bool to_input) {
   LayerPlan layer = {};
   layer.in = in;
   layer.out = out;
@@ -67,7 +72,7 @@ LayerPlan Planner::PlanLayer(int in, int out, bool first) {
   layer.forward_weight = Space(int64_t{in} * layer.out_pad);
   layer.forward_bias = Space(layer.out_pad);
   layer.output = Space(int64_t{kTileRows} * layer.out_pad);
-  if (training_ && !first) {
+  if (training_ && to_input) {
     layer.backward_weight = Space(int64_t{out} * layer.in_pad);
   }
   layer.gradient_transposed =
@@ -99,7 +104,8 @@ HeadPlan Planner::PlanHead(int rows, int plane, int first_in) {
 void Planner::PlanHidden(LayerPlan* layers, StackPlan* stack) {
   int in = shape_.observations;
   for (size_t i = 0; i < shape_.hidden.size(); ++i) {
-    layers[i] = PlanLayer(in, shape_.hidden[i], i == 0);
+    const bool to_input = i > 0 || shape_.output == MlpOutput::kTwinCritics;
+    layers[i] = PlanLayer(in, shape_.hidden[i], to_input);
     PlanPart(shape_.hidden[i], &layers[i]);
     in = shape_.hidden[i];
   }
@@ -111,13 +117,41 @@ void Planner::PlanHidden(LayerPlan* layers, StackPlan* stack) {
 void Planner::PlanBranches(LayerPlan* layer, StackPlan* stack) {
   const int width = shape_.hidden.back();
   stack->head_count = shape_.output == MlpOutput::kDuelingQ ? 2 : 1;
-  *layer = PlanLayer(width, stack->head_count * width, /*first=*/false);
+  *layer = PlanLayer(width, stack->head_count * width, /*to_input=*/true);
   ++stack->layer_count;
   for (int i = 0; i < stack->head_count; ++i) {
     PlanPart(width, layer);
     stack->heads[i] =
         PlanHead(i == 0 ? shape_.actions : 1, i == 0 ? 0 : shape_.actions,
                  /*first_in=*/i * width);
+  }
+}
+
+int Planner::StackCount() const {
+  switch (shape_.output) {
+    case MlpOutput::kActorCritic:
+      return shape_.share_trunk ? 1 : 2;
+    case MlpOutput::kTwinCritics:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+// Of networks whose heads see the last hidden layer as it is.
+void Planner::PlanHeads(int stack_index, StackPlan* stack) {
+  const auto add = [&](int rows, int plane) {
+    stack->heads[stack->head_count++] = PlanHead(rows, plane, 0);
+  };
+  const int A = shape_.actions;
+  if (shape_.output == MlpOutput::kSquashedGaussian) {
+    add(A, 0);
+    add(A, A);
+  } else if (shape_.output == MlpOutput::kTwinCritics) {
+    add(1, stack_index);
+  } else {
+    if (shape_.share_trunk || stack_index == 1) add(A, 0);
+    if (shape_.share_trunk || stack_index == 0) add(1, A);
   }
 }
 
@@ -158,8 +192,8 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   plan->relu = shape_.activation == Activation::kRelu;
   plan->continuous = shape_.continuous;
   plan->dueling = shape_.output == MlpOutput::kDuelingQ;
-  const bool q = IsQ(shape_), one_stack = q || shape_.share_trunk;
-  plan->stack_count = one_stack ? 1 : 2;
+  const bool q = IsQ(shape_);
+  plan->stack_count = StackCount();
   layers->resize(plan->stack_count * shape_.hidden.size() + (q ? 1 : 0));
 
   // The order of ParameterLayout.
@@ -170,29 +204,32 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
     if (q) {
       PlanBranches(&layers->back(), &stack);
     } else {
-      if (one_stack || i == 1) {
-        stack.heads[stack.head_count++] = PlanHead(shape_.actions, 0, 0);
-      }
-      if (one_stack || i == 0) {
-        stack.heads[stack.head_count++] = PlanHead(1, shape_.actions, 0);
-      }
+      PlanHeads(i, &stack);
     }
     PlanHeadSpace(&stack);
   }
   plan->parameter_count = parameters_;
   CHECK_EQ(parameters_, ParameterCount(shape_)) << "plan and layout differ";
 
-  const int64_t plane_floats = int64_t{shape_.actions + 1} * kTileRows;
+  const bool squashed = shape_.output == MlpOutput::kSquashedGaussian;
+  const int planes = squashed ? 2 * shape_.actions : shape_.actions + 1;
+  const int64_t plane_floats = int64_t{planes} * kTileRows;
   plan->planes = Space(plane_floats);
   plan->plane_scratch = Space(plane_floats);
   plan->action_planes = Space(plane_floats);
   plan->gauss = Space(3 * shape_.actions);
+  if (squashed) plan->draws = Space(4 * shape_.actions * kTileRows);
+  if (training_ || shape_.output == MlpOutput::kTwinCritics) {
+    plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
+  }
   if (training_) {
-    int widest = 0;
+    int widest = plan->observations_pad;
     for (const LayerPlan& layer : *layers) {
       widest = std::max(widest, layer.out_pad);
     }
-    plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
+    if (shape_.output == MlpOutput::kTwinCritics) {
+      plan->input_gradient = Space(int64_t{kTileRows} * plan->observations_pad);
+    }
     plan->samples = Space(4 * kTileRows);
     plan->delta[0] = Space(int64_t{kTileRows} * widest);
     plan->delta[1] = Space(int64_t{kTileRows} * widest);

@@ -11,7 +11,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int64_t kN = 40, kA = 2;
+constexpr int64_t kN = 100, kA = 2;
 constexpr double kLow[kA] = {-2, 0}, kHigh[kA] = {2, 1};
 
 class SacLossTest : public testing::Test {
@@ -119,9 +119,36 @@ class SacLossTest : public testing::Test {
   torch::Tensor noise_;
 };
 
+// By Torch's operations, or by kernels on this many threads.
+struct Case {
+  bool kernels;
+  int threads;
+};
+
+class SacGradientTest : public SacLossTest,
+                        public testing::WithParamInterface<Case> {
+ protected:
+  SacGradientTest() : kernels_(SacKernels::For(actor_, critics_)) {
+    at::set_num_threads(GetParam().threads);
+  }
+  ~SacGradientTest() override { at::set_num_threads(1); }
+
+  torch::Tensor CriticGradient() {
+    return GetParam().kernels ? kernels_->CriticGradient(Nets(), batch_, noise_)
+                              : ComputeCriticGradient(Nets(), batch_, noise_);
+  }
+  torch::Tensor PolicyGradient() {
+    return GetParam().kernels ? kernels_->PolicyGradient(Nets(), batch_, noise_)
+                              : ComputePolicyGradient(Nets(), batch_, noise_);
+  }
+
+ private:
+  const std::unique_ptr<SacKernels> kernels_;
+};
+
 // Gradients by Q(s, a) are worked out by hand, and only a network's own are
 // autograd's; so below.
-TEST_F(SacLossTest, CriticsAreTheSlowLoops) {
+TEST_P(SacGradientTest, CriticsAreTheSlowLoops) {
   const double alpha = std::exp(log_alpha_.parameters.item<double>());
   SacActor::Output next;
   torch::Tensor t1, t2;
@@ -158,7 +185,7 @@ TEST_F(SacLossTest, CriticsAreTheSlowLoops) {
   const torch::Tensor want = critics_.Flat().gradients.clone();
   critics_.Flat().gradients.fill_(7);  // what was there before does not matter
 
-  const torch::Tensor got = ComputeCriticGradient(Nets(), batch_, noise_);
+  const torch::Tensor got = CriticGradient();
   EXPECT_NEAR(got[0].item<double>(), loss, 1e-4 * loss);
   EXPECT_NEAR(got[1].item<double>(), q_sum, 1e-4);
   const double scale = want.abs().max().item<double>();
@@ -168,7 +195,7 @@ TEST_F(SacLossTest, CriticsAreTheSlowLoops) {
   ExpectOnly(critics_.Flat());
 }
 
-TEST_F(SacLossTest, ThePolicyIsTheSlowLoops) {
+TEST_P(SacGradientTest, ThePolicyIsTheSlowLoops) {
   const double alpha = std::exp(log_alpha_.parameters.item<double>());
   const SacActor::Output output = actor_.Forward(batch_.observation);
   torch::Tensor action;
@@ -203,7 +230,7 @@ TEST_F(SacLossTest, ThePolicyIsTheSlowLoops) {
   const torch::Tensor want = actor_.Flat().gradients.clone();
   actor_.Flat().gradients.fill_(7);
 
-  const torch::Tensor got = ComputePolicyGradient(Nets(), batch_, noise_);
+  const torch::Tensor got = PolicyGradient();
   EXPECT_NEAR(got[0].item<double>(), loss, 1e-4 * std::abs(loss));
   EXPECT_NEAR(got[1].item<double>(), log_prob, 1e-4 * std::abs(log_prob));
   const double scale = want.abs().max().item<double>();
@@ -242,16 +269,19 @@ TEST_F(SacLossTest, TheTemperatureGoesTowardsTheTargetEntropy) {
   EXPECT_EQ(log_alpha_.gradients.item<double>(), 0);
 }
 
-TEST_F(SacLossTest, GradientsAreFiniteDifferences) {
-  ComputeCriticGradient(Nets(), batch_, noise_);
-  ExpectFiniteDifferences(critics_.Flat(), [&] {
-    return ComputeCriticGradient(Nets(), batch_, noise_)[0].item<double>();
-  });
-  ComputePolicyGradient(Nets(), batch_, noise_);
-  ExpectFiniteDifferences(actor_.Flat(), [&] {
-    return ComputePolicyGradient(Nets(), batch_, noise_)[0].item<double>();
-  });
+TEST_P(SacGradientTest, GradientsAreFiniteDifferences) {
+  CriticGradient();
+  ExpectFiniteDifferences(critics_.Flat(),
+                          [&] { return CriticGradient()[0].item<double>(); });
+  PolicyGradient();
+  ExpectFiniteDifferences(actor_.Flat(),
+                          [&] { return PolicyGradient()[0].item<double>(); });
 }
+
+INSTANTIATE_TEST_SUITE_P(Ways, SacGradientTest,
+                         testing::Values(Case{.kernels = false, .threads = 1},
+                                         Case{.kernels = true, .threads = 1},
+                                         Case{.kernels = true, .threads = 3}));
 
 }  // namespace
 }  // namespace flotilla

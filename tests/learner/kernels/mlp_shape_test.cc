@@ -56,5 +56,24 @@ TEST(MlpShapeTest, ContinuousActorIsNamedByItsMean) {
                           "actor_mean.2.weight", "actor_mean.2.bias"));
 }
 
+TEST(MlpShapeTest, SoftActorCriticsAreNamedAsItsNetworks) {
+  MlpShape shape = {.observations = 3, .hidden = {17}, .actions = 2};
+  shape.output = MlpOutput::kSquashedGaussian;
+  EXPECT_THAT(Names(ParameterLayout(shape)),
+              ElementsAre("actor.0.weight", "actor.0.bias", "actor_mean.weight",
+                          "actor_mean.bias", "actor_logstd.weight",
+                          "actor_logstd.bias"));
+  shape.observations = 5;
+  shape.actions = 1;
+  shape.output = MlpOutput::kTwinCritics;
+  const std::vector<ParameterBlock> layout = ParameterLayout(shape);
+  EXPECT_THAT(Names(layout), ElementsAre("critic1.0.weight", "critic1.0.bias",
+                                         "critic1_q.weight", "critic1_q.bias",
+                                         "critic2.0.weight", "critic2.0.bias",
+                                         "critic2_q.weight", "critic2_q.bias"));
+  EXPECT_THAT(layout[0].shape, ElementsAre(17, 5));
+  EXPECT_THAT(layout[2].shape, ElementsAre(1, 17));
+}
+
 }  // namespace
 }  // namespace flotilla

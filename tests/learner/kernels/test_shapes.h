@@ -38,6 +38,8 @@ inline std::string Describe(const MlpShape& shape) {
   if (shape.continuous) text += " continuous";
   if (shape.output == MlpOutput::kQ) text += " Q";
   if (shape.output == MlpOutput::kDuelingQ) text += " dueling Q";
+  if (shape.output == MlpOutput::kSquashedGaussian) text += " squashed";
+  if (shape.output == MlpOutput::kTwinCritics) text += " critics";
   return text;
 }
 

@@ -83,6 +83,55 @@ TEST(SacNetworksTest, ForAVectorLayersAreCleanRls) {
   EXPECT_TRUE(torch::allclose(net.Forward({{seen}}, action)[0], x));
 }
 
+void ExpectLayout(const FlatParameters& flat, const MlpShape& shape) {
+  const std::vector<ParameterBlock> blocks = ParameterLayout(shape);
+  ASSERT_EQ(flat.named.size(), blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const torch::Tensor& tensor = flat.named[i].tensor;
+    EXPECT_EQ(flat.named[i].name, blocks[i].name);
+    EXPECT_EQ(tensor.sizes().vec(), blocks[i].shape);
+    EXPECT_EQ(tensor.data_ptr<float>() - flat.parameters.data_ptr<float>(),
+              blocks[i].offset);
+  }
+}
+
+TEST(SacNetworksTest, LayoutAndNamesAreTheKernels) {
+  const Spaces spaces = BoundedSpaces(3, {-2, 0}, {2, 1});
+  for (const v1::Activation activation : {v1::RELU, v1::TANH}) {
+    v1::ModelConfig config = CleanRls();
+    config.set_activation(activation);
+    const SacActor actor = SacActor::Make(spaces, config, torch::kCPU).value();
+    const TwinCritics critics =
+        TwinCritics::Make(spaces, config, torch::kCPU).value();
+    const MlpShape shape = actor.KernelShape().value();
+    ExpectLayout(actor.Flat(), shape);
+    ExpectLayout(critics.Flat(), critics.KernelShape().value());
+    EXPECT_EQ(shape.activation == Activation::kRelu, activation == v1::RELU);
+  }
+}
+
+TEST(SacNetworksTest, KernelsTakeOneVector) {
+  v1::EnvSpec frames = OneLeafSpec(v1::FLOAT32, {3});
+  frames.mutable_observation(0)->set_frame_stack(4);
+  v1::Leaf* action = frames.add_action();
+  action->set_dtype(v1::FLOAT32);
+  action->add_shape(2);
+  action->add_low(-1);
+  action->add_high(1);
+  const v1::ModelConfig config;
+  for (const Spaces& spaces :
+       {MixedSpaces(), DescribeSpaces(frames, config).value()}) {
+    EXPECT_FALSE(SacActor::Make(spaces, config, torch::kCPU)
+                     .value()
+                     .KernelShape()
+                     .has_value());
+    EXPECT_FALSE(TwinCritics::Make(spaces, config, torch::kCPU)
+                     .value()
+                     .KernelShape()
+                     .has_value());
+  }
+}
+
 TEST(SacNetworksTest, LogStandardDeviationsStayWithinTheirBounds) {
   torch::manual_seed(1);
   const Spaces spaces = BoundedSpaces(3, {-2}, {2});
