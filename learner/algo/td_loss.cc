@@ -76,6 +76,21 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   return sums;
 }
 
+namespace {
+
+// The first of the largest Qs that are allowed [A], or of all if none is, or if that
+// is null.
+int64_t BestOf(const float* q, const uint8_t* allowed, int64_t A) {
+  int64_t best = -1;
+  for (int64_t a = 0; a < A; ++a) {
+    if (allowed != nullptr && allowed[a] == 0) continue;
+    if (best < 0 || q[a] > q[best]) best = a;
+  }
+  return best < 0 ? BestOf(q, nullptr, A) : best;
+}
+
+}  // namespace
+
 TdKernels::TdKernels(const MlpShape& shape)
     : net_(shape, /*training=*/true), target_(shape, /*training=*/false) {}
 
@@ -86,7 +101,9 @@ void TdKernels::SetTarget(const QNetwork& target) {
 TdSums TdKernels::Compute(const QNetwork& net, const ReplayBatch& batch,
                           const v1::DqnConfig& config) {
   const int64_t N = batch.n_step_return.numel(), A = net_.shape().actions;
-  const float* next = Host<float>(batch.next_observation.leaf[0]);
+  const int mask = net.spaces().mask;
+  const Batch& after = batch.next_observation;
+  const float* next = Host<float>(after.leaf[0]);
   net_.SetParameters(Host<float>(net.Flat().parameters));
   next_.resize(N * A);
   target_.Values(next, N, next_.data());
@@ -97,10 +114,12 @@ TdSums TdKernels::Compute(const QNetwork& net, const ReplayBatch& batch,
   const std::vector<float>& judged = config.double_q() ? judged_ : next_;
   const float* gained = Host<float>(batch.n_step_return);
   const float* discount = Host<float>(batch.discount);
+  const uint8_t* allowed = mask < 0 ? nullptr : Host<uint8_t>(after.leaf[mask]);
   y_.resize(N);
   for (int64_t n = 0; n < N; ++n) {
-    const auto row = judged.begin() + n * A;
-    const int64_t best = std::max_element(row, row + A) - row;
+    const int64_t best =
+        BestOf(judged.data() + n * A,
+               allowed == nullptr ? nullptr : allowed + n * A, A);
     y_[n] = gained[n] + discount[n] * next_[n * A + best];
   }
   TdSums sums;

@@ -77,8 +77,8 @@ std::optional<MlpShape> QNetwork::KernelShape() const {
   const LeafEncoder& first = plan_.leaf[0];
   const LeafSpec& seen = spaces_.observation[first.leaf];
   if (plan_.merged() || seen.kind != LeafKind::kVector || seen.stack > 1 ||
-      spaces_.mask >= 0 || spaces_.action.choices() != 1 ||
-      config_.activation() != v1::RELU || !device().is_cpu()) {
+      spaces_.action.choices() != 1 || config_.activation() != v1::RELU ||
+      !device().is_cpu()) {
     return std::nullopt;
   }
   MlpShape shape;

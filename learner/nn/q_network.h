@@ -61,7 +61,8 @@ class QNetwork {
   QNetwork Clone() const;
 
   // The shape that the hand-written kernels know it by, or none: they take one
-  // vector of ReLU layers to one choice without a mask, on a CPU.
+  // vector, the first leaf, of ReLU layers to one choice, on a CPU. Of a mask they
+  // know nothing: it is for those who choose.
   std::optional<MlpShape> KernelShape() const;
 
   const Spaces& spaces() const { return spaces_; }

@@ -177,6 +177,36 @@ def breakout(options, turns):
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
 
 
+def read_learning(output, folder):
+    """read_run of what is learned: steps at random before it are no work."""
+    return ours.read_run(output, folder, lambda line: line["losses/critic_loss"] != 0)
+
+
+def pendulum(options, turns):
+    """CleanRL's sac_continuous_action.py: 256 × 256, a gradient step of 256 transitions for each step."""
+    limit = 10 if options.quick else 20
+    # Of as many transitions a step: five forward passes towards y and the critics' loss and three for the policy's,
+    # backward through both critics twice, of which once to the action alone, and through the actor.
+    flop = dict(flop_per_step=2 * 256 * 256 * 256 * (8 + 2 * 2 + 2 + 2))
+    how = dict(limit_s=limit, threads=tuned(options), **flop)
+    us = [train(f"Flotilla, {n} thread{'s' * (n > 1)}", "pendulum_sac", 1, limit, read_learning, **QUIET, **flop,
+                env__num_envs=1, rollout__length=8, model__hidden="[256,256]", sac__batch_size=256,
+                sac__learning_starts=256, total_env_steps=10 ** 7, runtime__torch_threads=n) for n in (2, 1)]
+    small = train("Flotilla, the shipped pendulum_sac: 64 × 64, 128 transitions", "pendulum_sac", 1, limit,
+                  read_learning, **QUIET, total_env_steps=10 ** 7)
+    clean = cleanrl("CleanRL", "sac_continuous_action.py", "--env-id", "Pendulum-v1", "--buffer-size", "100000",
+                    "--learning-starts", "256", **how)
+    sb3 = peer("Stable-Baselines3", "v_sb3", "sb3_pendulum.py", **how)
+    everyone = [us[0], clean] + ([] if options.quick else [sb3, us[1], small])
+    turns(everyone, options.rounds)
+    sps = "steps_per_second"
+    return section("Pendulum SAC at CleanRL's sizes (256 × 256)", everyone,
+                   [report.table(everyone, sps, "steps a second, and as many gradient steps", us[0]),
+                    report.resources(everyone, turns)],
+                   [report.verdict("two threads are ahead of the fastest peer", us[0].median(sps),
+                                   fastest([clean, sb3], sps))])
+
+
 def native(options, turns):
     """Games in batches: PufferLib's Breakout, and ours of the same rules."""
     limit = 8 if options.quick else 20
@@ -302,6 +332,7 @@ def coordinator(options, turns):
 
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
+       "pendulum": pendulum,
        "native": native, "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
        "memory_atari": memory_of(memory.breakout), "kernels": kernels,
        "watched": watched_of("cartpole_fast", evaluation__every_updates=10 ** 6, total_env_steps=10 ** 12),

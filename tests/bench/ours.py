@@ -41,10 +41,11 @@ def newest_line(folder):
     return json.loads(lines[-1]) if lines else None
 
 
-def read_run(output, folder):
-    """The metrics of the peers' meter, from metrics.jsonl: whose clock starts when training does."""
+def read_run(output, folder, counts=lambda line: True):
+    """The metrics of the peers' meter, from metrics.jsonl: whose clock starts when training does. Of updates alone that
+    count."""
     lines = metric_lines(folder)
-    updates = [x for x in lines if "charts/SPS" in x]
+    updates = [x for x in lines if "charts/SPS" in x and counts(x)]
     if len(updates) < 2:
         return {}
     first, last = updates[0], updates[-1]

@@ -12,12 +12,27 @@
 namespace flotilla {
 namespace {
 
-QNetwork MakeNet(uint64_t seed, bool dueling = true) {
+// VectorSpaces(4, 3), of which a mask allows some.
+Spaces MaskedSpaces() {
+  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {4});
+  v1::Leaf* mask = spec.add_observation();
+  mask->set_path("m");
+  mask->set_dtype(v1::UINT8);
+  mask->add_shape(3);
+  v1::Leaf* action = spec.add_action();
+  action->set_dtype(v1::INT64);
+  action->set_num_values(3);
+  action->set_mask_path("m");
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
+
+QNetwork MakeNet(uint64_t seed, bool dueling = true, bool masked = false) {
   v1::ModelConfig config;
   config.add_hidden(16);
   config.set_activation(v1::RELU);
-  QNetwork net =
-      QNetwork::Make(VectorSpaces(4, 3), config, dueling, torch::kCPU).value();
+  QNetwork net = QNetwork::Make(masked ? MaskedSpaces() : VectorSpaces(4, 3),
+                                config, dueling, torch::kCPU)
+                     .value();
   net.Initialize(seed);
   return net;
 }
@@ -34,10 +49,22 @@ ReplayBatch RandomBatch(int64_t N) {
 }
 
 struct Case {
-  bool double_q, huber, kernels, dueling = true;
+  bool double_q, huber, kernels, dueling = true, masked = false;
 };
 
 class TdLossTest : public testing::TestWithParam<Case> {};
+
+// The largest of what `allowed` allows, or of all if that is nothing.
+int64_t Best(const float* q, const uint8_t* allowed, int64_t A) {
+  const bool any =
+      std::any_of(allowed, allowed + A, [](uint8_t one) { return one != 0; });
+  int64_t best = -1;
+  for (int64_t a = 0; a < A; ++a) {
+    if (any && allowed[a] == 0) continue;
+    if (best < 0 || q[a] > q[best]) best = a;
+  }
+  return best;
+}
 
 // Row by row in float64, from the papers. The gradient by Q(s, a) is worked out
 // by hand and only the network's own is autograd's.
@@ -45,11 +72,19 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   v1::DqnConfig config;
   config.set_double_q(GetParam().double_q);
   config.set_huber(GetParam().huber);
-  const QNetwork net = MakeNet(1, GetParam().dueling);
-  const QNetwork target = MakeNet(2, GetParam().dueling);
+  const bool masked = GetParam().masked;
+  const QNetwork net = MakeNet(1, GetParam().dueling, masked);
+  const QNetwork target = MakeNet(2, GetParam().dueling, masked);
   torch::manual_seed(3);
   const int64_t N = 40, A = 3;
-  const ReplayBatch batch = RandomBatch(N);
+  ReplayBatch batch = RandomBatch(N);
+  torch::Tensor allowed = torch::ones({N, A}, torch::kUInt8);
+  if (masked) {
+    allowed = torch::randint(0, 2, {N, A}, torch::kUInt8);
+    allowed[0].zero_();
+    batch.observation.leaf.push_back(torch::ones({N, A}, torch::kUInt8));
+    batch.next_observation.leaf.push_back(allowed);
+  }
   const torch::Tensor q = net.Forward(batch.observation);
   const torch::Tensor next = net.Forward(batch.next_observation).detach();
   const torch::Tensor next_target =
@@ -61,8 +96,9 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   for (int64_t i = 0; i < N; ++i) {
     const float* online = next.data_ptr<float>() + i * A;
     const float* other = next_target.data_ptr<float>() + i * A;
-    const int64_t by_online = std::max_element(online, online + A) - online;
-    const int64_t by_target = std::max_element(other, other + A) - other;
+    const uint8_t* may = allowed.data_ptr<uint8_t>() + i * A;
+    const int64_t by_online = Best(online, may, A);
+    const int64_t by_target = Best(other, may, A);
     disagreements += by_online != by_target;
     const double bootstrap = other[config.double_q() ? by_online : by_target];
     const double y = batch.n_step_return[i].item<double>() +
@@ -112,7 +148,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{true, false, false}, Case{false, false, false},
                     Case{true, true, false}, Case{true, false, true},
                     Case{false, false, true}, Case{true, true, true},
-                    Case{true, false, true, /*dueling=*/false}));
+                    Case{true, false, true, /*dueling=*/false},
+                    Case{true, true, false, true, /*masked=*/true},
+                    Case{true, true, true, true, /*masked=*/true},
+                    Case{false, false, true, false, /*masked=*/true}));
 
 ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
   ReplayBatch part = all;
