@@ -1,5 +1,7 @@
 #include <span>
+#include <vector>
 
+#include "learner/algo/gradient_shards.h"
 #include "learner/algo/ppo_backend.h"
 #include "learner/device/host.h"
 #include "learner/kernels/ppo_gradient.h"
@@ -9,8 +11,11 @@ namespace {
 
 class KernelPpoBackend : public PpoBackend {
  public:
-  KernelPpoBackend(const Network* net, const PolicyLoss& loss)
-      : net_(net), loss_(loss), gradient_(net->KernelShape().value()) {}
+  KernelPpoBackend(const Network* net, int mask, const PolicyLoss& loss)
+      : net_(net),
+        mask_(mask),
+        loss_(loss),
+        shape_(net->KernelShape().value()) {}
 
   void set_loss(const PolicyLoss& loss) override { loss_ = loss; }
 
@@ -22,6 +27,7 @@ class KernelPpoBackend : public PpoBackend {
       samples.continuous_actions = Host<float>(r.action.continuous);
     } else {
       samples.discrete_actions = Host<int64_t>(r.action.discrete);
+      if (mask_ >= 0) samples.mask = Host<uint8_t>(r.observation.leaf(mask_));
     }
     samples.log_prob = Host<float>(r.log_prob);
     samples.advantage = Host<float>(batch.advantage);
@@ -38,9 +44,17 @@ class KernelPpoBackend : public PpoBackend {
     if (loss_.normalize_advantages && rows.size() > 1) {
       loss.advantage = NormalizeAdvantages(samples, rows);
     }
-    return gradient_.Compute(Host<float>(net_->parameters()), samples, rows,
-                             loss, /*accumulate=*/false,
-                             Host<float>(net_->gradients()));
+    while (kernels_.size() < static_cast<size_t>(at::get_num_threads())) {
+      kernels_.emplace_back(shape_);
+    }
+    return shards_.Run<PpoSums>(batch.index.numel(), net_->gradients(),
+                                [&](int thread, int64_t first, int64_t count,
+                                    bool accumulate, float* gradient) {
+                                  return kernels_[thread].Compute(
+                                      Host<float>(net_->parameters()), samples,
+                                      rows.subspan(first, count), loss,
+                                      accumulate, gradient);
+                                });
   }
 
   torch::Tensor ComputeLater(const PpoBatch&) override {
@@ -49,15 +63,19 @@ class KernelPpoBackend : public PpoBackend {
 
  private:
   const Network* const net_;
+  const int mask_;  // of Spaces.observation; below 0: none
   PolicyLoss loss_;
-  PpoGradient gradient_;
+  const MlpShape shape_;
+  std::vector<PpoGradient> kernels_;  // each thread's
+  GradientShards shards_;
 };
 
 }  // namespace
 
 std::unique_ptr<PpoBackend> MakeKernelPpoBackend(const Network* net,
+                                                 const Spaces& spaces,
                                                  const PolicyLoss& loss) {
-  return std::make_unique<KernelPpoBackend>(net, loss);
+  return std::make_unique<KernelPpoBackend>(net, spaces.mask, loss);
 }
 
 }  // namespace flotilla

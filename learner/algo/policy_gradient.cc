@@ -86,7 +86,7 @@ PolicyGradient::PolicyGradient(const v1::RunConfig& config, LossOf loss_of,
   net_->Initialize(config.seed());
   net_->set_bf16(config.runtime().precision() == v1::BF16);
   backend_ = net_->KernelShape().has_value()
-                 ? MakeKernelPpoBackend(net_.get(), loss_)
+                 ? MakeKernelPpoBackend(net_.get(), spaces_, loss_)
              : net_->device().is_cpu()
                  ? MakeTorchPpoBackend(net_.get(), spaces_, loss_)
                  : MakeFusedPpoBackend(net_.get(), spaces_, loss_);

@@ -68,9 +68,10 @@ std::unique_ptr<PpoBackend> MakeFusedPpoBackend(const Network* net,
                                                 const Spaces& spaces,
                                                 const PolicyLoss& loss);
 
-// Through learner/kernels, in one pass without autograd: networks that have a
-// KernelShape.
+// Through learner/kernels, in one pass without autograd, which Torch's threads share:
+// networks that have a KernelShape.
 std::unique_ptr<PpoBackend> MakeKernelPpoBackend(const Network* net,
+                                                 const Spaces& spaces,
                                                  const PolicyLoss& loss);
 
 }  // namespace flotilla

@@ -1,9 +1,7 @@
 #include "learner/algo/sac_loss.h"
 
-#include <algorithm>
 #include <cmath>
 
-#include "ATen/Parallel.h"
 #include "learner/device/host.h"
 
 namespace flotilla {
@@ -89,47 +87,24 @@ std::unique_ptr<SacKernels> SacKernels::For(const SacActor& actor,
 SacSums SacKernels::Compute(Gradient of, const SacNetworks& nets,
                             const SacSamples& samples,
                             const FlatParameters& into) {
-  // Fewer cost more to divide than they take.
-  constexpr int64_t kLeastRows = 48, kUnit = 16;
-  const int64_t most = std::max<int64_t>(1, samples.rows / kLeastRows);
-  const auto count =
-      static_cast<size_t>(std::min<int64_t>(at::get_num_threads(), most));
-  while (shares_.size() < count) {
-    shares_.push_back({SacGradient(actor_, critics_), {}});
+  while (kernels_.size() < static_cast<size_t>(at::get_num_threads())) {
+    kernels_.emplace_back(actor_, critics_);
   }
-  const auto units = (samples.rows + kUnit - 1) / kUnit;
-  const auto first_row = [&](int64_t share) {
-    return std::min(samples.rows,
-                    units * share / static_cast<int64_t>(count) * kUnit);
-  };
   const SacGradient::Parameters parameters = {
       .actor = Host<float>(nets.actor.Flat().parameters),
       .critics = Host<float>(nets.critics.Flat().parameters),
       .targets = Host<float>(nets.targets.Flat().parameters)};
   const ActionRange range = nets.gaussian.range();
   const float alpha = std::exp(*Host<float>(nets.log_alpha));
-  float* const gradient = Host<float>(into.gradients);
-  std::vector<SacSums> sums(count);
-  at::parallel_for(
-      0, static_cast<int64_t>(count), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          Share& share = shares_[i];
-          if (i > 0) share.gradient.resize(into.size());
-          sums[i] = (share.kernels.*of)(
-              parameters,
-              Narrow(samples, first_row(i), first_row(i + 1) - first_row(i),
-                     actor_.observations, actor_.actions),
-              range, alpha, i > 0 ? share.gradient.data() : gradient);
-        }
+  return shards_.Run<SacSums>(
+      samples.rows, into.gradients,
+      [&](int thread, int64_t first, int64_t rows, bool accumulate,
+          float* gradient) {
+        return (kernels_[thread].*of)(
+            parameters,
+            Narrow(samples, first, rows, actor_.observations, actor_.actions),
+            range, alpha, accumulate, gradient);
       });
-  for (size_t i = 1; i < count; ++i) {
-    sums[0].loss += sums[i].loss;
-    sums[0].q += sums[i].q;
-    sums[0].log_prob += sums[i].log_prob;
-    const float* const more = shares_[i].gradient.data();
-    for (int64_t p = 0; p < into.size(); ++p) gradient[p] += more[p];
-  }
-  return sums[0];
 }
 
 torch::Tensor SacKernels::CriticGradient(const SacNetworks& nets,

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "learner/algo/gradient_shards.h"
 #include "learner/kernels/sac_gradient.h"
 #include "learner/nn/flat_parameters.h"
 #include "learner/nn/sac_networks.h"
@@ -48,8 +49,8 @@ torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
 
 // The two above by hand-written kernels, for networks with a KernelShape: Torch's
 // operations take several times what the arithmetic does. Sums are on the host.
-// Samples are shared out to Torch's threads; the number of threads makes a difference
-// of rounding. Not thread-safe.
+// Torch's threads share the samples; how many there are makes no difference to the
+// bits. Not thread-safe.
 class SacKernels {
  public:
   // Null for networks that kernels do not take.
@@ -64,13 +65,10 @@ class SacKernels {
                                const torch::Tensor& noise);
 
  private:
-  struct Share {
-    SacGradient kernels;
-    std::vector<float> gradient;  // of all shares but the first
-  };
   using Gradient = SacSums (SacGradient::*)(const SacGradient::Parameters&,
                                             const SacSamples&,
-                                            const ActionRange&, float, float*);
+                                            const ActionRange&, float, bool,
+                                            float*);
 
   SacKernels(const MlpShape& actor, const MlpShape& critics)
       : actor_(actor), critics_(critics) {}
@@ -78,7 +76,8 @@ class SacKernels {
                   const SacSamples& samples, const FlatParameters& into);
 
   const MlpShape actor_, critics_;
-  std::vector<Share> shares_;
+  std::vector<SacGradient> kernels_;  // each thread's
+  GradientShards shards_;
 };
 
 // In `log_alpha`, of -alpha (log pi(a|s) + target_entropy) over `samples` actions,

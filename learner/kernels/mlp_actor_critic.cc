@@ -20,12 +20,13 @@ void MlpActorCritic::Forward(const float* observations, int64_t rows,
                    policy, value);
 }
 
-void MlpActorCritic::DecideDiscrete(const float* observations, int64_t rows,
+void MlpActorCritic::DecideDiscrete(const float* observations,
+                                    const uint8_t* mask, int64_t rows,
                                     const float* uniforms, int64_t* action,
                                     float* log_prob, float* value) {
   CHECK(!shape_.continuous) << "the policy's actions are continuous";
   kernels_.decide_discrete(workspace_.plan(), workspace_.data(), observations,
-                           rows, uniforms, action, log_prob, value);
+                           mask, rows, uniforms, action, log_prob, value);
 }
 
 void MlpActorCritic::DecideContinuous(const float* observations, int64_t rows,

@@ -29,17 +29,19 @@ class MlpActorCritic {
   void SetParameters(const float* parameters);
 
   // The networks' outputs for observations [N, D]. `policy` [N, A] receives
-  // logits, or means if continuous; `value` [N]. Either may be null, and a
+  // logits, whatever is forbidden, or means if continuous; `value` [N]. Either may be null, and a
   // network whose output nobody wants does not run.
   void Forward(const float* observations, int64_t rows, float* policy,
                float* value);
 
   // Discrete actions: inverts the cumulative distribution at `uniforms` [N],
   // each in [0, 1); null takes the most likely action, the first if several
-  // are. Writes `action`, `log_prob` and, unless it is null, `value`, each [N].
-  void DecideDiscrete(const float* observations, int64_t rows,
-                      const float* uniforms, int64_t* action, float* log_prob,
-                      float* value);
+  // are. Of `mask` [N, A] a 0 forbids an action, in a row that allows any; null
+  // forbids none. Writes `action`, `log_prob` and, unless it is null, `value`, each
+  // [N].
+  void DecideDiscrete(const float* observations, const uint8_t* mask,
+                      int64_t rows, const float* uniforms, int64_t* action,
+                      float* log_prob, float* value);
 
   // Continuous actions: mean + std * `normals` [N, A]; null takes the mean.
   // `action` is [N, A], not clipped to any bounds, `log_prob` summed over A;

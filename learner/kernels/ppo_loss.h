@@ -10,6 +10,7 @@ namespace flotilla {
 struct PpoSamples {
   const float* observations = nullptr;        // [S, D]
   const int64_t* discrete_actions = nullptr;  // [S]
+  const uint8_t* mask = nullptr;  // [S, A]  as MlpActorCritic's; null: none
   const float* continuous_actions = nullptr;  // [S, A]
   const float* log_prob = nullptr;            // [S]  when the action was taken
   const float* advantage = nullptr;           // [S]

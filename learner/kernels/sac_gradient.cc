@@ -19,23 +19,24 @@ SacGradient::SacGradient(const MlpShape& actor, const MlpShape& critics,
 SacSums SacGradient::Critics(const Parameters& parameters,
                              const SacSamples& samples,
                              const ActionRange& range, float alpha,
-                             float* gradient) {
+                             bool accumulate, float* gradient) {
   kernels_.pack(actor_.plan(), parameters.actor, actor_.data());
   kernels_.pack(critics_.plan(), parameters.critics, critics_.data());
   kernels_.pack(targets_.plan(), parameters.targets, targets_.data());
-  return kernels_.sac_critics(
-      {actor_.plan(), actor_.data()}, {targets_.plan(), targets_.data()},
-      {critics_.plan(), critics_.data()}, samples, range, alpha, gradient);
+  return kernels_.sac_critics({actor_.plan(), actor_.data()},
+                              {targets_.plan(), targets_.data()},
+                              {critics_.plan(), critics_.data()}, samples,
+                              range, alpha, accumulate, gradient);
 }
 
 SacSums SacGradient::Policy(const Parameters& parameters,
                             const SacSamples& samples, const ActionRange& range,
-                            float alpha, float* gradient) {
+                            float alpha, bool accumulate, float* gradient) {
   kernels_.pack(actor_.plan(), parameters.actor, actor_.data());
   kernels_.pack(critics_.plan(), parameters.critics, critics_.data());
   return kernels_.sac_policy({actor_.plan(), actor_.data()},
                              {critics_.plan(), critics_.data()}, samples, range,
-                             alpha, gradient);
+                             alpha, accumulate, gradient);
 }
 
 }  // namespace flotilla

@@ -33,6 +33,13 @@ struct SacSums {
   double loss = 0;      // of both critics, or of the policy
   double q = 0;         // of critics: the mean of Q1(s, a) and Q2(s, a)
   double log_prob = 0;  // of the policy: of the actions drawn
+
+  SacSums& operator+=(const SacSums& other) {
+    loss += other.loss;
+    q += other.q;
+    log_prob += other.log_prob;
+    return *this;
+  }
 };
 
 }  // namespace flotilla

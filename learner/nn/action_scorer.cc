@@ -23,6 +23,16 @@ void Store(const torch::Tensor& from, torch::Tensor to) {
   to.copy_(to.is_cpu() ? ToHost(from) : from);
 }
 
+// Of an observation without stacks, as it lies.
+Batch InPlace(const Rollout& rollout, int64_t begin, int64_t count) {
+  Batch batch;
+  for (int i = 0; i < rollout.observation.num_leaves(); ++i) {
+    batch.leaf.push_back(
+        rollout.observation.leaf(i).flatten(0, 1).narrow(0, begin, count));
+  }
+  return batch;
+}
+
 Actions Flat(const Rollout& rollout) {
   return rollout.action.Map(
       [](const torch::Tensor& t) { return t.flatten(0, 1); });
@@ -63,8 +73,7 @@ void ActionScorer::Score(const Rollout& rollout, torch::Tensor* log_prob,
     // Nothing was done about the last row.
     const int64_t first = std::min(begin, acted);
     const int64_t decided = std::min(begin + count, acted) - first;
-    ScoreChunk(mlp_ ? Batch{{rollout.observation.leaf(0).flatten(0, 1).narrow(
-                          0, begin, count)}}
+    ScoreChunk(mlp_ ? InPlace(rollout, begin, count)
                     : rollout.observation.Gather(Steps(rollout, begin, count),
                                                  net_->device()),
                action.Map([&](const torch::Tensor& t) {

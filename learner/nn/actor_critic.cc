@@ -190,9 +190,7 @@ std::optional<MlpShape> ActorCritic::Shape() const {
 std::optional<MlpShape> ActorCritic::KernelShape() const {
   const bool many = spaces_.action.choices() > 1;
   const LeafSpec& seen = spaces_.observation[plan_.leaf[0].leaf];
-  if (!device().is_cpu() || many || seen.stack > 1 || spaces_.mask >= 0) {
-    return std::nullopt;
-  }
+  if (!device().is_cpu() || many || seen.stack > 1) return std::nullopt;
   return Shape();
 }
 

@@ -58,7 +58,8 @@ class Network {
   // there is none.
   virtual int64_t state_size() const { return 0; }
 
-  // The network as learner/kernels runs it on a CPU, if they can.
+  // The network as learner/kernels runs it on a CPU, if they can: of the first leaf,
+  // [N, D] float32, whatever else the actions depend on (a mask).
   virtual std::optional<MlpShape> KernelShape() const { return std::nullopt; }
 
   // Convolutions, and the linear layer behind them, in bfloat16; weights and

@@ -15,8 +15,9 @@ namespace {
 
 class KernelPolicy : public NetworkPolicy {
  public:
-  KernelPolicy(const Network* net, const MlpShape& shape)
-      : net_(net), mlp_(shape) {
+  // `mask`: of the observation's leaves; below 0: none.
+  KernelPolicy(const Network* net, const MlpShape& shape, int mask)
+      : net_(net), mask_(mask), mlp_(shape) {
     Refresh();
   }
 
@@ -36,8 +37,10 @@ class KernelPolicy : public NetworkPolicy {
       Draw(greedy, seen.rows, [draws] {
         return static_cast<float>(draws->Bits() >> 40) * 0x1p-24f;
       });
-      mlp_.DecideDiscrete(Vector(seen), seen.rows, Noise(greedy), out.discrete,
-                          out.log_prob, out.value);
+      const void* mask = mask_ >= 0 ? seen.leaf[mask_] : nullptr;
+      mlp_.DecideDiscrete(Vector(seen), static_cast<const uint8_t*>(mask),
+                          seen.rows, Noise(greedy), out.discrete, out.log_prob,
+                          out.value);
     }
   }
 
@@ -60,6 +63,7 @@ class KernelPolicy : public NetworkPolicy {
   }
 
   const Network* const net_;
+  const int mask_;
   MlpActorCritic mlp_;
   std::vector<float> noise_;
 };
@@ -169,7 +173,7 @@ class TorchPolicy : public NetworkPolicy, public ResidentPolicy {
 std::unique_ptr<NetworkPolicy> Make(const Network* net, const Spaces& spaces,
                                     bool settled) {
   if (const auto shape = net->KernelShape()) {
-    return std::make_unique<KernelPolicy>(net, *shape);
+    return std::make_unique<KernelPolicy>(net, *shape, spaces.mask);
   }
   return std::make_unique<TorchPolicy>(net, spaces, settled);
 }

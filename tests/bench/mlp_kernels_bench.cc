@@ -212,8 +212,9 @@ class Bench {
                                 continuous_action_.data(), log_prob_.data(),
                                 value_.data());
     } else {
-      network->DecideDiscrete(observations_.data(), rows, uniforms_.data(),
-                              action_.data(), log_prob_.data(), value_.data());
+      network->DecideDiscrete(observations_.data(), nullptr, rows,
+                              uniforms_.data(), action_.data(),
+                              log_prob_.data(), value_.data());
     }
   }
 

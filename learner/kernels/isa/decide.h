@@ -67,13 +67,17 @@ void Forward(const MlpPlan& plan, float* workspace, const float* observations,
 }
 
 void DecideDiscrete(const MlpPlan& plan, float* workspace,
-                    const float* observations, int64_t rows,
-                    const float* uniforms, int64_t* action, float* log_prob,
-                    float* value) {
+                    const float* observations, const uint8_t* mask,
+                    int64_t rows, const float* uniforms, int64_t* action,
+                    float* log_prob, float* value) {
   const FlushDenormals flush;
   ForEachTile(rows, [&](int64_t first, int64_t count) {
     ForwardTile(plan, workspace, observations + first * plan.observations,
                 count, true, value != nullptr);
+    for (int64_t n = 0; mask != nullptr && n < count; ++n) {
+      ForbidActions(plan.actions, mask + (first + n) * plan.actions,
+                    workspace + plan.planes + n);
+    }
     for (int64_t n = 0; n < count; n += kLanes) {
       const float* logits = workspace + plan.planes + n;
       float* exponentials = workspace + plan.plane_scratch + n;

@@ -13,6 +13,21 @@
 namespace flotilla {
 namespace {
 
+// Logits of forbidden actions: their probability is 0, and what it is multiplied with
+// stays finite.
+constexpr float kForbidden = -1e30f;
+
+// Of one sample, whose logits are [A], kTileRows apart, where `allowed` [A] is 0. One
+// that forbids everything forbids nothing: only rows that are lost do.
+void ForbidActions(int actions, const uint8_t* allowed, float* logits) {
+  bool any = false;
+  for (int a = 0; a < actions; ++a) any = any || allowed[a] != 0;
+  if (!any) return;
+  for (int a = 0; a < actions; ++a) {
+    if (allowed[a] == 0) logits[a * kTileRows] = kForbidden;
+  }
+}
+
 // log p_a = (logits_a - largest) - log_sum.
 struct Softmax {
   Vec largest;

@@ -48,8 +48,8 @@ struct KernelTable {
                   const float* observations, int64_t rows, float* policy,
                   float* value);
   void (*decide_discrete)(const MlpPlan& plan, float* workspace,
-                          const float* observations, int64_t rows,
-                          const float* uniforms, int64_t* action,
+                          const float* observations, const uint8_t* mask,
+                          int64_t rows, const float* uniforms, int64_t* action,
                           float* log_prob, float* value);
   void (*decide_continuous)(const MlpPlan& plan, float* workspace,
                             const float* observations, int64_t rows,
@@ -70,11 +70,11 @@ struct KernelTable {
   // See sac_gradient.h. `critics` and `targets` are of one shape.
   SacSums (*sac_critics)(PlannedMlp actor, PlannedMlp targets,
                          PlannedMlp critics, const SacSamples& samples,
-                         const ActionRange& range, float alpha,
+                         const ActionRange& range, float alpha, bool accumulate,
                          float* gradient);
   SacSums (*sac_policy)(PlannedMlp actor, PlannedMlp critics,
                         const SacSamples& samples, const ActionRange& range,
-                        float alpha, float* gradient);
+                        float alpha, bool accumulate, float* gradient);
 
   double (*sum_of_squares)(const float* values, int64_t size);
   void (*adam)(const AdamFactors& factors, const float* gradient, int64_t size,

@@ -379,6 +379,16 @@ struct GradientWriter {
   }
 };
 
+// Writes the workspace's gradients to a flat buffer, or adds them.
+void PutGradients(const MlpPlan& plan, const float* workspace, bool accumulate,
+                  float* gradient) {
+  if (accumulate) {
+    GradientWriter<true>{workspace, gradient}.PutAll(plan);
+  } else {
+    GradientWriter<false>{workspace, gradient}.PutAll(plan);
+  }
+}
+
 }  // namespace
 }  // namespace flotilla
 

@@ -27,10 +27,10 @@ FLOTILLA_INLINE void Prefetch(const float* from, int64_t size) {
 }
 
 // Copies up to a tile of valid rows from `rows`, which it advances past them,
-// into the workspace. Returns how many.
+// into the workspace, and which they are to `taken` [tile]. Returns how many.
 int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
                    const AdvantageScale& advantage, const int32_t** rows,
-                   const int32_t* end, float* workspace) {
+                   const int32_t* end, int64_t* taken, float* workspace) {
   float* inputs = workspace + plan.inputs;
   float* planes = workspace + plan.samples;
   float* actions = workspace + plan.action_planes;
@@ -60,7 +60,7 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
     } else {
       discrete[n] = static_cast<int32_t>(samples.discrete_actions[row]);
     }
-    ++n;
+    taken[n++] = row;
   }
   return n;
 }
@@ -207,23 +207,24 @@ PpoSums PpoGradientOf(const MlpPlan& plan, float* workspace,
   ClearGradients(plan, workspace);
   const int32_t* const end = rows + row_count;
   while (rows != end) {
+    int64_t taken[kTileRows];
     const int64_t count =
-        GatherTile(plan, samples, loss.advantage, &rows, end, workspace);
+        GatherTile(plan, samples, loss.advantage, &rows, end, taken, workspace);
     if (count == 0) break;
     const Rows inputs = {workspace + plan.inputs, plan.observations_pad};
     for (int i = 0; i < plan.stack_count; ++i) {
       ForwardStack(plan, plan.stacks[i], workspace, inputs, count);
+    }
+    for (int64_t n = 0; samples.mask != nullptr && n < count; ++n) {
+      ForbidActions(plan.actions, samples.mask + taken[n] * plan.actions,
+                    workspace + plan.planes + n);
     }
     LossTile(plan, loss, count, workspace, &sums);
     for (int i = 0; i < plan.stack_count; ++i) {
       BackwardStack(plan, plan.stacks[i], workspace, count);
     }
   }
-  if (accumulate) {
-    GradientWriter<true>{workspace, gradient}.PutAll(plan);
-  } else {
-    GradientWriter<false>{workspace, gradient}.PutAll(plan);
-  }
+  PutGradients(plan, workspace, accumulate, gradient);
   return sums;
 }
 

@@ -109,7 +109,7 @@ QSums QGradientOf(const MlpPlan& plan, float* workspace,
     QLossTile(plan, huber, count, workspace, error + first, &sums);
     BackwardStack(plan, plan.stacks[0], workspace, count);
   });
-  GradientWriter<false>{workspace, gradient}.PutAll(plan);
+  PutGradients(plan, workspace, /*accumulate=*/false, gradient);
   return sums;
 }
 

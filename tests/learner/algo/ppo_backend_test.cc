@@ -15,14 +15,30 @@ struct Case {
   v1::Activation activation;
   double value_clip;
   bool normalize;
+  bool masked = false;
 };
+
+// VectorSpaces(5, 3), of which a mask allows some.
+Spaces MaskedSpaces() {
+  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {5});
+  v1::Leaf* mask = spec.add_observation();
+  mask->set_path("m");
+  mask->set_dtype(v1::UINT8);
+  mask->add_shape(3);
+  v1::Leaf* action = spec.add_action();
+  action->set_dtype(v1::INT64);
+  action->set_num_values(3);
+  action->set_mask_path("m");
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
 
 class PpoBackendTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
   const Case c = GetParam();
-  const Spaces spaces =
-      c.continuous ? ContinuousSpaces(5, 3) : VectorSpaces(5, 3);
+  const Spaces spaces = c.masked       ? MaskedSpaces()
+                        : c.continuous ? ContinuousSpaces(5, 3)
+                                       : VectorSpaces(5, 3);
   v1::ModelConfig model;
   model.set_share_trunk(c.share_trunk);
   model.set_activation(c.activation);
@@ -61,7 +77,7 @@ TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
     EXPECT_NEAR(sums.approx_kl, torch_sums.approx_kl, 1e-3);
     EXPECT_EQ(sums.clipped, torch_sums.clipped);
   };
-  expect_alike(MakeKernelPpoBackend(net.get(), loss).get());
+  expect_alike(MakeKernelPpoBackend(net.get(), spaces, loss).get());
   expect_alike(MakeFusedPpoBackend(net.get(), spaces, loss).get());
 }
 
@@ -71,7 +87,42 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{false, false, v1::RELU, 0.0, true},
                     Case{false, true, v1::TANH, 0.2, false},
                     Case{true, false, v1::TANH, 0.2, true},
-                    Case{true, true, v1::RELU, 0.0, false}));
+                    Case{true, true, v1::RELU, 0.0, false},
+                    Case{false, true, v1::RELU, 0.2, true, /*masked=*/true}));
+
+TEST(PpoBackendTest, ThreadsMakeNoDifferenceToTheKernelsBits) {
+  const Spaces spaces = VectorSpaces(5, 3);
+  const auto net = MakeNetwork(spaces, v1::ModelConfig(), torch::kCPU).value();
+  net->Initialize(2);
+  torch::manual_seed(4);
+  for (const int64_t rows : {1, 119, 240, 500, 1021}) {
+    const Rollout rollout = RandomRollout(spaces, rows, 1);
+    PpoBatch batch;
+    batch.rollout = &rollout;
+    batch.index = torch::randperm(rows).to(torch::kInt32);
+    batch.advantage = torch::randn({rows, 1});
+    batch.returns = torch::randn({rows, 1});
+    batch.clip_ratio = batch.value_clip = 0.2;
+    const PolicyLoss loss = PpoLossOf(v1::PpoConfig());
+    torch::Tensor gradient;
+    PpoSums sums;
+    for (const int threads : {1, 2, 3}) {
+      at::set_num_threads(threads);
+      const auto backend = MakeKernelPpoBackend(net.get(), spaces, loss);
+      const PpoSums got = backend->Compute(batch);
+      if (threads == 1) {
+        gradient = net->gradients().clone();
+        sums = got;
+        backend->Compute(batch);  // what was there before is no part of it
+      }
+      EXPECT_TRUE(torch::equal(net->gradients(), gradient));
+      EXPECT_EQ(got.samples, rows);
+      EXPECT_EQ(got.policy_loss, sums.policy_loss);
+      EXPECT_EQ(got.entropy, sums.entropy);
+    }
+    at::set_num_threads(1);
+  }
+}
 
 // PufferLib's max_minibatch_size: what does not go through the network at once
 // adds up to what would, advantages normalised over all of it.
@@ -141,7 +192,7 @@ TEST(PpoBackendTest, AnEmptyBatchLeavesZeros) {
   const PolicyLoss loss = PpoLossOf(v1::PpoConfig());
   for (const auto& backend : {MakeTorchPpoBackend(net.get(), spaces, loss),
                               MakeFusedPpoBackend(net.get(), spaces, loss),
-                              MakeKernelPpoBackend(net.get(), loss)}) {
+                              MakeKernelPpoBackend(net.get(), spaces, loss)}) {
     net->gradients().fill_(7);
     EXPECT_EQ(backend->Compute(batch).samples, 0);
     EXPECT_EQ(net->gradients().abs().max().item<float>(), 0);

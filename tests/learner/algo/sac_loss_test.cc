@@ -11,7 +11,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int64_t kN = 100, kA = 2;
+constexpr int64_t kN = 250, kA = 2;
 constexpr double kLow[kA] = {-2, 0}, kHigh[kA] = {2, 1};
 
 class SacLossTest : public testing::Test {
@@ -276,6 +276,26 @@ TEST_P(SacGradientTest, GradientsAreFiniteDifferences) {
   PolicyGradient();
   ExpectFiniteDifferences(actor_.Flat(),
                           [&] { return PolicyGradient()[0].item<double>(); });
+}
+
+TEST_F(SacLossTest, ThreadsMakeNoDifferenceToTheKernelsBits) {
+  torch::Tensor sums, critics, actor;
+  for (const int threads : {1, 2, 3}) {
+    at::set_num_threads(threads);
+    const auto kernels = SacKernels::For(actor_, critics_);
+    const torch::Tensor got =
+        torch::cat({kernels->CriticGradient(Nets(), batch_, noise_),
+                    kernels->PolicyGradient(Nets(), batch_, noise_)});
+    if (threads == 1) {
+      sums = got;
+      critics = critics_.Flat().gradients.clone();
+      actor = actor_.Flat().gradients.clone();
+    }
+    EXPECT_TRUE(torch::equal(got, sums));
+    EXPECT_TRUE(torch::equal(critics_.Flat().gradients, critics));
+    EXPECT_TRUE(torch::equal(actor_.Flat().gradients, actor));
+  }
+  at::set_num_threads(1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, SacGradientTest,

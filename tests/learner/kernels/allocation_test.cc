@@ -56,7 +56,7 @@ TEST_P(AllocationTest, NothingIsAllocatedAfterConstruction) {
 
   const int64_t before = allocations;
   network.SetParameters(parameters.data());
-  network.DecideDiscrete(observations.data(), kRows, noise.data(),
+  network.DecideDiscrete(observations.data(), nullptr, kRows, noise.data(),
                          action.data(), log_prob.data(), value.data());
   const PpoSamples samples = {.observations = observations.data(),
                               .discrete_actions = action.data(),

@@ -24,7 +24,8 @@ struct Decisions {
 // `noise` is uniforms or normals, as the shape's actions are; empty is greedy.
 Decisions Decide(MlpActorCritic* network,
                  const std::vector<float>& observations,
-                 const std::vector<float>& noise) {
+                 const std::vector<float>& noise,
+                 const std::vector<uint8_t>& mask = {}) {
   const MlpShape& shape = network->shape();
   const int64_t rows =
       static_cast<int64_t>(observations.size()) / shape.observations;
@@ -39,9 +40,9 @@ Decisions Decide(MlpActorCritic* network,
                               d.value.data());
   } else {
     d.discrete.resize(rows);
-    network->DecideDiscrete(observations.data(), rows, random,
-                            d.discrete.data(), d.log_prob.data(),
-                            d.value.data());
+    network->DecideDiscrete(
+        observations.data(), mask.empty() ? nullptr : mask.data(), rows, random,
+        d.discrete.data(), d.log_prob.data(), d.value.data());
   }
   return d;
 }
@@ -221,6 +222,56 @@ TEST_P(MlpActorCriticTest, ImpossibleActionsAreNeverTaken) {
   }
 }
 
+TEST_P(MlpActorCriticTest, ForbiddenActionsAreNeverTaken) {
+  for (const MlpShape& shape : TestShapes()) {
+    if (shape.continuous) continue;
+    SCOPED_TRACE(Describe(shape));
+    MlpActorCritic network = MakeNetwork(shape);
+    const ReferenceMlp reference(shape, parameters_);
+    constexpr int kRows = 200;
+    const int A = shape.actions;
+    const std::vector<float> observations =
+        RandomNormals(kRows * shape.observations, 1, &rng_);
+    std::vector<float> uniforms = RandomUniforms(kRows, &rng_);
+    for (int n = 0; n < 40; ++n) uniforms[n] = n % 2 ? 0 : 1 - 0x1p-24f;
+    std::vector<uint8_t> mask(kRows * A);
+    for (uint8_t& one : mask) one = rng_() % 3 == 0 ? 0 : 1 + rng_() % 2;
+    std::fill_n(mask.begin(), A, 0);  // no row that is played
+    for (const bool greedy : {false, true}) {
+      const Decisions d =
+          Decide(&network, observations,
+                 greedy ? std::vector<float>() : uniforms, mask);
+      for (int n = 0; n < kRows; ++n) {
+        const uint8_t* const allowed = &mask[n * A];
+        const bool any = std::any_of(allowed, allowed + A,
+                                     [](uint8_t one) { return one != 0; });
+        ReferenceMlp::Output output =
+            reference.Forward(&observations[n * shape.observations]);
+        ReferenceMlp::Forbid(allowed, &output);
+        const int64_t taken = d.discrete[n];
+        ASSERT_TRUE(!any || allowed[taken] != 0) << n;
+        const double action = static_cast<double>(taken);
+        ASSERT_NEAR(d.log_prob[n], reference.LogProb(output, &action), 1e-5);
+        if (greedy) {
+          ASSERT_NEAR(
+              output.policy[taken],
+              *std::max_element(output.policy.begin(), output.policy.end()),
+              1e-5);
+          continue;
+        }
+        double below = 0;
+        for (int64_t a = 0; a < taken; ++a) {
+          const double other = static_cast<double>(a);
+          below += std::exp(reference.LogProb(output, &other));
+        }
+        ASSERT_GE(uniforms[n], below - 1e-5);
+        ASSERT_LE(uniforms[n],
+                  below + std::exp(reference.LogProb(output, &action)) + 1e-5);
+      }
+    }
+  }
+}
+
 TEST_P(MlpActorCriticTest, RowsDoNotDependOnTheirNeighbours) {
   for (const MlpShape& shape : TestShapes()) {
     SCOPED_TRACE(Describe(shape));
@@ -258,7 +309,7 @@ TEST_P(MlpActorCriticTest, NothingIsReadOrWrittenPastTheLastRow) {
   uniforms.resize(100, nan);
   std::vector<int64_t> action(100, -7);
   std::vector<float> log_prob(100, 9), value(100, 9);
-  network.DecideDiscrete(observations.data(), kRows, uniforms.data(),
+  network.DecideDiscrete(observations.data(), nullptr, kRows, uniforms.data(),
                          action.data(), log_prob.data(), value.data());
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(action[i] == -7, i >= kRows);

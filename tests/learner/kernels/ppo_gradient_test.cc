@@ -24,7 +24,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 struct Experience {
   Experience(const MlpShape& shape, const std::vector<float>& parameters,
              int64_t size, float disturbance, const KernelTable& kernels,
-             std::mt19937* rng)
+             std::mt19937* rng, bool forbid = false)
       : size(size),
         observations(RandomNormals(size * shape.observations, 1, rng)),
         continuous(size * shape.actions),
@@ -43,7 +43,11 @@ struct Experience {
                                value.data());
     } else {
       for (float& u : noise) u = static_cast<float>((*rng)() >> 8) * 0x1p-24f;
-      network.DecideDiscrete(observations.data(), size, noise.data(),
+      if (forbid) {
+        mask.resize(size * shape.actions);
+        for (uint8_t& one : mask) one = (*rng)() % 3 == 0 ? 0 : 1;
+      }
+      network.DecideDiscrete(observations.data(), Mask(), size, noise.data(),
                              discrete.data(), log_prob.data(), value.data());
     }
     if (disturbance == 0) return;
@@ -55,10 +59,13 @@ struct Experience {
     }
   }
 
+  const uint8_t* Mask() const { return mask.empty() ? nullptr : mask.data(); }
+
   PpoSamples Samples(const MlpShape& shape) const {
     return {
         .observations = observations.data(),
         .discrete_actions = shape.continuous ? nullptr : discrete.data(),
+        .mask = Mask(),
         .continuous_actions = shape.continuous ? continuous.data() : nullptr,
         .log_prob = log_prob.data(),
         .advantage = advantage.data(),
@@ -71,7 +78,7 @@ struct Experience {
   std::vector<float> observations, continuous, advantage, returns, log_prob,
       value;
   std::vector<int64_t> discrete;
-  std::vector<uint8_t> valid;
+  std::vector<uint8_t> valid, mask;
 };
 
 std::vector<int32_t> ShuffledRows(int64_t size, std::mt19937* rng) {
@@ -113,10 +120,10 @@ class PpoGradientTest : public EveryKernelTest {
   // Compares sums and gradient with the reference's on a minibatch of `size`
   // rows out of more.
   void ExpectEqualsReference(const MlpShape& shape, int64_t size, PpoLoss loss,
-                             double share_valid) {
+                             double share_valid, bool forbid = false) {
     SCOPED_TRACE(Describe(shape));
     const std::vector<float> parameters = RandomParameters(shape, &rng_);
-    Experience e(shape, parameters, size + 40, 0.3f, kernels(), &rng_);
+    Experience e(shape, parameters, size + 40, 0.3f, kernels(), &rng_, forbid);
     std::bernoulli_distribution valid(share_valid);
     for (uint8_t& v : e.valid) v = valid(rng_) ? 1 : 0;
     std::vector<int32_t> rows = ShuffledRows(e.size, &rng_);
@@ -206,7 +213,15 @@ TEST_P(PpoGradientTest, EqualsTheDefinitionForEverySize) {
   }
 }
 
-TEST_P(PpoGradientTest, EqualsTheDefinitionUnderAMask) {
+TEST_P(PpoGradientTest, EqualsTheDefinitionWhereActionsAreForbidden) {
+  for (const MlpShape& shape : TestShapes()) {
+    if (shape.continuous) continue;
+    ExpectEqualsReference(shape, 150, {.entropy_cost = 0.1f, .divisor = 150}, 1,
+                          /*forbid=*/true);
+  }
+}
+
+TEST_P(PpoGradientTest, EqualsTheDefinitionOfValidRows) {
   for (const MlpShape& shape : TestShapes()) {
     ExpectEqualsReference(shape, 150, {.divisor = 100}, 0.6);
   }

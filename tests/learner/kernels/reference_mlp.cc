@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <numbers>
 #include <utility>
 
@@ -76,6 +77,17 @@ ReferenceMlp::Output ReferenceMlp::Forward(const float* observation) const {
           Linear(Head(false), 1, Hidden(Stack(false), observation).back())[0]};
 }
 
+void ReferenceMlp::Forbid(const uint8_t* allowed, Output* output) {
+  std::vector<double>& logits = output->policy;
+  if (std::all_of(allowed, allowed + logits.size(),
+                  [](uint8_t one) { return one == 0; })) {
+    return;
+  }
+  for (size_t a = 0; a < logits.size(); ++a) {
+    if (allowed[a] == 0) logits[a] = -std::numeric_limits<double>::infinity();
+  }
+}
+
 std::vector<double> ReferenceMlp::LogProbs(const Output& output) const {
   const double largest =
       *std::max_element(output.policy.begin(), output.policy.end());
@@ -107,7 +119,9 @@ double ReferenceMlp::Entropy(const Output& output) const {
       entropy += 0.5 + 0.5 * std::log(2 * std::numbers::pi) + LogStd(a);
     }
   } else {
-    for (const double x : LogProbs(output)) entropy -= std::exp(x) * x;
+    for (const double x : LogProbs(output)) {
+      if (std::isfinite(x)) entropy -= std::exp(x) * x;
+    }
   }
   return entropy;
 }
@@ -148,7 +162,10 @@ double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
                                std::vector<double>* gradient) const {
   const float* observation =
       samples.observations + int64_t{row} * shape_.observations;
-  const Output output = Forward(observation);
+  Output output = Forward(observation);
+  if (samples.mask != nullptr) {
+    Forbid(samples.mask + int64_t{row} * shape_.actions, &output);
+  }
   std::vector<double> action;
   if (shape_.continuous) {
     const float* from =
@@ -209,7 +226,7 @@ double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
             loss.divisor;
       } else {
         const double p = std::exp(log_probs[a]);
-        const double d_entropy = -p * (log_probs[a] + entropy);
+        const double d_entropy = p > 0 ? -p * (log_probs[a] + entropy) : 0;
         d_policy[a] = (d_log_prob * ((a == action[0] ? 1 : 0) - p) -
                        loss.entropy_cost * d_entropy) /
                       loss.divisor;

@@ -28,6 +28,9 @@ class ReferenceMlp {
 
   Output Forward(const float* observation) const;
 
+  // Gives logits that `allowed` [A] forbids no probability, if it allows any.
+  static void Forbid(const uint8_t* allowed, Output* output);
+
   // log pi(a | s) and the policy's entropy.
   double LogProb(const Output& output, const double* action) const;
   double Entropy(const Output& output) const;

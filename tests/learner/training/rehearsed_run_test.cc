@@ -48,8 +48,8 @@ void PrintTo(const Run& run, std::ostream* out) { *out << run.name; }
 
 // Where they differ, the CPU's kernels round otherwise than Torch: those of MLPs,
 // of Q-networks with ReLU, of LSTMs, of advantages and of Adam's and RMSProp's
-// steps. Other Q-networks and SAC's with Muon's steps are Torch's on both devices,
-// and equal bit for bit.
+// steps. Other Q-networks and SAC's of stacked observations, with Muon's steps, are
+// Torch's on both devices, and equal bit for bit.
 
 v1::RunConfig Load(const Run& run) {
   const char* const source = std::getenv("FLOTILLA_SOURCE");
@@ -226,7 +226,8 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"CartpoleImpala",
             "cartpole_impala",
             {"total_updates=10", "impala.deterministic_lag=true"}},
-        // Kernels learn it on a CPU; with tanh (below), what the device has, too.
+        // Kernels learn it on a CPU; with tanh, or of stacked observations (below), what
+        // the device has, too.
         Run{"CartpoleDqn",
             "cartpole_dqn",
             {"total_updates=30", "optimizer.epsilon=1e-3",
@@ -242,7 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
         Run{"PendulumSacMuon",
             "pendulum_sac",
             {"total_updates=12", "sac.learning_starts=64",
-             "optimizer.type=MUON"},
+             "optimizer.type=MUON",
+             "model.leaf={path: '' frame_stack: 2}"},
             0},
         Run{"CartpoleDqnMuon",
             "cartpole_dqn",

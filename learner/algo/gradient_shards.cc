@@ -1,0 +1,37 @@
+#include "learner/algo/gradient_shards.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace flotilla {
+namespace {
+
+// Fewer take less time than it takes to wake a thread, about.
+constexpr int64_t kLeastRows = 120;
+// Rows that kernels multiply together: whole numbers of their blocks of six, and
+// halves of their tiles.
+constexpr int64_t kUnit = 24;
+
+}  // namespace
+
+int64_t GradientShards::CountOf(int64_t rows) {
+  const auto most = static_cast<uint64_t>(rows / kLeastRows);
+  return std::max<int64_t>(1, static_cast<int64_t>(std::bit_floor(most)));
+}
+
+int64_t GradientShards::FirstRow(int64_t rows, int64_t shard, int64_t count) {
+  if (shard == count) return rows;
+  return (rows * shard / count + kUnit / 2) / kUnit * kUnit;
+}
+
+void GradientShards::AddOthers(int64_t count, int64_t size, float* all) const {
+  constexpr int64_t kNumbers = 1 << 14;  // a thread's at least
+  at::parallel_for(0, size, kNumbers, [&](int64_t begin, int64_t end) {
+    for (int64_t i = 0; i < count; ++i) {
+      const float* const other = others_.data() + i * size;
+      for (int64_t p = begin; p < end; ++p) all[p] += other[p];
+    }
+  });
+}
+
+}  // namespace flotilla
