@@ -1,12 +1,11 @@
 #include "learner/algo/gradient_shards.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace flotilla {
 namespace {
 
-// Fewer take less time than it takes to wake a thread, about.
+// Of a shard. Fewer take less time than it takes to wake a thread, about.
 constexpr int64_t kLeastRows = 120;
 // Rows that kernels multiply together: whole numbers of their blocks of six, and
 // halves of their tiles.
@@ -15,8 +14,7 @@ constexpr int64_t kUnit = 24;
 }  // namespace
 
 int64_t GradientShards::CountOf(int64_t rows) {
-  const auto most = static_cast<uint64_t>(rows / kLeastRows);
-  return std::max<int64_t>(1, static_cast<int64_t>(std::bit_floor(most)));
+  return std::clamp<int64_t>(rows / kLeastRows, 1, at::get_num_threads());
 }
 
 int64_t GradientShards::FirstRow(int64_t rows, int64_t shard, int64_t count) {

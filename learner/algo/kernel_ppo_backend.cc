@@ -47,14 +47,15 @@ class KernelPpoBackend : public PpoBackend {
     while (kernels_.size() < static_cast<size_t>(at::get_num_threads())) {
       kernels_.emplace_back(shape_);
     }
+    const float* const parameters = Host<float>(net_->parameters());
+    const auto compute = [&](int64_t shard, int64_t first, int64_t count,
+                             float* gradient) {
+      return kernels_[shard].Compute(parameters, samples,
+                                     rows.subspan(first, count), loss,
+                                     /*accumulate=*/false, gradient);
+    };
     return shards_.Run<PpoSums>(batch.index.numel(), net_->gradients(),
-                                [&](int thread, int64_t first, int64_t count,
-                                    bool accumulate, float* gradient) {
-                                  return kernels_[thread].Compute(
-                                      Host<float>(net_->parameters()), samples,
-                                      rows.subspan(first, count), loss,
-                                      accumulate, gradient);
-                                });
+                                compute);
   }
 
   torch::Tensor ComputeLater(const PpoBatch&) override {
@@ -66,7 +67,7 @@ class KernelPpoBackend : public PpoBackend {
   const int mask_;  // of Spaces.observation; below 0: none
   PolicyLoss loss_;
   const MlpShape shape_;
-  std::vector<PpoGradient> kernels_;  // each thread's
+  std::vector<PpoGradient> kernels_;  // each shard's
   GradientShards shards_;
 };
 

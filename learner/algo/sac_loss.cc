@@ -96,15 +96,14 @@ SacSums SacKernels::Compute(Gradient of, const SacNetworks& nets,
       .targets = Host<float>(nets.targets.Flat().parameters)};
   const ActionRange range = nets.gaussian.range();
   const float alpha = std::exp(*Host<float>(nets.log_alpha));
-  return shards_.Run<SacSums>(
-      samples.rows, into.gradients,
-      [&](int thread, int64_t first, int64_t rows, bool accumulate,
-          float* gradient) {
-        return (kernels_[thread].*of)(
-            parameters,
-            Narrow(samples, first, rows, actor_.observations, actor_.actions),
-            range, alpha, accumulate, gradient);
-      });
+  const auto compute = [&](int64_t shard, int64_t first, int64_t rows,
+                           float* gradient) {
+    return (kernels_[shard].*of)(
+        parameters,
+        Narrow(samples, first, rows, actor_.observations, actor_.actions),
+        range, alpha, gradient);
+  };
+  return shards_.Run<SacSums>(samples.rows, into.gradients, compute);
 }
 
 torch::Tensor SacKernels::CriticGradient(const SacNetworks& nets,

@@ -49,8 +49,7 @@ torch::Tensor ComputePolicyGradient(const SacNetworks& nets,
 
 // The two above by hand-written kernels, for networks with a KernelShape: Torch's
 // operations take several times what the arithmetic does. Sums are on the host.
-// Torch's threads share the samples; how many there are makes no difference to the
-// bits. Not thread-safe.
+// Torch's threads share the samples (gradient_shards.h). Not thread-safe.
 class SacKernels {
  public:
   // Null for networks that kernels do not take.
@@ -67,8 +66,7 @@ class SacKernels {
  private:
   using Gradient = SacSums (SacGradient::*)(const SacGradient::Parameters&,
                                             const SacSamples&,
-                                            const ActionRange&, float, bool,
-                                            float*);
+                                            const ActionRange&, float, float*);
 
   SacKernels(const MlpShape& actor, const MlpShape& critics)
       : actor_(actor), critics_(critics) {}
@@ -76,7 +74,7 @@ class SacKernels {
                   const SacSamples& samples, const FlatParameters& into);
 
   const MlpShape actor_, critics_;
-  std::vector<SacGradient> kernels_;  // each thread's
+  std::vector<SacGradient> kernels_;  // each shard's
   GradientShards shards_;
 };
 

@@ -19,24 +19,23 @@ SacGradient::SacGradient(const MlpShape& actor, const MlpShape& critics,
 SacSums SacGradient::Critics(const Parameters& parameters,
                              const SacSamples& samples,
                              const ActionRange& range, float alpha,
-                             bool accumulate, float* gradient) {
+                             float* gradient) {
   kernels_.pack(actor_.plan(), parameters.actor, actor_.data());
   kernels_.pack(critics_.plan(), parameters.critics, critics_.data());
   kernels_.pack(targets_.plan(), parameters.targets, targets_.data());
-  return kernels_.sac_critics({actor_.plan(), actor_.data()},
-                              {targets_.plan(), targets_.data()},
-                              {critics_.plan(), critics_.data()}, samples,
-                              range, alpha, accumulate, gradient);
+  return kernels_.sac_critics(
+      {actor_.plan(), actor_.data()}, {targets_.plan(), targets_.data()},
+      {critics_.plan(), critics_.data()}, samples, range, alpha, gradient);
 }
 
 SacSums SacGradient::Policy(const Parameters& parameters,
                             const SacSamples& samples, const ActionRange& range,
-                            float alpha, bool accumulate, float* gradient) {
+                            float alpha, float* gradient) {
   kernels_.pack(actor_.plan(), parameters.actor, actor_.data());
   kernels_.pack(critics_.plan(), parameters.critics, critics_.data());
   return kernels_.sac_policy({actor_.plan(), actor_.data()},
                              {critics_.plan(), critics_.data()}, samples, range,
-                             alpha, accumulate, gradient);
+                             alpha, gradient);
 }
 
 }  // namespace flotilla

@@ -27,25 +27,23 @@ class SacGradient {
   SacGradient(const MlpShape& actor, const MlpShape& critics,
               const KernelTable& kernels = BestKernels());
 
-  // Writes to `gradient` (the critics'), or adds if `accumulate`, that of the sum over the samples of
+  // Writes to `gradient` (the critics') that of the sum over the samples of
   //
   //   (Q1(s, a) - y)^2 + (Q2(s, a) - y)^2
   //   y = n_step_return + discount * (min_i Q_target_i(s', a') - alpha log pi(a'|s'))
   //
   // where a' is drawn with the samples' noise.
   SacSums Critics(const Parameters& parameters, const SacSamples& samples,
-                  const ActionRange& range, float alpha, bool accumulate,
-                  float* gradient);
+                  const ActionRange& range, float alpha, float* gradient);
 
-  // Writes to `gradient` (the actor's), or adds, that of the sum over the samples of
+  // Writes to `gradient` (the actor's) that of the sum over the samples of
   //
   //   alpha log pi(a|s) - min_i Q_i(s, a)
   //
   // where a is drawn with the samples' noise, and the gradient goes through it. Of
   // two Qs that are equal each has half of it.
   SacSums Policy(const Parameters& parameters, const SacSamples& samples,
-                 const ActionRange& range, float alpha, bool accumulate,
-                 float* gradient);
+                 const ActionRange& range, float alpha, float* gradient);
 
  private:
   const KernelTable& kernels_;

@@ -70,11 +70,11 @@ struct KernelTable {
   // See sac_gradient.h. `critics` and `targets` are of one shape.
   SacSums (*sac_critics)(PlannedMlp actor, PlannedMlp targets,
                          PlannedMlp critics, const SacSamples& samples,
-                         const ActionRange& range, float alpha, bool accumulate,
+                         const ActionRange& range, float alpha,
                          float* gradient);
   SacSums (*sac_policy)(PlannedMlp actor, PlannedMlp critics,
                         const SacSamples& samples, const ActionRange& range,
-                        float alpha, bool accumulate, float* gradient);
+                        float alpha, float* gradient);
 
   double (*sum_of_squares)(const float* values, int64_t size);
   void (*adam)(const AdamFactors& factors, const float* gradient, int64_t size,

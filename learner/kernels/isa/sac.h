@@ -127,7 +127,7 @@ void AimTile(PlannedMlp actor, PlannedMlp targets, PlannedMlp critics,
 
 SacSums SacCriticsOf(PlannedMlp actor, PlannedMlp targets, PlannedMlp critics,
                      const SacSamples& samples, const ActionRange& range,
-                     float alpha, bool accumulate, float* gradient) {
+                     float alpha, float* gradient) {
   const FlushDenormals flush;
   const int D = actor.plan.observations, A = actor.plan.actions;
   const MlpPlan& plan = critics.plan;
@@ -156,7 +156,7 @@ SacSums SacCriticsOf(PlannedMlp actor, PlannedMlp targets, PlannedMlp critics,
       BackwardStack(plan, plan.stacks[i], critics.workspace, rows);
     }
   });
-  PutGradients(plan, critics.workspace, accumulate, gradient);
+  PutGradients(plan, critics.workspace, /*accumulate=*/false, gradient);
   return sums;
 }
 
@@ -219,7 +219,7 @@ void ActorSlopes(PlannedMlp actor, const ActionRange& range, float alpha,
 
 SacSums SacPolicyOf(PlannedMlp actor, PlannedMlp critics,
                     const SacSamples& samples, const ActionRange& range,
-                    float alpha, bool accumulate, float* gradient) {
+                    float alpha, float* gradient) {
   const FlushDenormals flush;
   const MlpPlan& plan = actor.plan;
   const int D = plan.observations;
@@ -244,7 +244,7 @@ SacSums SacPolicyOf(PlannedMlp actor, PlannedMlp critics,
     BackwardStack(plan, plan.stacks[0], actor.workspace, rows);
   });
   sums.loss = alpha * sums.log_prob - q;
-  PutGradients(plan, actor.workspace, accumulate, gradient);
+  PutGradients(plan, actor.workspace, /*accumulate=*/false, gradient);
   return sums;
 }
 

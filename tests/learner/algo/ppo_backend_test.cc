@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{true, true, v1::RELU, 0.0, false},
                     Case{false, true, v1::RELU, 0.2, true, /*masked=*/true}));
 
-TEST(PpoBackendTest, ThreadsMakeNoDifferenceToTheKernelsBits) {
+TEST(PpoBackendTest, ThreadsShareTheKernels) {
   const Spaces spaces = VectorSpaces(5, 3);
   const auto net = MakeNetwork(spaces, v1::ModelConfig(), torch::kCPU).value();
   net->Initialize(2);
@@ -113,12 +113,17 @@ TEST(PpoBackendTest, ThreadsMakeNoDifferenceToTheKernelsBits) {
       if (threads == 1) {
         gradient = net->gradients().clone();
         sums = got;
-        backend->Compute(batch);  // what was there before is no part of it
       }
-      EXPECT_TRUE(torch::equal(net->gradients(), gradient));
+      const torch::Tensor shared = net->gradients().clone();
+      const double off = (shared - gradient).abs().max().item<double>();
+      // Other bits, and so it was shared, where there are samples for two.
+      EXPECT_EQ(off > 0, threads > 1 && rows >= 240) << rows << ", " << threads;
+      EXPECT_LT(off, 2e-6 * gradient.abs().max().item<double>());
       EXPECT_EQ(got.samples, rows);
-      EXPECT_EQ(got.policy_loss, sums.policy_loss);
-      EXPECT_EQ(got.entropy, sums.entropy);
+      EXPECT_NEAR(got.policy_loss, sums.policy_loss, 1e-3);
+      EXPECT_NEAR(got.entropy, sums.entropy, 1e-3);
+      backend->Compute(batch);  // what was there before is no part of it
+      EXPECT_TRUE(torch::equal(net->gradients(), shared));
     }
     at::set_num_threads(1);
   }

@@ -314,7 +314,7 @@ TEST_P(SacGradientTest, CriticsAreTheFiniteDifferences) {
     std::vector<float> gradient(problem.critics.size(), 7);
     const SacSums got =
         kernels.Critics(problem.Parameters(), problem.Samples(),
-                        problem.Range(), kAlpha, false, gradient.data());
+                        problem.Range(), kAlpha, gradient.data());
 
     ReferenceSac reference = problem.Reference();
     const std::vector<double> aims = reference.Aims(problem.Samples());
@@ -341,7 +341,7 @@ TEST_P(SacGradientTest, ThePolicyIsTheFiniteDifferences) {
     SacGradient::Parameters parameters = problem.Parameters();
     parameters.targets = nullptr;
     const SacSums got = kernels.Policy(parameters, read, problem.Range(),
-                                       kAlpha, false, gradient.data());
+                                       kAlpha, gradient.data());
 
     ReferenceSac reference = problem.Reference();
     const SacSums want = reference.Policy(problem.Samples());
@@ -367,9 +367,8 @@ TEST_P(SacGradientTest, FarOutLogProbabilitiesAreStillTheFormulas) {
   std::vector<float> gradient(actor.size());
   SacGradient::Parameters parameters = problem.Parameters();
   parameters.actor = actor.data();
-  const SacSums got =
-      kernels.Policy(parameters, problem.Samples(), problem.Range(), kAlpha,
-                     false, gradient.data());
+  const SacSums got = kernels.Policy(parameters, problem.Samples(),
+                                     problem.Range(), kAlpha, gradient.data());
   double want = 0;
   for (const float noise : problem.noise) {
     const double e = noise, log_std = -5 + 3.5 * (std::tanh(9.0) + 1);
@@ -387,10 +386,9 @@ TEST_P(SacGradientTest, ShardsAddUpToTheWhole) {
   const Problem problem(shapes, &rng_);
   SacGradient kernels(shapes.actor, shapes.critics, this->kernels());
   std::vector<float> whole(problem.actor.size());
-  const SacSums sums =
-      kernels.Policy(problem.Parameters(), problem.Samples(), problem.Range(),
-                     kAlpha, false, whole.data());
-  std::vector<float> added(whole.size());
+  const SacSums sums = kernels.Policy(problem.Parameters(), problem.Samples(),
+                                      problem.Range(), kAlpha, whole.data());
+  std::vector<double> added(whole.size());
   double log_prob = 0;
   for (const auto& [first, rows] :
        {std::pair<int64_t, int64_t>{0, 20}, {20, 1}, {21, kRows - 21}}) {
@@ -398,13 +396,15 @@ TEST_P(SacGradientTest, ShardsAddUpToTheWhole) {
     samples.rows = rows;
     samples.observations += first * D;
     samples.noise += first * A;
+    std::vector<float> part(whole.size());
     log_prob += kernels
                     .Policy(problem.Parameters(), samples, problem.Range(),
-                            kAlpha, /*accumulate=*/first > 0, added.data())
+                            kAlpha, part.data())
                     .log_prob;
+    for (size_t i = 0; i < part.size(); ++i) added[i] += part[i];
   }
   EXPECT_NEAR(log_prob, sums.log_prob, 1e-5 * std::abs(sums.log_prob) + 1e-5);
-  ExpectGradient(whole, {added.begin(), added.end()});
+  ExpectGradient(whole, added);
 }
 
 // Of two Qs that are equal each has half.
@@ -418,10 +418,10 @@ TEST_P(SacGradientTest, EqualCriticsShareTheGradient) {
   SacGradient::Parameters parameters = problem.Parameters();
   parameters.critics = twins.data();
   std::vector<float> gradient(problem.actor.size()), by_one = gradient;
-  kernels.Policy(parameters, problem.Samples(), problem.Range(), kAlpha, false,
+  kernels.Policy(parameters, problem.Samples(), problem.Range(), kAlpha,
                  gradient.data());
   twins.back() += 100;  // the bias of the second Q
-  kernels.Policy(parameters, problem.Samples(), problem.Range(), kAlpha, false,
+  kernels.Policy(parameters, problem.Samples(), problem.Range(), kAlpha,
                  by_one.data());
   ExpectGradient(gradient, {by_one.begin(), by_one.end()});
 }
