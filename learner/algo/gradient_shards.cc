@@ -5,16 +5,18 @@
 namespace flotilla {
 namespace {
 
-// Of a shard. Fewer take less time than it takes to wake a thread, about.
-constexpr int64_t kLeastRows = 120;
+// Numbers of samples times parameters of a shard. Fewer take less time than it takes
+// to wake a thread, about.
+constexpr int64_t kLeastWork = 1 << 20;
 // Rows that kernels multiply together: whole numbers of their blocks of six, and
 // halves of their tiles.
 constexpr int64_t kUnit = 24;
 
 }  // namespace
 
-int64_t GradientShards::CountOf(int64_t rows) {
-  return std::clamp<int64_t>(rows / kLeastRows, 1, at::get_num_threads());
+int64_t GradientShards::CountOf(int64_t rows, int64_t size) {
+  const int64_t most = std::min(rows / kUnit, rows * size / kLeastWork);
+  return std::clamp<int64_t>(most, 1, at::get_num_threads());
 }
 
 int64_t GradientShards::FirstRow(int64_t rows, int64_t shard, int64_t count) {

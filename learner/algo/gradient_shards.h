@@ -22,12 +22,12 @@ class GradientShards {
   //   Sums compute(int64_t shard, int64_t first, int64_t rows, float* gradient)
   //
   // for each, on threads of their own: it writes the gradient of samples
-  // [first, first + rows). `shard` is below at::get_num_threads(). `gradient` [P] on the
-  // host has all of them then; returns the sum of the sums.
+  // [first, first + rows). `shard` is below CountOf. `gradient` [P] on the host has all
+  // of them then; returns the sum of the sums.
   template <typename Sums, typename Compute>
   Sums Run(int64_t rows, const torch::Tensor& gradient,
            const Compute& compute) {
-    const int64_t count = CountOf(rows), size = gradient.numel();
+    const int64_t size = gradient.numel(), count = CountOf(rows, size);
     float* const all = Host<float>(gradient);
     if (count == 1) return compute(0, 0, rows, all);
     others_.resize((count - 1) * size);
@@ -44,8 +44,10 @@ class GradientShards {
     return sums[0];
   }
 
+  // Shards of so many samples, whose gradient has `size` numbers.
+  static int64_t CountOf(int64_t rows, int64_t size);
+
  private:
-  static int64_t CountOf(int64_t rows);
   static int64_t FirstRow(int64_t rows, int64_t shard, int64_t count);
   // Adds `count` gradients of `size` numbers to `all`, one after the other.
   void AddOthers(int64_t count, int64_t size, float* all) const;

@@ -1,3 +1,4 @@
+#include <iterator>
 #include <span>
 #include <vector>
 
@@ -44,9 +45,9 @@ class KernelPpoBackend : public PpoBackend {
     if (loss_.normalize_advantages && rows.size() > 1) {
       loss.advantage = NormalizeAdvantages(samples, rows);
     }
-    while (kernels_.size() < static_cast<size_t>(at::get_num_threads())) {
-      kernels_.emplace_back(shape_);
-    }
+    const int64_t shards =
+        GradientShards::CountOf(batch.index.numel(), net_->num_parameters());
+    while (std::ssize(kernels_) < shards) kernels_.emplace_back(shape_);
     const float* const parameters = Host<float>(net_->parameters());
     const auto compute = [&](int64_t shard, int64_t first, int64_t count,
                              float* gradient) {

@@ -1,6 +1,8 @@
 #include "learner/algo/sac_loss.h"
 
+#include <array>
 #include <cmath>
+#include <iterator>
 
 #include "learner/device/host.h"
 
@@ -19,6 +21,12 @@ void BackwardInto(const FlatParameters& flat, const torch::Tensor& loss) {
   flat.gradients.zero_();
   loss.backward(/*gradient=*/{}, /*retain_graph=*/false,
                 /*create_graph=*/false, flat.leaf);
+}
+
+// [2] float32, where what is too large is infinite.
+torch::Tensor FloatsOf(const std::array<double, 2>& sums) {
+  return torch::tensor(
+      {static_cast<float>(sums[0]), static_cast<float>(sums[1])});
 }
 
 // `rows` of them from `first` on, of D observations and A values. What the policy's
@@ -87,9 +95,8 @@ std::unique_ptr<SacKernels> SacKernels::For(const SacActor& actor,
 SacSums SacKernels::Compute(Gradient of, const SacNetworks& nets,
                             const SacSamples& samples,
                             const FlatParameters& into) {
-  while (kernels_.size() < static_cast<size_t>(at::get_num_threads())) {
-    kernels_.emplace_back(actor_, critics_);
-  }
+  const int64_t shards = GradientShards::CountOf(samples.rows, into.size());
+  while (std::ssize(kernels_) < shards) kernels_.emplace_back(actor_, critics_);
   const SacGradient::Parameters parameters = {
       .actor = Host<float>(nets.actor.Flat().parameters),
       .critics = Host<float>(nets.critics.Flat().parameters),
@@ -119,7 +126,7 @@ torch::Tensor SacKernels::CriticGradient(const SacNetworks& nets,
                .next_observations = Host<float>(batch.next_observation.leaf[0]),
                .noise = Host<float>(noise)},
               nets.critics.Flat());
-  return torch::tensor({sums.loss, sums.q}, torch::kFloat32);
+  return FloatsOf({sums.loss, sums.q});
 }
 
 torch::Tensor SacKernels::PolicyGradient(const SacNetworks& nets,
@@ -131,7 +138,7 @@ torch::Tensor SacKernels::PolicyGradient(const SacNetworks& nets,
   samples.noise = Host<float>(noise);
   const SacSums sums =
       Compute(&SacGradient::Policy, nets, samples, nets.actor.Flat());
-  return torch::tensor({sums.loss, sums.log_prob}, torch::kFloat32);
+  return FloatsOf({sums.loss, sums.log_prob});
 }
 
 torch::Tensor ComputeTemperatureGradient(const FlatParameters& log_alpha,

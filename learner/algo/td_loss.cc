@@ -1,6 +1,5 @@
 #include "learner/algo/td_loss.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "learner/device/host.h"
@@ -8,6 +7,20 @@
 #include "learner/nn/action_head.h"
 
 namespace flotilla {
+namespace {
+
+// The first of the largest Qs that are allowed [A], or of all if none is, or if that
+// is null.
+int64_t BestOf(const float* q, const uint8_t* allowed, int64_t A) {
+  int64_t best = -1;
+  for (int64_t a = 0; a < A; ++a) {
+    if (allowed != nullptr && allowed[a] == 0) continue;
+    if (best < 0 || q[a] > q[best]) best = a;
+  }
+  return best < 0 ? BestOf(q, nullptr, A) : best;
+}
+
+}  // namespace
 
 torch::Tensor ComputeTdGradientThere(const QNetwork& net,
                                      const QNetwork& target,
@@ -75,21 +88,6 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   sums.error = all.narrow(0, 2, all.numel() - 2);
   return sums;
 }
-
-namespace {
-
-// The first of the largest Qs that are allowed [A], or of all if none is, or if that
-// is null.
-int64_t BestOf(const float* q, const uint8_t* allowed, int64_t A) {
-  int64_t best = -1;
-  for (int64_t a = 0; a < A; ++a) {
-    if (allowed != nullptr && allowed[a] == 0) continue;
-    if (best < 0 || q[a] > q[best]) best = a;
-  }
-  return best < 0 ? BestOf(q, nullptr, A) : best;
-}
-
-}  // namespace
 
 TdKernels::TdKernels(const MlpShape& shape)
     : net_(shape, /*training=*/true), target_(shape, /*training=*/false) {}

@@ -7,7 +7,7 @@ namespace flotilla {
 MlpActorCritic::MlpActorCritic(const MlpShape& shape,
                                const KernelTable& kernels)
     : shape_(shape), kernels_(kernels), workspace_(shape, /*training=*/false) {
-  CHECK(shape.output == MlpOutput::kActorCritic) << "that is a Q network";
+  CHECK(shape.output == MlpOutput::kActorCritic) << "that is no actor-critic";
 }
 
 void MlpActorCritic::SetParameters(const float* parameters) {

@@ -29,8 +29,8 @@ class MlpActorCritic {
   void SetParameters(const float* parameters);
 
   // The networks' outputs for observations [N, D]. `policy` [N, A] receives
-  // logits, whatever is forbidden, or means if continuous; `value` [N]. Either may be null, and a
-  // network whose output nobody wants does not run.
+  // logits, whatever is forbidden, or means if continuous; `value` [N]. Either may
+  // be null, and a network whose output nobody wants does not run.
   void Forward(const float* observations, int64_t rows, float* policy,
                float* value);
 

@@ -9,7 +9,8 @@ MlpQ::MlpQ(const MlpShape& shape, bool training, const KernelTable& kernels)
       kernels_(kernels),
       training_(training),
       workspace_(shape, training) {
-  CHECK(shape.output != MlpOutput::kActorCritic) << "that is no Q network";
+  CHECK(shape.output == MlpOutput::kQ || shape.output == MlpOutput::kDuelingQ)
+      << "that is no Q network";
 }
 
 void MlpQ::SetParameters(const float* parameters) {

@@ -37,7 +37,7 @@ AdvantageScale NormalizeAdvantages(const PpoSamples& samples,
 
 PpoGradient::PpoGradient(const MlpShape& shape, const KernelTable& kernels)
     : kernels_(kernels), workspace_(shape, /*training=*/true) {
-  CHECK(shape.output == MlpOutput::kActorCritic) << "that is a Q network";
+  CHECK(shape.output == MlpOutput::kActorCritic) << "that is no actor-critic";
 }
 
 PpoSums PpoGradient::Compute(const float* parameters, const PpoSamples& samples,

@@ -169,7 +169,7 @@ FLOTILLA_INLINE Vec BeforeActivation(Vec output, Vec delta) {
                : delta - delta * (output * output);
 }
 
-// Turns the one into the other in place.
+// The same of `size` numbers, in place of `delta`.
 void ThroughActivation(bool relu, int64_t size, const float* output,
                        float* delta) {
   for (int64_t i = 0; i < size; i += kLanes) {
@@ -179,8 +179,7 @@ void ThroughActivation(bool relu, int64_t size, const float* output,
   }
 }
 
-// The same, which adds the result's sum over the rows to `bias_gradient`. V vectors
-// of columns.
+// The same of rows, whose sum it adds to `bias_gradient`. V vectors of columns.
 template <bool kRelu, int V>
 void BackwardActivation(int64_t rows, int64_t width, const float* output,
                         float* delta, float* bias_gradient) {

@@ -37,8 +37,7 @@ struct LayerPlan {
   int64_t output;          // [tile, out_pad]   after the activation
 
   // Training only.
-  int64_t
-      backward_weight;  // [out, in_pad]; 0 where no input's gradient is wanted
+  int64_t backward_weight;   // [out, in_pad]; 0: no input's gradient is wanted
   int64_t weight_gradient;   // [out, in_pad], or [in, out_pad] if ...
   bool gradient_transposed;  // ... that wastes less padding
   int64_t bias_gradient;     // [out_pad]
@@ -92,9 +91,9 @@ struct MlpPlan {
   // Training only, but for critics' inputs.
   int64_t inputs;                    // [tile, observations_pad]
   int64_t input_gradient;            // [tile, observations_pad]   of critics
-  int64_t samples;                   // [4, tile]   see isa/ppo.h and isa/q.h
+  int64_t samples;                   // [4, tile]   see isa/ppo.h, q.h, sac.h
   int64_t delta[2];                  // [tile, widest layer]
-  int64_t zero;                      // [widest layer]
+  int64_t zero;                      // [widest layer, or input of critics]
   int64_t log_std_gradient;          // [A]
   int64_t gradients, gradients_end;  // all gradients lie in this range
 

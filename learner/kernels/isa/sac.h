@@ -14,7 +14,7 @@
 namespace flotilla {
 namespace {
 
-// Of MlpPlan::draws, each [A, tile]: of value a the plane kKept * A + a.
+// Of MlpPlan::draws, each [A, tile].
 enum DrawPlane {
   kNoise,
   kBent,      // tanh of what the layer says, of which the log std is made
@@ -32,6 +32,11 @@ FLOTILLA_INLINE Vec LogTanhSlope(Vec u) {
   const Vec softplus =
       AtLeast(-2.0f * u, 0.0f) + Log(1.0f + Exp(-2.0f * Abs(u)));
   return 2.0f * (kLog2 - u - softplus);
+}
+
+// min(q1, q2), which is NaN if one of them is.
+FLOTILLA_INLINE Vec Smaller(Vec q1, Vec q2) {
+  return (q1 < q2) | (q1 != q1) ? q1 : q2;
 }
 
 // Runs the actor on at most a tile of rows of `input` and draws: actions to planes
@@ -118,7 +123,7 @@ void AimTile(PlannedMlp actor, PlannedMlp targets, PlannedMlp critics,
   for (int64_t n = 0; n < rows; n += kLanes) {
     const float* q = targets.workspace + targets.plan.planes + n;
     const Vec q1 = Load(q), q2 = Load(q + kTileRows);
-    const Vec soft = (q1 < q2 ? q1 : q2) - alpha * Load(log_prob + n);
+    const Vec soft = Smaller(q1, q2) - alpha * Load(log_prob + n);
     Store(critics.workspace + critics.plan.samples + kAim * kTileRows + n,
           LoadLanes(samples.n_step_return + first + n, rows - n) +
               LoadLanes(samples.discount + first + n, rows - n) * soft);
@@ -170,7 +175,7 @@ void SmallerByAction(PlannedMlp actor, PlannedMlp critics, int64_t rows,
     const float* planes = critics.workspace + plan.planes + n;
     float* gradients = critics.workspace + plan.plane_scratch + n;
     const Vec q1 = Load(planes), q2 = Load(planes + kTileRows);
-    *q += LaneSum(present ? (q1 < q2 ? q1 : q2) : Vec{});
+    *q += LaneSum(present ? Smaller(q1, q2) : Vec{});
     const Vec of_first =
         q1 < q2 ? Splat(-1.0f) : (q1 == q2 ? Splat(-0.5f) : Vec{});
     Store(gradients, present ? of_first : Vec{});

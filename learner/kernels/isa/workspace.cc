@@ -18,9 +18,10 @@ void CheckShape(const MlpShape& shape) {
   for (const int width : shape.hidden) {
     CHECK_GE(width, 1) << "a hidden layer needs a width";
   }
-  CHECK(!IsQ(shape) ||
-        (shape.activation == Activation::kRelu && !shape.continuous))
-      << "a Q network's layers are ReLU, and its actions are choices";
+  CHECK(!IsQ(shape) || shape.activation == Activation::kRelu)
+      << "a Q network's layers are ReLU";
+  CHECK(shape.output == MlpOutput::kActorCritic || !shape.continuous)
+      << "that is an actor-critic's";
   CHECK(shape.output != MlpOutput::kTwinCritics || shape.actions == 1)
       << "a critic has one output";
 }
@@ -223,7 +224,7 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
     plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
   }
   if (training_) {
-    int widest = plan->observations_pad;
+    int widest = 0;
     for (const LayerPlan& layer : *layers) {
       widest = std::max(widest, layer.out_pad);
     }
@@ -233,7 +234,9 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
     plan->samples = Space(4 * kTileRows);
     plan->delta[0] = Space(int64_t{kTileRows} * widest);
     plan->delta[1] = Space(int64_t{kTileRows} * widest);
-    plan->zero = Space(widest);
+    const bool critics = shape_.output == MlpOutput::kTwinCritics;
+    plan->zero =
+        Space(critics ? std::max(widest, plan->observations_pad) : widest);
     PlanGradients(plan, layers->data(), static_cast<int>(layers->size()));
   }
   plan->workspace_size = workspace_;

@@ -241,11 +241,21 @@ Case Sac() {
       .steps = "critics.adam.step"};
 }
 
+// Torch's operations learn it on a CPU, where kernels learn the other.
+Case StackedSac() {
+  Case c = Sac();
+  c.spaces = BoundedSpaces(4, {-2, 0}, {2, 1}, /*stack=*/2);
+  return c;
+}
+
 INSTANTIATE_TEST_SUITE_P(Uniform, ReplayLearnersTest,
                          testing::Values(UniformDqn(), Sac()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(ByKernels, ReplayLearnersTest,
                          testing::Values(ReluDqn()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Stacked, ReplayLearnersTest,
+                         testing::Values(StackedSac()),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Prioritised, ReplayLearnersTest,
                          testing::Values(PrioritisedDqn()),

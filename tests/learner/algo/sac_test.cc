@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -26,8 +27,12 @@ v1::RunConfig Config() {
   return config;
 }
 
-std::unique_ptr<Algorithm> Make(const v1::RunConfig& config) {
-  return MakeAlgorithm(config, TheSpaces(), torch::kCPU).value();
+// Torch's operations learn it on a CPU, where kernels learn the other.
+Spaces StackedSpaces() { return BoundedSpaces(4, {-2, 0}, {2, 1}, 2); }
+
+std::unique_ptr<Algorithm> Make(const v1::RunConfig& config,
+                                const Spaces& spaces = TheSpaces()) {
+  return MakeAlgorithm(config, spaces, torch::kCPU).value();
 }
 
 // Taken by the critics, the policy and the temperature.
@@ -131,8 +136,11 @@ TEST(SacTest, ATemperatureThatIsNotLearnedStays) {
 }
 
 TEST(SacTest, RanksStayEqualThoughTheyDrawForThemselves) {
-  const auto rollouts = Rollouts(TheSpaces(), 6);
-  for (const bool buckets : {false, true}) {
+  for (const auto& [spaces, buckets] :
+       {std::pair{TheSpaces(), false}, std::pair{TheSpaces(), true},
+        std::pair{StackedSpaces(), false}, std::pair{StackedSpaces(), true}}) {
+    const Spaces& the_spaces = spaces;  // a binding is not captured
+    const auto rollouts = Rollouts(the_spaces, 6);
     v1::RunConfig config = Config();
     if (buckets) config.mutable_distributed()->set_gradients(v1::BUCKETS);
     std::vector<torch::Tensor> everything(2);
@@ -141,7 +149,7 @@ TEST(SacTest, RanksStayEqualThoughTheyDrawForThemselves) {
                     FakeCoordinatorClient* coordinator) {
       const int rank = assignment.rank();
       const auto collective = Connect(assignment, coordinator);
-      const auto algorithm = Make(config);
+      const auto algorithm = Make(config, the_spaces);
       for (int i = 0; i < 3; ++i) {
         q[rank] = Update(algorithm.get(), rollouts[3 * rank + i],
                          {i, 64 * i, collective.get()})
