@@ -34,11 +34,11 @@ class MlpActorCritic {
   void Forward(const float* observations, int64_t rows, float* policy,
                float* value);
 
-  // Discrete actions: inverts the cumulative distribution at `uniforms` [N],
-  // each in [0, 1); null takes the most likely action, the first if several
-  // are. Of `mask` [N, A] a 0 forbids an action, in a row that allows any; null
-  // forbids none. Writes `action`, `log_prob` and, unless it is null, `value`, each
-  // [N].
+  // Discrete actions: inverts the cumulative distribution of each choice at
+  // `uniforms` [N, K], each in [0, 1); null takes the most likely value, the first if
+  // several are. Of `mask` [N, A] a 0 forbids a value, of a choice that allows any;
+  // null forbids none. Writes `action` [N, K], `log_prob` [N], of all choices
+  // together, and, unless it is null, `value` [N].
   void DecideDiscrete(const float* observations, const uint8_t* mask,
                       int64_t rows, const float* uniforms, int64_t* action,
                       float* log_prob, float* value);

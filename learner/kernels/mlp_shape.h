@@ -27,8 +27,8 @@ enum class MlpOutput {
 //   observation -> trunk hidden -+
 //                                +-> policy
 //
-// The policy is a categorical over `actions` logits, or, if `continuous`, a
-// Gaussian over `actions` dimensions whose log standard deviation is a
+// The policy is a categorical over `actions` logits, or one for each of several
+// choices, or, if `continuous`, a Gaussian over `actions` dimensions whose log standard deviation is a
 // parameter of its own and does not depend on the state.
 //
 // Or a Q network, all ReLU, whose heads have a layer of their own, as wide as the
@@ -61,6 +61,14 @@ struct MlpShape {
   // But for an actor-critic `share_trunk` says nothing, and `continuous` is false.
   // Of twin critics `actions` is 1: each has one output.
   MlpOutput output = MlpOutput::kActorCritic;
+  // Of an actor-critic with several choices, how many values each has; their logits
+  // lie end to end, `actions` in all. Empty: one choice.
+  std::vector<int> choices = {};
+
+  // K of discrete actions.
+  int choice_count() const {
+    return choices.empty() ? 1 : static_cast<int>(choices.size());
+  }
 };
 
 // One parameter tensor inside the flat buffer.

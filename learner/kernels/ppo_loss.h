@@ -9,7 +9,7 @@ namespace flotilla {
 // B rows. Borrowed. One of the actions is set, as the policy's are.
 struct PpoSamples {
   const float* observations = nullptr;        // [S, D]
-  const int64_t* discrete_actions = nullptr;  // [S]
+  const int64_t* discrete_actions = nullptr;  // [S, K]
   const uint8_t* mask = nullptr;  // [S, A]  as MlpActorCritic's; null: none
   const float* continuous_actions = nullptr;  // [S, A]
   const float* log_prob = nullptr;            // [S]  when the action was taken

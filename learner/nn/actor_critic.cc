@@ -183,14 +183,16 @@ std::optional<MlpShape> ActorCritic::Shape() const {
   shape.share_trunk = !apart_;
   shape.actions = static_cast<int>(action.outputs());
   shape.continuous = action.continuous > 0;
+  if (action.choices() > 1) {
+    shape.choices.assign(action.num_values.begin(), action.num_values.end());
+  }
   CHECK_EQ(ParameterCount(shape), num_parameters());
   return shape;
 }
 
 std::optional<MlpShape> ActorCritic::KernelShape() const {
-  const bool many = spaces_.action.choices() > 1;
   const LeafSpec& seen = spaces_.observation[plan_.leaf[0].leaf];
-  if (!device().is_cpu() || many || seen.stack > 1) return std::nullopt;
+  if (!device().is_cpu() || seen.stack > 1) return std::nullopt;
   return Shape();
 }
 

@@ -64,8 +64,7 @@ class ActorCritic : public Network {
   std::unique_ptr<Network> Clone() const override;
   // A row holds h, or h and c, of the first layer, then those of the next.
   int64_t state_size() const override;
-  // MLPs on one vector, with one choice, masked or not, or continuous values, on the
-  // CPU.
+  // MLPs on one vector, with choices, masked or not, or continuous values, on the CPU.
   std::optional<MlpShape> KernelShape() const override;
   // Likewise on a device, with any choices, masked or not; not in bfloat16.
   std::optional<MlpShape> DeviceShape() const override {

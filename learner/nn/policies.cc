@@ -34,7 +34,7 @@ class KernelPolicy : public NetworkPolicy {
                             out.continuous, out.log_prob, out.value);
     } else {
       // [0, 1) in float32: 24 bits, so that rounding cannot give 1.
-      Draw(greedy, seen.rows, [draws] {
+      Draw(greedy, seen.rows * mlp_.shape().choice_count(), [draws] {
         return static_cast<float>(draws->Bits() >> 40) * 0x1p-24f;
       });
       const void* mask = mask_ >= 0 ? seen.leaf[mask_] : nullptr;

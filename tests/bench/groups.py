@@ -73,6 +73,8 @@ def fast(options, turns):
     flop = dict(flop_per_step=CARTPOLE_FLOP)
     one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "cartpole_fast", n, min(limit, 10), **unstopped, **flop)
                 for n in (1, 2))
+    shared = train(f"Flotilla, 1 learner, {options.cores} threads", "cartpole_fast", 1, min(limit, 10), **unstopped, **flop,
+                   runtime__torch_threads=options.cores)
     stops = [train(f"Flotilla, {n} learner{'s' * (n > 1)}, evaluating, stops when solved", "cartpole_fast", n, limit)
              for n in (1, 2)]
     how = dict(limit_s=limit, threads=tuned(options))
@@ -84,11 +86,11 @@ def fast(options, turns):
     rejax = [] if options.quick else [peer("rejax, 64 × 32, compiled, on a CPU", "v_rejax", "rejax_cartpole.py", "64x32",
                                            limit_s=limit, threads=(), **flop)]
     theirs = [sb3, own] + ([] if options.quick else rest)
-    everyone = [two, sb3, one, own, *stops] + ([] if options.quick else rest) + rejax
+    everyone = [two, sb3, one, own, *stops] + ([] if options.quick else [shared, *rest]) + rejax
     turns(everyone, options.rounds)
     sps, solved, evaluated = "steps_per_second", "seconds_to_target", "seconds_to_eval_475"
     quickest = min((who.median(solved) for who in theirs if who.median(solved)), default=None)
-    training = [two, one, *theirs]
+    training = [two, one] + ([] if options.quick else [shared]) + theirs
     return section(
         "cartpole_fast", everyone,
         [report.table(training + rejax, sps, "steps a second", two),
@@ -96,7 +98,7 @@ def fast(options, turns):
          report.table(stops, evaluated, "seconds until 100 evaluated episodes average 475", stops[1]),
          report.resources(training + rejax, turns)],
         [report.verdict(f"{who.name}: at least twice the fastest peer's steps a second", who.median(sps),
-                        times(2, fastest(theirs + rejax, sps))) for who in (two, one)] +
+                        times(2, fastest(theirs + rejax, sps))) for who in training[:-len(theirs)]] +
         [report.verdict(f"{who.name}: 475 in at most half the quickest peer's time", who.median(solved),
                         times(0.5, quickest), at_least=False, unit=" s") for who in (two, one)],
         "Seconds count from the start of training, processes started; `-` is a run that did not get there.")
@@ -216,10 +218,12 @@ def native(options, turns):
     alone = QUIET | dict(evaluation__every_updates=10 ** 6, total_env_steps=10 ** 9)
     one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "native_breakout", n, limit, **alone, **settings)
                 for n, settings in ((1, {}), (2, dict(env__num_envs=512))))
+    shared = train(f"Flotilla, 1 learner, {options.cores} threads", "native_breakout", 1, limit, **alone,
+                   runtime__torch_threads=options.cores)
     how = dict(limit_s=limit, threads=tuned(options))
     mlp = peer("PufferLib, 1,024 games, without LSTM", "v_puffer", "puffer_breakout.py", "mlp", **how)
     own = peer("PufferLib, its breakout.ini: 8,192 games, LSTM", "v_puffer", "puffer_breakout.py", "own", **how)
-    everyone = [two, mlp, one] + ([] if options.quick else [own])
+    everyone = [two, mlp, one] + ([] if options.quick else [shared, own])
     turns(everyone, options.rounds)
     sps = "steps_per_second"
     return section("Native Breakout", everyone,
@@ -227,7 +231,7 @@ def native(options, turns):
                    [report.verdict("two learners: at least 1,000,000 agents' steps a second", two.median(sps), 1e6),
                     report.verdict("two learners are ahead of PufferLib's fastest", two.median(sps),
                                    fastest([mlp, own], sps))],
-                   "The network of the first three is of 128 units.")
+                   "The network of all but PufferLib's own is of 128 units.")
 
 
 def scaling(options, turns):

@@ -66,33 +66,53 @@ void Forward(const MlpPlan& plan, float* workspace, const float* observations,
   });
 }
 
+// Those of choice k, of [N, K], a sample a lane.
+FLOTILLA_INLINE Vec LoadChoice(const float* in, int choices, int k,
+                               int64_t count) {
+  if (choices == 1) return LoadLanes(in, count);
+  Vec lanes = {};
+  for (int64_t i = 0; i < kLanes && i < count; ++i) {
+    lanes[i] = in[i * choices + k];
+  }
+  return lanes;
+}
+
 void DecideDiscrete(const MlpPlan& plan, float* workspace,
                     const float* observations, const uint8_t* mask,
                     int64_t rows, const float* uniforms, int64_t* action,
                     float* log_prob, float* value) {
   const FlushDenormals flush;
+  const int choices = plan.choices;
   ForEachTile(rows, [&](int64_t first, int64_t count) {
     ForwardTile(plan, workspace, observations + first * plan.observations,
                 count, true, value != nullptr);
     for (int64_t n = 0; mask != nullptr && n < count; ++n) {
-      ForbidActions(plan.actions, mask + (first + n) * plan.actions,
+      ForbidChoices(plan, mask + (first + n) * plan.actions,
                     workspace + plan.planes + n);
     }
     for (int64_t n = 0; n < count; n += kLanes) {
-      const float* logits = workspace + plan.planes + n;
-      float* exponentials = workspace + plan.plane_scratch + n;
       const int64_t at = first + n;
-      const Softmax softmax = MakeSoftmax(plan.actions, logits, exponentials);
-      const IntVec chosen =
-          uniforms == nullptr
-              ? ArgMax(plan.actions, logits, softmax.largest)
-              : InvertCumulative(plan.actions, exponentials, softmax.sum,
-                                 LoadLanes(uniforms + at, count - n));
-      CopyLanes(CategoricalLogProb(plan.actions, logits, softmax, chosen),
-                count - n, log_prob + at);
-      for (int64_t i = 0; i < kLanes && i < count - n; ++i) {
-        action[at + i] = chosen[i];
+      Vec sum = {};
+      for (int k = 0; k < choices; ++k) {
+        const int first_logit = plan.first_logit[k];
+        const int values = plan.first_logit[k + 1] - first_logit;
+        const float* logits =
+            workspace + plan.planes + first_logit * kTileRows + n;
+        float* exponentials =
+            workspace + plan.plane_scratch + first_logit * kTileRows + n;
+        const Softmax softmax = MakeSoftmax(values, logits, exponentials);
+        const IntVec chosen =
+            uniforms == nullptr
+                ? ArgMax(values, logits, softmax.largest)
+                : InvertCumulative(values, exponentials, softmax.sum,
+                                   LoadChoice(uniforms + at * choices, choices,
+                                              k, count - n));
+        sum += CategoricalLogProb(values, logits, softmax, chosen);
+        for (int64_t i = 0; i < kLanes && i < count - n; ++i) {
+          action[(at + i) * choices + k] = chosen[i];
+        }
       }
+      CopyLanes(sum, count - n, log_prob + at);
     }
     if (value != nullptr) {
       CopyPlanes(workspace + plan.planes + plan.actions * kTileRows, 1, count,

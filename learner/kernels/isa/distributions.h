@@ -28,6 +28,15 @@ void ForbidActions(int actions, const uint8_t* allowed, float* logits) {
   }
 }
 
+// The same of each choice.
+void ForbidChoices(const MlpPlan& plan, const uint8_t* allowed, float* logits) {
+  for (int k = 0; k < plan.choices; ++k) {
+    const int first = plan.first_logit[k];
+    ForbidActions(plan.first_logit[k + 1] - first, allowed + first,
+                  logits + first * kTileRows);
+  }
+}
+
 // log p_a = (logits_a - largest) - log_sum.
 struct Softmax {
   Vec largest;

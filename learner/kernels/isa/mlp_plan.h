@@ -74,6 +74,8 @@ struct StackPlan {
 struct MlpPlan {
   int observations, observations_pad;
   int actions;
+  const int32_t* first_logit;  // [K + 1]   of each choice; then A
+  int choices;                 // K
   bool relu;
   bool continuous;
   bool dueling;  // Q's planes are advantages until QTile has added V
@@ -84,7 +86,7 @@ struct MlpPlan {
 
   int64_t planes;         // [outputs, tile]
   int64_t plane_scratch;  // [outputs, tile]   exponentials, or loss gradients
-  int64_t action_planes;  // [A, tile]   float, or [tile] int32
+  int64_t action_planes;  // [A, tile]   float, or [K, tile] int32
   int64_t gauss;          // [3, A]   log_std, std, 1 / std
   int64_t draws;  // [4, A, tile]   of a squashed Gaussian: see isa/sac.h
 

@@ -58,7 +58,10 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
             samples.continuous_actions[row * plan.actions + a];
       }
     } else {
-      discrete[n] = static_cast<int32_t>(samples.discrete_actions[row]);
+      for (int k = 0; k < plan.choices; ++k) {
+        discrete[k * kTileRows + n] = static_cast<int32_t>(
+            samples.discrete_actions[row * plan.choices + k]);
+      }
     }
     taken[n++] = row;
   }
@@ -112,25 +115,22 @@ FLOTILLA_INLINE Vec ValueLoss(const LossContext& context, Vec value,
   return term.slope;
 }
 
-// The gradients with respect to the logits, in place of `gradients`.
-FLOTILLA_INLINE void CategoricalLoss(const LossContext& context, int actions,
-                                     const float* logits, IntVec action,
-                                     Vec old_log_prob, Vec advantage,
-                                     float* gradients, LaneSumsOfLoss* sums) {
-  const Softmax softmax = MakeSoftmax(actions, logits, gradients);
-  const Vec log_prob = CategoricalLogProb(actions, logits, softmax, action);
-  const Vec slope =
-      PolicyLoss(context, log_prob, old_log_prob, advantage, sums);
+// d loss / d logits of one choice, whose exponentials are in `gradients` and give way
+// to them; `slope` is d policy loss / d log_prob, unscaled. Counts the entropy.
+FLOTILLA_INLINE void ChoiceGradient(const LossContext& context, int values,
+                                    const float* logits, const Softmax& softmax,
+                                    IntVec action, Vec slope, float* gradients,
+                                    LaneSumsOfLoss* sums) {
   const Vec inverse_sum = 1.0f / softmax.sum;
   Vec entropy = Vec{};
-  for (int a = 0; a < actions; ++a) {
+  for (int a = 0; a < values; ++a) {
     const Vec p = Load(gradients + a * kTileRows) * inverse_sum;
     const Vec log_p =
         (Load(logits + a * kTileRows) - softmax.largest) - softmax.log_sum;
     entropy -= p * log_p;
   }
   sums->entropy += context.Keep(entropy);
-  for (int a = 0; a < actions; ++a) {
+  for (int a = 0; a < values; ++a) {
     const Vec p = Load(gradients + a * kTileRows) * inverse_sum;
     const Vec log_p =
         (Load(logits + a * kTileRows) - softmax.largest) - softmax.log_sum;
@@ -138,6 +138,40 @@ FLOTILLA_INLINE void CategoricalLoss(const LossContext& context, int actions,
     const Vec bonus = context.loss.entropy_cost * p * (log_p + entropy);
     Store(gradients + a * kTileRows,
           context.Keep((policy + bonus) * context.scale));
+  }
+}
+
+// The gradients with respect to the logits, in place of `gradients`. `actions` is
+// [K, tile].
+FLOTILLA_INLINE void CategoricalLoss(const LossContext& context,
+                                     const MlpPlan& plan, const float* logits,
+                                     const int32_t* actions, Vec old_log_prob,
+                                     Vec advantage, float* gradients,
+                                     LaneSumsOfLoss* sums) {
+  const auto softmax_of = [&](int k) {
+    const int first = plan.first_logit[k];
+    return MakeSoftmax(plan.first_logit[k + 1] - first,
+                       logits + first * kTileRows,
+                       gradients + first * kTileRows);
+  };
+  Softmax softmax = {};
+  Vec log_prob = {};
+  for (int k = 0; k < plan.choices; ++k) {
+    const int first = plan.first_logit[k];
+    softmax = softmax_of(k);
+    log_prob += CategoricalLogProb(plan.first_logit[k + 1] - first,
+                                   logits + first * kTileRows, softmax,
+                                   LoadInt(actions + k * kTileRows));
+  }
+  const Vec slope =
+      PolicyLoss(context, log_prob, old_log_prob, advantage, sums);
+  for (int k = 0; k < plan.choices; ++k) {
+    const int first = plan.first_logit[k];
+    if (plan.choices > 1) softmax = softmax_of(k);
+    ChoiceGradient(context, plan.first_logit[k + 1] - first,
+                   logits + first * kTileRows, softmax,
+                   LoadInt(actions + k * kTileRows), slope,
+                   gradients + first * kTileRows, sums);
   }
 }
 
@@ -183,8 +217,8 @@ void LossTile(const MlpPlan& plan, const PpoLoss& loss, int64_t rows,
                    workspace + plan.gauss, old_log_prob, advantage, gradients,
                    workspace + plan.log_std_gradient, &lane_sums);
     } else {
-      const IntVec action = LoadInt(reinterpret_cast<const int32_t*>(actions));
-      CategoricalLoss(context, plan.actions, outputs, action, old_log_prob,
+      CategoricalLoss(context, plan, outputs,
+                      reinterpret_cast<const int32_t*>(actions), old_log_prob,
                       advantage, gradients, &lane_sums);
     }
     const int value_plane = plan.actions * kTileRows;
@@ -216,7 +250,7 @@ PpoSums PpoGradientOf(const MlpPlan& plan, float* workspace,
       ForwardStack(plan, plan.stacks[i], workspace, inputs, count);
     }
     for (int64_t n = 0; samples.mask != nullptr && n < count; ++n) {
-      ForbidActions(plan.actions, samples.mask + taken[n] * plan.actions,
+      ForbidChoices(plan, samples.mask + taken[n] * plan.actions,
                     workspace + plan.planes + n);
     }
     LossTile(plan, loss, count, workspace, &sums);

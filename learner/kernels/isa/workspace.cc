@@ -22,6 +22,12 @@ void CheckShape(const MlpShape& shape) {
       << "a Q network's layers are ReLU";
   CHECK(shape.output == MlpOutput::kActorCritic || !shape.continuous)
       << "that is an actor-critic's";
+  CHECK(shape.choices.empty() ||
+        (shape.output == MlpOutput::kActorCritic && !shape.continuous))
+      << "several choices are an actor-critic's";
+  for (const int values : shape.choices) {
+    CHECK_GE(values, 1) << "a choice needs a value";
+  }
   CHECK(shape.output != MlpOutput::kTwinCritics || shape.actions == 1)
       << "a critic has one output";
 }
@@ -247,6 +253,14 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
 Workspace::Workspace(const MlpShape& shape, bool training) {
   CheckShape(shape);
   Planner(shape, training).Plan(&layers_, &plan_);
+  first_logit_ = {0};
+  for (const int values : shape.choices) {
+    first_logit_.push_back(first_logit_.back() + values);
+  }
+  if (shape.choices.empty()) first_logit_.push_back(shape.actions);
+  CHECK_EQ(first_logit_.back(), shape.actions) << "choices have other values";
+  plan_.first_logit = first_logit_.data();
+  plan_.choices = shape.choice_count();
   data_ = MakeAlignedFloats(plan_.workspace_size);
   std::fill_n(data_.get(), plan_.workspace_size, 0.0f);
 }

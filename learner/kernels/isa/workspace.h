@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_KERNELS_ISA_WORKSPACE_H_
 #define FLOTILLA_LEARNER_KERNELS_ISA_WORKSPACE_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "learner/kernels/isa/aligned_floats.h"
@@ -22,6 +23,7 @@ class Workspace {
 
  private:
   std::vector<LayerPlan> layers_;
+  std::vector<int32_t> first_logit_;  // [K + 1]
   MlpPlan plan_;
   AlignedFloats data_;  // [workspace_size]
 };

@@ -15,19 +15,21 @@ struct Case {
   v1::Activation activation;
   double value_clip;
   bool normalize;
-  bool masked = false;
+  bool masked = false;  // and of two choices
 };
 
-// VectorSpaces(5, 3), of which a mask allows some.
+// A vector of 5 and choices of 3 and 4 values, of which a mask allows some.
 Spaces MaskedSpaces() {
   v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {5});
   v1::Leaf* mask = spec.add_observation();
   mask->set_path("m");
   mask->set_dtype(v1::UINT8);
-  mask->add_shape(3);
+  mask->add_shape(7);
   v1::Leaf* action = spec.add_action();
   action->set_dtype(v1::INT64);
-  action->set_num_values(3);
+  action->add_shape(2);
+  action->add_num_values_each(3);
+  action->add_num_values_each(4);
   action->set_mask_path("m");
   return DescribeSpaces(spec, v1::ModelConfig()).value();
 }

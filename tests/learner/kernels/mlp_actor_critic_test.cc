@@ -39,7 +39,7 @@ Decisions Decide(MlpActorCritic* network,
                               d.continuous.data(), d.log_prob.data(),
                               d.value.data());
   } else {
-    d.discrete.resize(rows);
+    d.discrete.resize(rows * shape.choice_count());
     network->DecideDiscrete(
         observations.data(), mask.empty() ? nullptr : mask.data(), rows, random,
         d.discrete.data(), d.log_prob.data(), d.value.data());
@@ -247,7 +247,7 @@ TEST_P(MlpActorCriticTest, ForbiddenActionsAreNeverTaken) {
                                      [](uint8_t one) { return one != 0; });
         ReferenceMlp::Output output =
             reference.Forward(&observations[n * shape.observations]);
-        ReferenceMlp::Forbid(allowed, &output);
+        reference.Forbid(allowed, &output);
         const int64_t taken = d.discrete[n];
         ASSERT_TRUE(!any || allowed[taken] != 0) << n;
         const double action = static_cast<double>(taken);
@@ -267,6 +267,54 @@ TEST_P(MlpActorCriticTest, ForbiddenActionsAreNeverTaken) {
         ASSERT_GE(uniforms[n], below - 1e-5);
         ASSERT_LE(uniforms[n],
                   below + std::exp(reference.LogProb(output, &action)) + 1e-5);
+      }
+    }
+  }
+}
+
+// Each choice for itself: with a uniform number, a mask and a probability of its own.
+TEST_P(MlpActorCriticTest, SeveralChoicesAreIndependent) {
+  MlpShape shape = {6, {20, 16}, Activation::kTanh, true, 9, false};
+  shape.choices = {2, 4, 3};
+  MlpActorCritic network = MakeNetwork(shape);
+  const ReferenceMlp reference(shape, parameters_);
+  constexpr int kRows = 200, kChoices = 3;
+  const std::vector<float> observations =
+      RandomNormals(kRows * shape.observations, 1, &rng_);
+  std::vector<float> uniforms = RandomUniforms(kRows * kChoices, &rng_);
+  for (int n = 0; n < 40; ++n) uniforms[n] = n % 2 ? 0 : 1 - 0x1p-24f;
+  std::vector<uint8_t> mask(kRows * shape.actions);
+  for (uint8_t& one : mask) one = rng_() % 3 == 0 ? 0 : 1;
+  for (const bool greedy : {false, true}) {
+    const Decisions d = Decide(&network, observations,
+                               greedy ? std::vector<float>() : uniforms, mask);
+    for (int n = 0; n < kRows; ++n) {
+      ReferenceMlp::Output output =
+          reference.Forward(&observations[n * shape.observations]);
+      reference.Forbid(&mask[n * shape.actions], &output);
+      const int64_t* taken = &d.discrete[n * kChoices];
+      const std::vector<double> action(taken, taken + kChoices);
+      ASSERT_NEAR(d.log_prob[n], reference.LogProb(output, action.data()),
+                  1e-5);
+      int first = 0;
+      for (int k = 0; k < kChoices; ++k) {
+        const double* logits = output.policy.data() + first;
+        double below = 0, sum = 0;
+        for (int a = 0; a < shape.choices[k]; ++a) {
+          if (a < taken[k]) below += std::exp(logits[a]);
+          sum += std::exp(logits[a]);
+        }
+        const double p = std::exp(logits[taken[k]]) / sum;
+        ASSERT_GT(p, 0);
+        if (greedy) {
+          ASSERT_NEAR(logits[taken[k]],
+                      *std::max_element(logits, logits + shape.choices[k]),
+                      1e-5);
+        } else {
+          ASSERT_GE(uniforms[n * kChoices + k], below / sum - 1e-5);
+          ASSERT_LE(uniforms[n * kChoices + k], below / sum + p + 1e-5);
+        }
+        first += shape.choices[k];
       }
     }
   }

@@ -32,7 +32,7 @@ struct Experience {
         returns(RandomNormals(size, 1, rng)),
         log_prob(size),
         value(size),
-        discrete(size),
+        discrete(size * shape.choice_count()),
         valid(size, 1) {
     MlpActorCritic network(shape, kernels);
     network.SetParameters(parameters.data());
@@ -149,7 +149,10 @@ FLOTILLA_FOR_EVERY_KERNEL(PpoGradientTest);
 
 TEST(ReferenceTest, AnalyticGradientEqualsFiniteDifferences) {
   std::mt19937 rng(3);
-  for (const MlpShape& shape : TestShapes()) {
+  std::vector<MlpShape> shapes = TestShapes();
+  shapes.push_back({3, {7}, Activation::kTanh, true, 5, false});
+  shapes.back().choices = {2, 3};
+  for (const MlpShape& shape : shapes) {
     if (ParameterCount(shape) > 2000) continue;
     SCOPED_TRACE(Describe(shape));
     const std::vector<float> start = RandomParameters(shape, &rng);
@@ -221,6 +224,17 @@ TEST_P(PpoGradientTest, EqualsTheDefinitionWhereActionsAreForbidden) {
   }
 }
 
+TEST_P(PpoGradientTest, EqualsTheDefinitionOfSeveralChoices) {
+  for (const bool share_trunk : {false, true}) {
+    MlpShape shape = {6, {20, 16}, Activation::kTanh, share_trunk, 9, false};
+    shape.choices = {2, 4, 3};
+    for (const bool forbid : {false, true}) {
+      ExpectEqualsReference(shape, 150, {.entropy_cost = 0.1f, .divisor = 150},
+                            0.8, forbid);
+    }
+  }
+}
+
 TEST_P(PpoGradientTest, EqualsTheDefinitionOfValidRows) {
   for (const MlpShape& shape : TestShapes()) {
     ExpectEqualsReference(shape, 150, {.divisor = 100}, 0.6);
@@ -242,7 +256,10 @@ TEST_P(PpoGradientTest, EqualsTheDefinitionForOtherCosts) {
 }
 
 TEST_P(PpoGradientTest, UnchangedParametersHaveRatioOneExactly) {
-  for (const MlpShape& shape : TestShapes()) {
+  std::vector<MlpShape> shapes = TestShapes();
+  shapes.push_back({6, {20, 16}, Activation::kTanh, true, 9, false});
+  shapes.back().choices = {2, 4, 3};
+  for (const MlpShape& shape : shapes) {
     SCOPED_TRACE(Describe(shape));
     const std::vector<float> parameters = RandomParameters(shape, &rng_);
     const Experience e(shape, parameters, 100, 0, kernels(), &rng_);

@@ -77,30 +77,46 @@ ReferenceMlp::Output ReferenceMlp::Forward(const float* observation) const {
           Linear(Head(false), 1, Hidden(Stack(false), observation).back())[0]};
 }
 
-void ReferenceMlp::Forbid(const uint8_t* allowed, Output* output) {
-  std::vector<double>& logits = output->policy;
-  if (std::all_of(allowed, allowed + logits.size(),
-                  [](uint8_t one) { return one == 0; })) {
-    return;
-  }
-  for (size_t a = 0; a < logits.size(); ++a) {
-    if (allowed[a] == 0) logits[a] = -std::numeric_limits<double>::infinity();
+std::vector<int> ReferenceMlp::Choices() const {
+  return shape_.choices.empty() ? std::vector<int>{shape_.actions}
+                                : shape_.choices;
+}
+
+void ReferenceMlp::Forbid(const uint8_t* allowed, Output* output) const {
+  double* logits = output->policy.data();
+  for (const int values : Choices()) {
+    const bool any = std::any_of(allowed, allowed + values,
+                                 [](uint8_t one) { return one != 0; });
+    for (int a = 0; a < values; ++a, ++allowed, ++logits) {
+      if (any && *allowed == 0) {
+        *logits = -std::numeric_limits<double>::infinity();
+      }
+    }
   }
 }
 
 std::vector<double> ReferenceMlp::LogProbs(const Output& output) const {
-  const double largest =
-      *std::max_element(output.policy.begin(), output.policy.end());
-  double sum = 0;
-  for (const double logit : output.policy) sum += std::exp(logit - largest);
   std::vector<double> log_probs = output.policy;
-  for (double& x : log_probs) x -= largest + std::log(sum);
+  auto logits = log_probs.begin();
+  for (const int values : Choices()) {
+    const double largest = *std::max_element(logits, logits + values);
+    double sum = 0;
+    for (int a = 0; a < values; ++a) sum += std::exp(logits[a] - largest);
+    for (int a = 0; a < values; ++a) logits[a] -= largest + std::log(sum);
+    logits += values;
+  }
   return log_probs;
 }
 
 double ReferenceMlp::LogProb(const Output& output, const double* action) const {
   if (!shape_.continuous) {
-    return LogProbs(output)[static_cast<size_t>(action[0])];
+    double log_prob = 0;
+    int first = 0;
+    for (const int values : Choices()) {
+      log_prob += LogProbs(output)[first + static_cast<int>(*action++)];
+      first += values;
+    }
+    return log_prob;
   }
   double log_prob = 0;
   for (int a = 0; a < shape_.actions; ++a) {
@@ -172,7 +188,9 @@ double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
         samples.continuous_actions + int64_t{row} * shape_.actions;
     action.assign(from, from + shape_.actions);
   } else {
-    action = {static_cast<double>(samples.discrete_actions[row])};
+    const int K = shape_.choice_count();
+    const int64_t* from = samples.discrete_actions + int64_t{row} * K;
+    action.assign(from, from + K);
   }
 
   const double log_ratio =
@@ -216,20 +234,32 @@ double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
     std::vector<double> d_policy(shape_.actions);
     const std::vector<double> log_probs =
         shape_.continuous ? std::vector<double>() : LogProbs(output);
-    for (int a = 0; a < shape_.actions; ++a) {
-      if (shape_.continuous) {
+    if (shape_.continuous) {
+      for (int a = 0; a < shape_.actions; ++a) {
         const double variance = std::exp(2 * LogStd(a));
         const double off = action[a] - output.policy[a];
         d_policy[a] = d_log_prob * off / variance / loss.divisor;
         (*gradient)[At("actor_logstd") + a] +=
             (d_log_prob * (off * off / variance - 1) - loss.entropy_cost) /
             loss.divisor;
-      } else {
-        const double p = std::exp(log_probs[a]);
-        const double d_entropy = p > 0 ? -p * (log_probs[a] + entropy) : 0;
-        d_policy[a] = (d_log_prob * ((a == action[0] ? 1 : 0) - p) -
-                       loss.entropy_cost * d_entropy) /
-                      loss.divisor;
+      }
+    } else {
+      int first = 0;
+      for (size_t k = 0; k < Choices().size(); ++k) {
+        const int values = Choices()[k];
+        double of_choice = 0;  // entropy
+        for (int a = first; a < first + values; ++a) {
+          const double p = std::exp(log_probs[a]);
+          if (p > 0) of_choice -= p * log_probs[a];
+        }
+        for (int a = first; a < first + values; ++a) {
+          const double p = std::exp(log_probs[a]);
+          const double d_entropy = p > 0 ? -p * (log_probs[a] + of_choice) : 0;
+          d_policy[a] = (d_log_prob * ((a - first == action[k] ? 1 : 0) - p) -
+                         loss.entropy_cost * d_entropy) /
+                        loss.divisor;
+        }
+        first += values;
       }
     }
     Backward(true, observation, d_policy, gradient);

@@ -28,10 +28,11 @@ class ReferenceMlp {
 
   Output Forward(const float* observation) const;
 
-  // Gives logits that `allowed` [A] forbids no probability, if it allows any.
-  static void Forbid(const uint8_t* allowed, Output* output);
+  // Gives values that `allowed` [A] forbids no probability, of choices where it
+  // allows any.
+  void Forbid(const uint8_t* allowed, Output* output) const;
 
-  // log pi(a | s) and the policy's entropy.
+  // log pi(a | s), of the value of each choice or the numbers, and the entropy.
   double LogProb(const Output& output, const double* action) const;
   double Entropy(const Output& output) const;
 
@@ -46,6 +47,7 @@ class ReferenceMlp {
 
   int64_t At(const std::string& name) const;
   double Activate(double x) const;
+  std::vector<int> Choices() const;
   std::vector<double> Linear(const std::string& name, int out,
                              const std::vector<double>& in) const;
   Activations Hidden(const std::string& stack, const float* observation) const;
