@@ -44,7 +44,7 @@ EncoderPlan PlanWithAction(EncoderPlan plan, int action_leaf) {
   return plan;
 }
 
-// Of layers that see one vector of `inputs` numbers and nothing else.
+// Of layers `hidden` on the one vector that is seen, without what is on top.
 std::optional<MlpShape> ShapeOf(const Spaces& spaces, const EncoderPlan& plan,
                                 const std::vector<int64_t>& hidden,
                                 v1::Activation activation,

@@ -339,8 +339,7 @@ def coordinator(options, turns):
 
 
 ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "pendulum": pendulum,
-       "native": native, "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
+       "pendulum": pendulum, "native": native, "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
        "memory_atari": memory_of(memory.breakout), "kernels": kernels,
        "watched": watched_of("cartpole_fast", evaluation__every_updates=10 ** 6, total_env_steps=10 ** 12),
        "watched_atari": watched_of("breakout_ppo", env__num_envs=4, runtime__torch_threads=1, **QUIET)}

@@ -44,6 +44,26 @@ inline Spaces ContinuousSpaces(int64_t features, int64_t values) {
   return DescribeSpaces(spec, v1::ModelConfig()).value();
 }
 
+// The same, of choices of so many values each, of which a mask allows some.
+inline Spaces MaskedSpaces(int64_t features,
+                           const std::vector<int64_t>& choices) {
+  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {features});
+  v1::Leaf* mask = spec.add_observation();
+  mask->set_path("m");
+  mask->set_dtype(v1::UINT8);
+  v1::Leaf* action = spec.add_action();
+  action->set_dtype(v1::INT64);
+  action->add_shape(static_cast<int64_t>(choices.size()));
+  action->set_mask_path("m");
+  int64_t values = 0;
+  for (const int64_t n : choices) {
+    action->add_num_values_each(n);
+    values += n;
+  }
+  mask->add_shape(values);
+  return DescribeSpaces(spec, v1::ModelConfig()).value();
+}
+
 // Four stacked frames.
 inline Spaces FrameSpaces(int64_t height, int64_t width, int64_t actions) {
   v1::EnvSpec spec = OneLeafSpec(v1::UINT8, {height, width});

@@ -204,8 +204,7 @@ void LossTile(const MlpPlan& plan, const PpoLoss& loss, int64_t rows,
   LossContext context = {loss, static_cast<float>(1 / loss.divisor), {}};
   const float value_scale = loss.value_cost * context.scale;
   for (int64_t n = 0; n < rows; n += kLanes) {
-    context.present =
-        Iota() + static_cast<int32_t>(n) < static_cast<int32_t>(rows);
+    context.present = Present(n, rows);
     const float* outputs = workspace + plan.planes + n;
     const float* samples = workspace + plan.samples + n;
     const float* actions = workspace + plan.action_planes + n;

@@ -65,8 +65,7 @@ void QLossTile(const MlpPlan& plan, bool huber, int64_t rows, float* workspace,
                float* error, QSums* sums) {
   const float share = 1.0f / static_cast<float>(plan.actions);
   for (int64_t n = 0; n < rows; n += kLanes) {
-    const IntVec present =
-        Iota() + static_cast<int32_t>(n) < static_cast<int32_t>(rows);
+    const IntVec present = Present(n, rows);
     const float* planes = workspace + plan.planes + n;
     const float* samples = workspace + plan.samples + n;
     float* gradients = workspace + plan.plane_scratch + n;

@@ -22,6 +22,9 @@ enum DrawPlane {
   kSquashed,  // tanh(u)
 };
 
+// Log standard deviations are their middle plus so much times a tanh.
+constexpr float kHalfRange = 0.5f * (kMostLogStd - kLeastLogStd);
+
 // Of critics' MlpPlan::samples.
 enum SacSamplePlane { kAim };  // y
 
@@ -45,7 +48,6 @@ FLOTILLA_INLINE Vec Smaller(Vec q1, Vec q2) {
 void DrawTile(PlannedMlp actor, const ActionRange& range, Rows input,
               const float* noise, int64_t rows, float* log_prob) {
   constexpr float kHalfLogTwoPi = 0.918938533f;
-  constexpr float kHalfRange = 0.5f * (kMostLogStd - kLeastLogStd);
   const MlpPlan& plan = actor.plan;
   const int A = plan.actions;
   ForwardStack(plan, plan.stacks[0], actor.workspace, input, rows);
@@ -102,10 +104,6 @@ void PutDrawn(PlannedMlp critics, PlannedMlp actor, int64_t rows) {
   for (int64_t n = 0; n < rows; ++n, to += critics.plan.observations_pad) {
     for (int a = 0; a < A; ++a) to[a] = planes[a * kTileRows + n];
   }
-}
-
-FLOTILLA_INLINE IntVec Present(int64_t n, int64_t rows) {
-  return Iota() + static_cast<int32_t>(n) < static_cast<int32_t>(rows);
 }
 
 // What the critics aim at, of samples [first, first + rows): their plane kAim.
@@ -199,7 +197,6 @@ void SmallerByAction(PlannedMlp actor, PlannedMlp critics, int64_t rows,
 // SmallerByAction and DrawTile left.
 void ActorSlopes(PlannedMlp actor, const ActionRange& range, float alpha,
                  int64_t rows) {
-  constexpr float kHalfRange = 0.5f * (kMostLogStd - kLeastLogStd);
   const MlpPlan& plan = actor.plan;
   const int A = plan.actions;
   for (int64_t n = 0; n < rows; n += kLanes) {

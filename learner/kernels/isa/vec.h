@@ -80,6 +80,11 @@ FLOTILLA_INLINE IntVec Iota() {
   return IotaOf(std::make_integer_sequence<int, kLanes>());
 }
 
+// True in those of the lanes n, n + 1, ... that are below `rows`.
+FLOTILLA_INLINE IntVec Present(int64_t n, int64_t rows) {
+  return Iota() + static_cast<int32_t>(n) < static_cast<int32_t>(rows);
+}
+
 FLOTILLA_INLINE float LaneSum(Vec x) {
   float sum = 0;
   for (int i = 0; i < kLanes; ++i) sum += x[i];

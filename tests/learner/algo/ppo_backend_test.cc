@@ -18,27 +18,11 @@ struct Case {
   bool masked = false;  // and of two choices
 };
 
-// A vector of 5 and choices of 3 and 4 values, of which a mask allows some.
-Spaces MaskedSpaces() {
-  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {5});
-  v1::Leaf* mask = spec.add_observation();
-  mask->set_path("m");
-  mask->set_dtype(v1::UINT8);
-  mask->add_shape(7);
-  v1::Leaf* action = spec.add_action();
-  action->set_dtype(v1::INT64);
-  action->add_shape(2);
-  action->add_num_values_each(3);
-  action->add_num_values_each(4);
-  action->set_mask_path("m");
-  return DescribeSpaces(spec, v1::ModelConfig()).value();
-}
-
 class PpoBackendTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PpoBackendTest, KernelsAndTorchGiveOneGradient) {
   const Case c = GetParam();
-  const Spaces spaces = c.masked       ? MaskedSpaces()
+  const Spaces spaces = c.masked       ? MaskedSpaces(5, {3, 4})
                         : c.continuous ? ContinuousSpaces(5, 3)
                                        : VectorSpaces(5, 3);
   v1::ModelConfig model;

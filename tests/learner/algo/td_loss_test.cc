@@ -12,27 +12,14 @@
 namespace flotilla {
 namespace {
 
-// VectorSpaces(4, 3), of which a mask allows some.
-Spaces MaskedSpaces() {
-  v1::EnvSpec spec = OneLeafSpec(v1::FLOAT32, {4});
-  v1::Leaf* mask = spec.add_observation();
-  mask->set_path("m");
-  mask->set_dtype(v1::UINT8);
-  mask->add_shape(3);
-  v1::Leaf* action = spec.add_action();
-  action->set_dtype(v1::INT64);
-  action->set_num_values(3);
-  action->set_mask_path("m");
-  return DescribeSpaces(spec, v1::ModelConfig()).value();
-}
-
 QNetwork MakeNet(uint64_t seed, bool dueling = true, bool masked = false) {
   v1::ModelConfig config;
   config.add_hidden(16);
   config.set_activation(v1::RELU);
-  QNetwork net = QNetwork::Make(masked ? MaskedSpaces() : VectorSpaces(4, 3),
-                                config, dueling, torch::kCPU)
-                     .value();
+  QNetwork net =
+      QNetwork::Make(masked ? MaskedSpaces(4, {3}) : VectorSpaces(4, 3), config,
+                     dueling, torch::kCPU)
+          .value();
   net.Initialize(seed);
   return net;
 }

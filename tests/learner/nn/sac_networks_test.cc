@@ -111,16 +111,9 @@ TEST(SacNetworksTest, LayoutAndNamesAreTheKernels) {
 }
 
 TEST(SacNetworksTest, KernelsTakeOneVector) {
-  v1::EnvSpec frames = OneLeafSpec(v1::FLOAT32, {3});
-  frames.mutable_observation(0)->set_frame_stack(4);
-  v1::Leaf* action = frames.add_action();
-  action->set_dtype(v1::FLOAT32);
-  action->add_shape(2);
-  action->add_low(-1);
-  action->add_high(1);
   const v1::ModelConfig config;
   for (const Spaces& spaces :
-       {MixedSpaces(), DescribeSpaces(frames, config).value()}) {
+       {MixedSpaces(), BoundedSpaces(3, {-1, -1}, {1, 1}, /*stack=*/4)}) {
     EXPECT_FALSE(SacActor::Make(spaces, config, torch::kCPU)
                      .value()
                      .KernelShape()
