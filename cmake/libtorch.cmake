@@ -39,16 +39,13 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT FLOTILLA_SANITIZE MATCHES "threa
   target_link_libraries(torch::torch INTERFACE ${openmp})
 endif()
 
-# flotilla_torch_pch(target): compiles `target` with the learner's one precompiled
+# flotilla_torch_pch(target [TEST]): compiles `target` with the learner's one precompiled
 # header: learner/torch.h, and behind it what is precompiled for all others. The target
 # links torch::torch and has no flags of its own that matter to a header.
-add_library(flotilla_torch_header OBJECT "${CMAKE_SOURCE_DIR}/cmake/empty.cc")
-target_precompile_headers(flotilla_torch_header PRIVATE
-  "${CMAKE_SOURCE_DIR}/learner/torch.h" ${flotilla_plain_headers})
-target_link_libraries(flotilla_torch_header
-  PRIVATE flotilla_flags flotilla_warnings torch::torch gRPC::grpc++ protobuf::libprotobuf
-    glog::glog)
+flotilla_header(flotilla_torch_header
+  HEADERS "${CMAKE_SOURCE_DIR}/learner/torch.h" ${flotilla_plain_headers}
+  DEPS torch::torch gRPC::grpc++ protobuf::libprotobuf glog::glog)
 
 function(flotilla_torch_pch target)
-  target_precompile_headers(${target} REUSE_FROM flotilla_torch_header)
+  flotilla_use_header(${target} flotilla_torch_header ${ARGN})
 endfunction()

@@ -97,14 +97,15 @@ debian() {
   say "  debian: ${missing[*]} in $((SECONDS - start)) s"
 }
 
-# venv DIR PIP-ARGUMENT...: a new virtual environment in DIR.
+# venv DIR PIP-ARGUMENT...: a new virtual environment in DIR. Most of what is installed is
+# never imported: Python compiles what is.
 venv() {
   local dir=$1
   shift
   rm -rf "$dir"
   python3 -m venv "$dir" || return
   retry "$dir/bin/pip" install --disable-pip-version-check --no-input \
-    --no-cache-dir --retries 10 --timeout 60 "$@"
+    --no-cache-dir --no-compile --retries 10 --timeout 60 "$@"
 }
 
 # python_step NAME DIR REQUIREMENTS PIP-ARGUMENT...
@@ -152,14 +153,18 @@ fi
 [[ $mode != clang ]] || packages+=("${clang_packages[@]}")
 debian "${packages[@]}"
 
-# The big download and the emulator's build overlap. In a process group of its own
-# it can be ended whole.
+# Downloads, which wait, and what is compiled here overlap.
+downloads() {
+  if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
+    python_step libtorch-cuda cuda-venv torch_cuda.txt
+  else
+    python_step libtorch venv torch_cpu.txt --no-deps
+  fi
+  [[ $mode != test ]] || python_step testvenv testvenv test.txt
+}
+# In a process group of its own it can be ended whole.
 set -m
-if [[ $mode == cuda || $("$root/cmake/preset.sh") == cuda ]]; then
-  python_step libtorch-cuda cuda-venv torch_cuda.txt --no-compile &
-else
-  python_step libtorch venv torch_cpu.txt --no-deps --no-compile &
-fi
+downloads &
 beside=$!
 set +m
 if [[ ${FLOTILLA_ATARI:-} != OFF ]]; then
@@ -170,7 +175,6 @@ if [[ $mode == test || $mode == wheel ]]; then
   python_step wheelvenv wheelvenv wheel.txt
 fi
 if [[ $mode == test ]]; then
-  python_step testvenv testvenv test.txt
   [[ $("$root/cmake/preset.sh") == cuda ]] || python_step nvcc nvcc-venv nvcc.txt --no-deps
   [[ -x $deps/bin/grpcurl ]] || rm -f "$stamps/grpcurl"
   step grpcurl 1 install_grpcurl

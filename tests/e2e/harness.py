@@ -225,6 +225,13 @@ class Job:
     def await_more_updates(self, more=5):
         return self.await_update(self.status().update + more)
 
+    def completes_after(self, more, steps):
+        """Has the run complete `more` updates, of `steps` each, from now: how many it has then."""
+        updates = self.status().update + more
+        done = self.sandbox.run("set", self.run_dir, f"total_env_steps={updates * steps}")
+        assert done.returncode == 0, done.stderr
+        return updates
+
     def wait(self, timeout=TIMEOUT):
         """The exit code; nothing of the run is left afterwards."""
         if self._channel is not None:
