@@ -23,8 +23,8 @@ target_include_directories(flotilla_flags INTERFACE "${CMAKE_SOURCE_DIR}")
 # Some packages bring -pthread and some do not; a precompiled header serves only
 # targets that agree.
 target_compile_options(flotilla_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:-pthread>")
-# g++ looks for garbage from 128 MB on, again and again; with the header alone it has 450.
-# A tenth less time to compile, for 8 % more memory.
+# g++ looks for garbage from 128 MB on, again and again; with Torch's header alone it has
+# 450. Of learner/nn a tenth less time to compile, for 8 % more memory.
 cmake_host_system_information(RESULT flotilla_memory QUERY TOTAL_PHYSICAL_MEMORY)  # MiB
 cmake_host_system_information(RESULT flotilla_cores QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR flotilla_memory_a_core "${flotilla_memory} / ${flotilla_cores}")
@@ -110,7 +110,8 @@ endfunction()
 # computes, and messages, are optimized a little there, or their tests crawl.
 set(flotilla_little "$<$<CONFIG:Release>:-O1>")
 set(flotilla_light "${flotilla_little}")
-# Not at all: tests compile in two thirds of the time, and what they test is tuned.
+# Not at all: all tests compile in an eighth less time, a header more included, and what
+# they test is tuned.
 set(flotilla_untuned "$<$<CONFIG:Release>:-O0>")
 if(FLOTILLA_SANITIZE)
   set(flotilla_light "")
