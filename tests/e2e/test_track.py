@@ -20,7 +20,12 @@ from flotilla_watch.config_text import flatten  # noqa: E402
 from flotilla_watch.metrics_tail import MetricsTail  # noqa: E402
 
 SHORT = ["cartpole_fast", "--steps=40000", "--set=evaluation.every_updates=1000000"]
-LONG = ["cartpole_fast", "--set=metrics.every_updates=20", "--steps=1000000000", "--set=evaluation.every_updates=1000000"]
+# Its environments sleep: side-cars are niced, and should not wait for cores that this
+# run takes as well as other tests.
+LONG = [
+    "cartpole_fast", "--set=env.id=Sleep", "--set=env.options.sleep.step_ms=1", "--set=env.num_envs=8", "--set=rollout.length=8",
+    "--set=metrics.every_updates=20", "--steps=1000000000", "--set=evaluation.every_updates=1000000",
+]  # fmt: skip
 METRIC = "losses/entropy"
 
 
@@ -199,6 +204,9 @@ def stops_at_once(sandbox, job):
 def test_a_side_car_that_is_refused_holds_nothing_up(tracked):
     tracked.env |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:1", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
     job = tracked.train(*LONG, "--track=mlflow")
+    # Each start loads its packages, niced: beside other tests that can take half a minute.
+    for start in range(1, 4):
+        job.poll(lambda: job.output().count("; starting it again") >= start, f"start {start} is refused")
     job.poll(lambda: "it is left alone now; log: " in job.output(), "the launcher gives up on it")
     assert "tracker mlflow ended (exit 1): MlflowException: " in job.output() and "127.0.0.1" in job.output()
     job.await_more_updates(5)
@@ -218,7 +226,7 @@ def test_a_resumed_run_goes_on_in_the_same_place(tracked):
     before = json.loads(kept.read_text())
     saved = json.loads((job.run_dir / "checkpoints" / "latest" / "progress.json").read_text())["update"]
     goes_back = read_jsonl(job.run_dir / "metrics.jsonl")[-1]["update"] > saved  # but for a kill right after a checkpoint
-    job = tracked.train("--resume", *words, f"--steps={read_jsonl(job.run_dir / 'metrics.jsonl')[-1]['global_step'] + 200_000}")
+    job = tracked.train("--resume", *words, f"--steps={read_jsonl(job.run_dir / 'metrics.jsonl')[-1]['global_step'] + 20_000}")
     job.succeeds()
     assert any(job.run_dir.glob("metrics.jsonl.after_update_*")) == goes_back
     after = json.loads(kept.read_text())
