@@ -182,7 +182,11 @@ absl::StatusOr<std::vector<std::string>> PlanDevices(
 absl::StatusOr<v1::Precision> PlanPrecision(
     const v1::RunConfig& config, const std::vector<std::string>& devices,
     const std::vector<Gpu>& gpus) {
-  const v1::Precision wanted = config.runtime().precision();
+  v1::Precision wanted = config.runtime().precision();
+  // A TorchScript module computes as it was saved.
+  if (wanted == v1::PRECISION_AUTO && !config.model().torchscript().empty()) {
+    wanted = v1::FP32;
+  }
   v1::Precision chosen = wanted;
   for (const std::string& device : devices) {
     const auto gpu = std::ranges::find_if(gpus, [&](const Gpu& g) {

@@ -41,8 +41,8 @@ absl::StatusOr<std::vector<std::string>> PlanDevices(
     const v1::RunConfig& config, const Topology& topology,
     const std::vector<int>& ids, const std::vector<Gpu>& gpus);
 
-// What they compute in: PRECISION_AUTO decided, for the slowest of them; the
-// others as they are. Errors: ChoosePrecision's.
+// What they compute in: PRECISION_AUTO decided, for the slowest of them, or FP32
+// for a TorchScript module; the others as they are. Errors: ChoosePrecision's.
 absl::StatusOr<v1::Precision> PlanPrecision(
     const v1::RunConfig& config, const std::vector<std::string>& devices,
     const std::vector<Gpu>& gpus);

@@ -107,6 +107,16 @@ std::string SmallOnGpu(const v1::RunConfig& config, const Spaces& spaces) {
                       "mean it");
 }
 
+// A precision that the network does not take; "" if it does.
+std::string UnusedPrecision(const v1::RunConfig& config) {
+  if (config.runtime().precision() != v1::BF16 ||
+      config.model().torchscript().empty()) {
+    return "";
+  }
+  return "runtime.precision is BF16, and model.torchscript computes as it was "
+         "saved: convert in its forward(), or leave the precision out";
+}
+
 }  // namespace
 
 absl::Status CheckPlayable(const v1::RunConfig& config,
@@ -130,9 +140,10 @@ std::vector<std::string> PlayableWarnings(const v1::RunConfig& config,
   const absl::StatusOr<Spaces> spaces = DescribeSpaces(spec, config.model());
   if (!spaces.ok()) return {};
   std::vector<std::string> warnings;
-  for (const std::string& what : {ImageAsNumbers(config.model(), spec, *spaces),
-                                  NotNormalized(config.model(), *spaces),
-                                  on_gpu ? SmallOnGpu(config, *spaces) : ""}) {
+  for (const std::string& what :
+       {ImageAsNumbers(config.model(), spec, *spaces),
+        NotNormalized(config.model(), *spaces), UnusedPrecision(config),
+        on_gpu ? SmallOnGpu(config, *spaces) : ""}) {
     if (what.empty()) continue;
     warnings.push_back(absl::StrCat("env \"", spec.env_id(), "\": ", what));
   }

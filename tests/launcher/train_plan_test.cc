@@ -205,6 +205,10 @@ TEST(PlanPrecisionTest, AutoGoesByTheSlowestDevice) {
                     {"cuda:0 GPU-7"}, {});
   ASSERT_TRUE(unknown.ok()) << unknown.status();
   EXPECT_EQ(*unknown, v1::FP32);
+  // What computes as it was saved.
+  EXPECT_EQ(
+      PrecisionOf("PRECISION_AUTO } model { torchscript: 'net.pt'", 80, 80),
+      v1::FP32);
 }
 
 TEST(PlanPrecisionTest, WhatIsNamedHoldsForAll) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/config.h"
 #include "tests/testing/status_matchers.h"
 
@@ -162,6 +163,20 @@ TEST(PlayableTest, ASmallNetworkOnAGpuThatNobodyNamedIsWarnedOf) {
     EXPECT_EQ(PlayableWarning(Resolved(Config(text)), numbers, true), "")
         << text;
   }
+}
+
+TEST(PlayableTest, APrecisionThatTorchScriptDoesNotTakeIsWarnedOf) {
+  const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
+  const char* saved = "ppo {} model { torchscript: 'net.pt' } runtime {";
+  EXPECT_THAT(
+      PlayableWarning(Config(absl::StrCat(saved, "precision: BF16 }")), frames),
+      HasSubstr("runtime.precision is BF16, and model.torchscript"));
+  EXPECT_EQ(
+      PlayableWarning(Config(absl::StrCat(saved, "precision: FP32 }")), frames),
+      "");
+  EXPECT_EQ(
+      PlayableWarning(Config("ppo {} runtime { precision: BF16 }"), frames),
+      "");
 }
 
 TEST(PlayableTest, AnImageThatIsSeenAsAVectorIsWarnedOf) {
