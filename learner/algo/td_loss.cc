@@ -1,5 +1,6 @@
 #include "learner/algo/td_loss.h"
 
+#include <iterator>
 #include <vector>
 
 #include "learner/device/host.h"
@@ -89,47 +90,65 @@ TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
   return sums;
 }
 
-TdKernels::TdKernels(const MlpShape& shape)
-    : net_(shape, /*training=*/true), target_(shape, /*training=*/false) {}
-
 void TdKernels::SetTarget(const QNetwork& target) {
-  target_.SetParameters(Host<float>(target.Flat().parameters));
+  const FlatParameters& flat = target.Flat();
+  const float* parameters = Host<float>(flat.parameters);
+  target_.assign(parameters, parameters + flat.size());
+  for (Shard& shard : kernels_) shard.has_target = false;
 }
 
 TdSums TdKernels::Compute(const QNetwork& net, const ReplayBatch& batch,
                           const v1::DqnConfig& config) {
-  const int64_t N = batch.n_step_return.numel(), A = net_.shape().actions;
+  const int64_t N = batch.n_step_return.numel();
+  const int64_t D = shape_.observations, A = shape_.actions;
+  const int64_t shards = GradientShards::CountOf(N, net.Flat().size());
+  while (std::ssize(kernels_) < shards) {
+    kernels_.push_back({.net = MlpQ(shape_, /*training=*/true),
+                        .target = MlpQ(shape_, /*training=*/false)});
+  }
   const int mask = net.spaces().mask;
   const Batch& after = batch.next_observation;
+  const float* parameters = Host<float>(net.Flat().parameters);
+  const float* now = Host<float>(batch.observation.leaf[0]);
   const float* next = Host<float>(after.leaf[0]);
-  net_.SetParameters(Host<float>(net.Flat().parameters));
-  next_.resize(N * A);
-  target_.Values(next, N, next_.data());
-  if (config.double_q()) {
-    judged_.resize(N * A);
-    net_.Values(next, N, judged_.data());
-  }
-  const std::vector<float>& judged = config.double_q() ? judged_ : next_;
+  const uint8_t* allowed = mask < 0 ? nullptr : Host<uint8_t>(after.leaf[mask]);
   const float* gained = Host<float>(batch.n_step_return);
   const float* discount = Host<float>(batch.discount);
-  const uint8_t* allowed = mask < 0 ? nullptr : Host<uint8_t>(after.leaf[mask]);
-  y_.resize(N);
-  for (int64_t n = 0; n < N; ++n) {
-    const int64_t best =
-        BestOf(judged.data() + n * A,
-               allowed == nullptr ? nullptr : allowed + n * A, A);
-    y_[n] = gained[n] + discount[n] * next_[n * A + best];
-  }
+  const int64_t* actions = Host<int64_t>(batch.action.discrete);
+  const float* weights = Host<float>(batch.weight);
   TdSums sums;
   sums.error = torch::empty({N});
-  const QSums done =
-      net_.Gradient({.rows = N,
-                     .observations = Host<float>(batch.observation.leaf[0]),
-                     .actions = Host<int64_t>(batch.action.discrete),
-                     .targets = y_.data(),
-                     .weights = Host<float>(batch.weight)},
-                    config.huber(), Host<float>(sums.error),
-                    Host<float>(net.Flat().gradients));
+  float* error = Host<float>(sums.error);
+  const auto compute = [&](int64_t index, int64_t first, int64_t rows,
+                           float* gradient) {
+    Shard& shard = kernels_[index];
+    shard.net.SetParameters(parameters);
+    if (!shard.has_target) shard.target.SetParameters(target_.data());
+    shard.has_target = true;
+    shard.next.resize(rows * A);
+    shard.target.Values(next + first * D, rows, shard.next.data());
+    if (config.double_q()) {
+      shard.judged.resize(rows * A);
+      shard.net.Values(next + first * D, rows, shard.judged.data());
+    }
+    const std::vector<float>& judged =
+        config.double_q() ? shard.judged : shard.next;
+    shard.y.resize(rows);
+    for (int64_t i = 0; i < rows; ++i) {
+      const int64_t n = first + i;
+      const int64_t best =
+          BestOf(judged.data() + i * A,
+                 allowed == nullptr ? nullptr : allowed + n * A, A);
+      shard.y[i] = gained[n] + discount[n] * shard.next[i * A + best];
+    }
+    return shard.net.Gradient({.rows = rows,
+                               .observations = now + first * D,
+                               .actions = actions + first,
+                               .targets = shard.y.data(),
+                               .weights = weights + first},
+                              config.huber(), error + first, gradient);
+  };
+  const QSums done = shards_.Run<QSums>(N, net.Flat().gradients, compute);
   sums.loss = done.loss;
   sums.q = done.q;
   return sums;

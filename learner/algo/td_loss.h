@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "flotilla/v1/config.pb.h"
+#include "learner/algo/gradient_shards.h"
 #include "learner/kernels/mlp_q.h"
 #include "learner/nn/q_network.h"
 #include "learner/replay/replay_buffer.h"
@@ -41,10 +42,11 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
                                      const v1::DqnConfig& config);
 
 // The same by hand-written kernels, for networks with a KernelShape: what takes
-// Torch half a millisecond takes them a tenth. Not thread-safe.
+// Torch half a millisecond takes them a tenth. Torch's threads share the samples
+// (gradient_shards.h). Not thread-safe.
 class TdKernels {
  public:
-  explicit TdKernels(const MlpShape& shape);
+  explicit TdKernels(const MlpShape& shape) : shape_(shape) {}
 
   // `target` is as it is now until the next call, which must be before Compute.
   void SetTarget(const QNetwork& target);
@@ -53,8 +55,16 @@ class TdKernels {
                  const v1::DqnConfig& config);
 
  private:
-  MlpQ net_, target_;
-  std::vector<float> next_, judged_, y_;
+  struct Shard {
+    MlpQ net, target;
+    bool has_target = false;
+    std::vector<float> next = {}, judged = {}, y = {};
+  };
+
+  const MlpShape shape_;
+  std::vector<float> target_;  // [P]
+  std::vector<Shard> kernels_;
+  GradientShards shards_;
 };
 
 }  // namespace flotilla

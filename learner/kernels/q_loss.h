@@ -17,6 +17,12 @@ struct QSamples {
 struct QSums {
   double loss = 0;  // weighted
   double q = 0;     // Q(s, a)
+
+  QSums& operator+=(const QSums& other) {
+    loss += other.loss;
+    q += other.q;
+    return *this;
+  }
 };
 
 }  // namespace flotilla

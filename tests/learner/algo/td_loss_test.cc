@@ -12,9 +12,10 @@
 namespace flotilla {
 namespace {
 
-QNetwork MakeNet(uint64_t seed, bool dueling = true, bool masked = false) {
+QNetwork MakeNet(uint64_t seed, bool dueling = true, bool masked = false,
+                 int hidden = 16) {
   v1::ModelConfig config;
-  config.add_hidden(16);
+  config.add_hidden(hidden);
   config.set_activation(v1::RELU);
   QNetwork net =
       QNetwork::Make(masked ? MaskedSpaces(4, {3}) : VectorSpaces(4, 3), config,
@@ -37,9 +38,14 @@ ReplayBatch RandomBatch(int64_t N) {
 
 struct Case {
   bool double_q, huber, kernels, dueling = true, masked = false;
+  int threads = 1;
 };
 
-class TdLossTest : public testing::TestWithParam<Case> {};
+class TdLossTest : public testing::TestWithParam<Case> {
+ protected:
+  TdLossTest() { at::set_num_threads(GetParam().threads); }
+  ~TdLossTest() override { at::set_num_threads(1); }
+};
 
 // The largest of what `allowed` allows, or of all if that is nothing.
 int64_t Best(const float* q, const uint8_t* allowed, int64_t A) {
@@ -60,10 +66,14 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   config.set_double_q(GetParam().double_q);
   config.set_huber(GetParam().huber);
   const bool masked = GetParam().masked;
-  const QNetwork net = MakeNet(1, GetParam().dueling, masked);
-  const QNetwork target = MakeNet(2, GetParam().dueling, masked);
+  // Enough for two threads to share.
+  const bool shared = GetParam().threads > 1;
+  const int hidden = shared ? 256 : 16;
+  const QNetwork net = MakeNet(1, GetParam().dueling, masked, hidden);
+  const QNetwork target = MakeNet(2, GetParam().dueling, masked, hidden);
   torch::manual_seed(3);
-  const int64_t N = 40, A = 3;
+  const int64_t N = shared ? 1000 : 40, A = 3;
+  ASSERT_EQ(GradientShards::CountOf(N, net.Flat().size()), GetParam().threads);
   ReplayBatch batch = RandomBatch(N);
   torch::Tensor allowed = torch::ones({N, A}, torch::kUInt8);
   if (masked) {
@@ -113,13 +123,16 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   TdSums got;
   if (GetParam().kernels) {
     TdKernels kernels(net.KernelShape().value());
+    // Of another one nothing is left.
+    kernels.SetTarget(net);
+    kernels.Compute(net, batch, config);
     kernels.SetTarget(target);
     got = kernels.Compute(net, batch, config);
   } else {
     got = ComputeTdGradient(net, target, batch, config);
   }
   EXPECT_NEAR(got.loss, loss, 1e-4 * loss);
-  EXPECT_NEAR(got.q, q_sum, 1e-4);
+  EXPECT_NEAR(got.q, q_sum, 2.5e-6 * N);
   for (int64_t i = 0; i < N; ++i) {
     EXPECT_NEAR(got.error[i].item<double>(), error[i], 1e-5);
   }
@@ -138,7 +151,9 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{true, false, true, /*dueling=*/false},
                     Case{true, true, false, true, /*masked=*/true},
                     Case{true, true, true, true, /*masked=*/true},
-                    Case{false, false, true, false, /*masked=*/true}));
+                    Case{false, false, true, false, /*masked=*/true},
+                    Case{true, true, true, true, true, /*threads=*/2},
+                    Case{false, false, true, true, false, /*threads=*/2}));
 
 ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
   ReplayBatch part = all;

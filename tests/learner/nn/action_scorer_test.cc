@@ -21,6 +21,7 @@ struct Case {
 std::vector<Case> FeedForward() {
   return {{"Kernels", VectorSpaces(4, 3), v1::NONE, 200},
           {"ContinuousKernels", ContinuousSpaces(4, 3), v1::NONE, 200},
+          {"MaskedKernels", MaskedSpaces(4, {3, 2}), v1::NONE, 200},
           {"Frames", AtariSpaces(4), v1::NONE, 4}};
 }
 
