@@ -149,10 +149,19 @@ def test_a_replacement_takes_over_from_a_half_dead_one_at_once(sandbox):
     first = dials(sandbox, "first", dialling(job.address(), **how))
     job.await_update(3)
     before = ids(job.status())
+    # The second has loaded what it needs when the first goes.
+    ready, go = sandbox.folder / "ready", sandbox.folder / "go"
+    waits = (
+        "import gymnasium, pathlib, time, flotilla_gym.dialling\n"
+        f"pathlib.Path({str(ready)!r}).touch()\n"
+        f"while not pathlib.Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+    )
+    second = dials(sandbox, "second", waits + dialling(job.address(), **how))
+    poll(ready.exists, "the second to be ready")
     # Its connections stay up, its deadline is 60 s away, and nothing else can play: all wait for it.
     first.send_signal(signal.SIGSTOP)
     stopped = time.monotonic()
-    second = dials(sandbox, "second", dialling(job.address(), **how))
+    go.touch()
     job.await_status(replaced, "the second to play")
     job.await_more_updates(3)
     assert time.monotonic() - stopped < 25  # pings would say so after 30
@@ -241,7 +250,7 @@ def test_who_is_not_let_in_is_told_at_once(sandbox):
     job = sandbox.train("cartpole_ppo", *LISTENS, "--set=env.id=gym:CartPole-v1", ENDLESS)
     (sandbox.folder / "wrong").write_text("wrong\n")
     stranger = dials(sandbox, "stranger", dialling(job.address(), token_file="wrong"))
-    assert stranger.wait(30) == 1
+    assert stranger.wait(TIMEOUT) == 1
     assert "Refused: the coordinator at" in said(sandbox, "stranger")
     # Another environment than the run's: it says so, and plays nothing.
     other = dials(sandbox, "other", dialling(job.address(), "'Acrobot-v1'", token_file=f"{job.run_dir}/token"))

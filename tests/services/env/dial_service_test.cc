@@ -345,18 +345,25 @@ TEST_F(DialServiceTest, WhoDoesNotReadHoldsNobodyUp) {
   AwaitStreams(0);
 }
 
-class ImpatientDialServiceTest : public DialServiceTest {
+class HastyDialServiceTest : public DialServiceTest {
  protected:
-  ImpatientDialServiceTest()
-      : DialServiceTest({.introduction_timeout = absl::Milliseconds(50),
-                         .patience = absl::Milliseconds(50),
-                         .max_streams = 2}) {}
+  HastyDialServiceTest()
+      : DialServiceTest({.introduction_timeout = absl::Milliseconds(50)}) {}
 };
 
-TEST_F(ImpatientDialServiceTest, WhoIsSilentOrNotAwaitedIsToldSo) {
+TEST_F(HastyDialServiceTest, WhoIsSilentIsToldSo) {
   EXPECT_THAT(RawServer(Channel()).End(),
               StatusIs(StatusCode::kDeadlineExceeded,
                        HasSubstr("no introduction came within 50ms")));
+}
+
+class ImpatientDialServiceTest : public DialServiceTest {
+ protected:
+  ImpatientDialServiceTest()
+      : DialServiceTest({.patience = absl::Milliseconds(50)}) {}
+};
+
+TEST_F(ImpatientDialServiceTest, WhoIsNotAwaitedIsToldSo) {
   EXPECT_THAT(RawServer(Channel(), "env/robot", 1).End(),
               StatusIs(StatusCode::kNotFound,
                        HasSubstr("nobody here awaits env server env/robot")));
@@ -364,7 +371,12 @@ TEST_F(ImpatientDialServiceTest, WhoIsSilentOrNotAwaitedIsToldSo) {
               StatusIs(StatusCode::kDeadlineExceeded));
 }
 
-TEST_F(ImpatientDialServiceTest, StreamsAreLimited) {
+class NarrowDialServiceTest : public DialServiceTest {
+ protected:
+  NarrowDialServiceTest() : DialServiceTest({.max_streams = 2}) {}
+};
+
+TEST_F(NarrowDialServiceTest, StreamsAreLimited) {
   RawServer a(Channel(), "env/a", 1);
   RawServer b(Channel(), "env/b", 1);
   ASSERT_OK_AND_ASSIGN(const auto one, Await("env/a"));

@@ -141,7 +141,7 @@ TEST_F(EnvServiceTest, GroupsAdvanceIndependently) {
 TEST_F(EnvServiceTest, DelayedGroupsSleepAtTheSameTime) {
   RawLearner learner(Channel());
   learner.Begin(MakeHello());
-  const absl::Duration delay = absl::Milliseconds(300);
+  const absl::Duration delay = absl::Seconds(1);
   factory_.set_delay(delay);
   const absl::Time begin = absl::Now();
   learner.Send(MakeActions(0, 0, {0, 0}));
@@ -444,29 +444,29 @@ TEST_F(EnvServiceTest, GetSpecTellsWhoPlays) {
 class ImpatientEnvServiceTest : public EnvServiceTest {
  protected:
   ImpatientEnvServiceTest()
-      : EnvServiceTest({.hello_timeout = absl::Milliseconds(200),
-                        .start_timeout = absl::Milliseconds(200),
-                        .action_timeout = absl::Milliseconds(200)}) {}
+      : EnvServiceTest({.hello_timeout = absl::Seconds(1),
+                        .start_timeout = absl::Seconds(1),
+                        .action_timeout = absl::Seconds(1)}) {}
 };
 
 TEST_F(ImpatientEnvServiceTest, SilentLearnerGetsADeadline) {
   EXPECT_THAT(EndAfter([](RawLearner*) {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("no hello came within 200ms")));
+                       HasSubstr("no hello came within 1s")));
   EXPECT_THAT(EndAfterHello(MakeHello()),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("no start came within 200ms")));
+                       HasSubstr("no start came within 1s")));
   EXPECT_THAT(
       EndAfter([](RawLearner* learner) { learner->Begin(MakeHello()); }),
       StatusIs(absl::StatusCode::kDeadlineExceeded,
-               HasSubstr("no actions came within 200ms")));
+               HasSubstr("no actions came within 1s")));
   ExpectServes();
 }
 
 TEST_F(ImpatientEnvServiceTest, SlowStepIsNotTheLearnersSilence) {
   RawLearner learner(Channel());
   learner.Begin(MakeHello(4, 1));
-  factory_.set_delay(absl::Milliseconds(600));
+  factory_.set_delay(absl::Seconds(2));
   learner.Send(MakeActions(0, 0, {0, 0, 0, 0}));
   EXPECT_TRUE(learner.Receive().has_value());
 }
