@@ -76,6 +76,7 @@ class Dqn : public Algorithm {
   ReplayBuffer* replay() override { return &replay_; }
   void StateWasReplaced() override {
     net_.Settle();
+    policy_.Unsettle();
     TargetWasReplaced();
   }
   std::unique_ptr<Policy> Freeze() const override {
@@ -291,6 +292,7 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
     there_.zero_();
   }
   net_.Unsettle();
+  policy_.Unsettle();
   for (int i = 0; i < steps; ++i) {
     ReplayBatch batch;
     const bool drawn = may_contribute &&

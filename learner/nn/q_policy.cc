@@ -26,7 +26,10 @@ QPolicy::QPolicy(const QNetwork* net)
 const float* QPolicy::Values(const Observations& seen) {
   if (kernels_.has_value()) {
     values_.resize(seen.rows * kernels_->shape().actions);
-    kernels_->SetParameters(Host<float>(net_->Flat().parameters));
+    if (!settled_) {
+      kernels_->SetParameters(Host<float>(net_->Flat().parameters));
+    }
+    settled_ = true;
     kernels_->Values(static_cast<const float*>(seen.leaf[0]), seen.rows,
                      values_.data());
     return values_.data();

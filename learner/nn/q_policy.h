@@ -20,8 +20,10 @@ namespace flotilla {
 // Nothing reads a Q-learner's log-probabilities and values: zeros.
 class QPolicy : public Policy, public ResidentPolicy {
  public:
-  // Reads `net`'s weights as they are at each call. Borrowed.
+  // Reads `net`'s weights as they are at the first call, and then at the first after
+  // each Unsettle, which must precede decisions by others. Borrowed.
   explicit QPolicy(const QNetwork* net);
+  void Unsettle() { settled_ = false; }
 
   void set_epsilon(double epsilon) { epsilon_ = epsilon; }
   double epsilon() const { return epsilon_; }
@@ -53,6 +55,7 @@ class QPolicy : public Policy, public ResidentPolicy {
   const std::vector<int32_t> first_logit_;  // [K + 1]
   const torch::Tensor first_there_;         // the same on the network's device
   std::optional<MlpQ> kernels_;
+  bool settled_ = false;          // kernels_ has the weights
   std::vector<float> values_;     // by kernels
   torch::Tensor values_on_host_;  // by Torch
   double epsilon_ = 0;

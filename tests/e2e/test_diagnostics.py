@@ -35,7 +35,8 @@ def test_ppo_scores(sandbox, env_id):
 
 
 # At the settings of what they ship with, but for the words: configuration, environment -> the least score, steps.
-# With 32 cells it is chance, by the seed and by how old the rollouts are, whether the steps suffice.
+# With 32 cells it is chance by the seed whether the steps suffice, and with 64 by how old the rollouts are: at a fixed
+# age eight seeds of eight had 0.994 or more, by the clock of a busy machine one had 0.734.
 LSTM = ["--set=model.recurrent=LSTM", "--set=model.recurrent_size=64", "--set=model.share_trunk=true"]
 OTHERS = {
     ("cartpole_dqn", "Bandit"): (0.904, 8, []),
@@ -58,7 +59,7 @@ OTHERS = {
     ("cartpole_impala", "Bandit"): (0.904, 200, []),
     ("cartpole_impala", "Continuous"): (0.907, 1000, []),
     ("cartpole_impala", "Mask"): (0.95, 200, []),
-    ("cartpole_impala", "Memory"): (0.979, 1200, LSTM),
+    ("cartpole_impala", "Memory"): (0.979, 1200, [*LSTM, "--set=impala.deterministic_lag=true"]),
     ("cartpole_impala", "Password"): (0.97, 200, []),
     ("cartpole_impala", "Spaces"): (0.972, 250, ["--set=rollout.length=4"]),
     ("cartpole_impala", "Squared"): (0.971, 3000, ["--set=impala.deterministic_lag=true"]),

@@ -81,6 +81,7 @@ TEST_P(FrozenQPolicyTest, KeepsItsWeightsAndEpsilon) {
   const std::vector<int64_t> before = Decide(&live, seen, false);
   torch::manual_seed(5);
   net.Flat().parameters.normal_();
+  live.Unsettle();
   live.set_epsilon(0);
   EXPECT_EQ(Decide(frozen.get(), seen, false), before);
   EXPECT_NE(Decide(&live, seen, false), before);
