@@ -17,7 +17,6 @@ int main(int argc, char** argv) {
   options.local_rank = rank;  // all on one host
   options.local_world_size = std::atoi(argv[3]);
   const std::unique_ptr<World> world = World::Join(options).value();
-
   torch::manual_seed(rank);  // the same again, each rank exploring by itself
   torch::nn::Sequential net(torch::nn::Linear(4, 32), torch::nn::Tanh(),
                             torch::nn::Linear(32, 2));
