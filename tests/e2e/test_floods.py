@@ -61,7 +61,7 @@ def test_silent_connections_keep_nobody_out(sandbox, program):
         assert len(os.listdir(f"/proc/{process.pid}/fd")) < 512
     gone = time.monotonic()
     assert is_healthy(address)
-    assert time.monotonic() - gone < 4  # nobody waits out what silent connections are given, 5 s
+    assert time.monotonic() - gone < 1
     assert process.poll() is None
 
 

@@ -28,7 +28,7 @@ def prefix(tmp_path_factory):
     shutil.rmtree(moved)
 
 
-def run(words, folder, prefix=None, code=0, timeout=TIMEOUT, **more):
+def run(words, folder, prefix=None, code=0, **more):
     env = dict(os.environ)
     for name in ("FLOTILLA_PROGRAM_FOLDER", "FLOTILLA_CONFIG_DIR"):
         env.pop(name, None)
@@ -36,7 +36,7 @@ def run(words, folder, prefix=None, code=0, timeout=TIMEOUT, **more):
     if prefix:
         env["PATH"] = f"{prefix}/bin:{env['PATH']}"
     said = subprocess.run(
-        [str(word) for word in words], cwd=folder, env=env, timeout=timeout, stdin=subprocess.DEVNULL,
+        [str(word) for word in words], cwd=folder, env=env, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert said.returncode == code, f"{words}\n{said.stdout}"
@@ -44,10 +44,8 @@ def run(words, folder, prefix=None, code=0, timeout=TIMEOUT, **more):
 
 
 def follow(text, folder, prefix=None):
-    """Types the blocks without a language into one shell, as a reader does. They compile,
-    test, train and evaluate."""
-    blocks = "".join(re.findall(r"(?ms)^```\n(.*?)^```$", text))
-    run(["bash", "-ec", blocks], folder, prefix, timeout=5 * TIMEOUT)
+    """Types the blocks without a language into one shell, as a reader does."""
+    run(["bash", "-ec", "".join(re.findall(r"(?ms)^```\n(.*?)^```$", text))], folder, prefix)
 
 
 def new_project(kind, name, folder, prefix):

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from harness import GRPCURL, TIMEOUT, call, grpcurl, poll, summary, told_status, training_lines
+from harness import GRPCURL, call, grpcurl, poll, summary, told_status, training_lines
 
 COORDINATOR = "flotilla.v1.CoordinatorService"
 HEALTH = "grpc.health.v1.Health/Check"
@@ -136,7 +136,7 @@ def test_a_coordinator_of_ones_own_says_who_may_change_its_run(sandbox):
     result = sandbox.run("stop", "--coordinator", address)
     assert result.returncode == 1 and "--token-file" in result.stderr
     words = ("cartpole_fast", "--coordinator", address, "--token-file", token, "--steps", 20000)
-    sandbox.train(*words).process.wait(TIMEOUT)
+    sandbox.train(*words).process.wait(60)
     assert summary(sandbox.folder / "run")["status"] == "completed"
     server.terminate()
     assert server.wait(20) == 0

@@ -53,7 +53,7 @@ class TorchPython:
         file = folder / "script.py"  # TorchScript reads the source
         file.write_text(script)
         result = subprocess.run(
-            [sys.executable, file], cwd=folder, env=os.environ | self.env, timeout=300,
+            [sys.executable, file], cwd=folder, env=os.environ | self.env, timeout=120,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr

@@ -412,10 +412,6 @@ void PlayAll(const std::string& algorithm, const std::string& recurrent) {
         game.config.mutable_model()->set_recurrent_size(6);
         absl::StrAppend(&game.name, ", ", recurrent);
       }
-      // Some are learned by kernels.
-      if (game.config.has_dqn() && games % 2 == 0) {
-        game.config.mutable_model()->set_activation(v1::RELU);
-      }
       Play(game);
       if (testing::Test::HasFatalFailure()) return;
       ++games;

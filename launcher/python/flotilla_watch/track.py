@@ -162,7 +162,6 @@ def parse(arguments):
 def main(arguments):
     options = parse(arguments)
     if not options.check:
-        os.nice(10)  # before the packages: to load them takes seconds
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
             signal.signal(number, signal.SIG_IGN)
     if lacks := missing(options.tracker, sys.executable):
@@ -170,6 +169,7 @@ def main(arguments):
         return 2
     if options.check:
         return 0
+    os.nice(10)  # its packages are loaded by now: niced, that took half a minute where training takes all cores
     run = Run(options)
     folder = pathlib.Path(run.folder) / "trackers"
     position = Position(folder / f"{options.tracker}.json")
