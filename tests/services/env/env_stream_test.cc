@@ -342,12 +342,12 @@ TEST_P(EnvStreamTest, StepTimeoutEndsTheStream) {
 
 TEST_P(EnvStreamTest, StepsThatCameInTimeAreTakenHoweverLateTheyAreAskedFor) {
   EnvStreamOptions options;
-  options.reset_timeout = options.step_timeout = absl::Milliseconds(300);
+  options.reset_timeout = options.step_timeout = absl::Milliseconds(100);
   ASSERT_OK_AND_ASSIGN(auto stream, Open(options));
   v1::StepBatch batches[2];
   for (uint64_t seq = 0; seq < 3; ++seq) {
     // As one whose learner waits for another worker meanwhile.
-    absl::SleepFor(absl::Milliseconds(600));
+    absl::SleepFor(absl::Milliseconds(300));
     for (v1::StepBatch& batch : batches) {
       ASSERT_OK(stream->Receive(&batch));
       EXPECT_EQ(batch.seq(), seq);
