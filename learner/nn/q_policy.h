@@ -20,8 +20,8 @@ namespace flotilla {
 // Nothing reads a Q-learner's log-probabilities and values: zeros.
 class QPolicy : public Policy, public ResidentPolicy {
  public:
-  // Reads `net`'s weights as they are at the first call, and then at the first after
-  // each Unsettle, which must precede decisions by others. Borrowed.
+  // `net` is borrowed. Whoever changes its weights calls Unsettle before the next
+  // decision: until then they may be those of an earlier one.
   explicit QPolicy(const QNetwork* net);
   void Unsettle() { settled_ = false; }
 

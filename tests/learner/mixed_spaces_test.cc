@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "learner/algo/algorithm.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/nn/q_network.h"
 #include "learner/rollout/rollout.h"
 #include "services/base/random.h"
 #include "tests/testing/status_matchers.h"
@@ -420,6 +422,10 @@ void PlayAll(const std::string& algorithm, const std::string& recurrent) {
   EXPECT_GE(games, algorithm.substr(0, 3) == "dqn" ? 124 : 220);
 }
 
+constexpr char kDqn[] =
+    "dqn { learning_starts: 1 batch_size: 12 replay_capacity: 64 n_step: 2 "
+    "      updates_per_rollout: 2 target_update_every: 3 priority_alpha: 0 }";
+
 TEST(MixedSpacesTest, PpoLearnsFromAndForEverything) {
   PlayAll("ppo { epochs: 1 minibatches: 1 }", "LSTM");
 }
@@ -428,11 +434,24 @@ TEST(MixedSpacesTest, ImpalaLearnsFromAndForEverything) {
   PlayAll("impala { epochs: 1 minibatches: 1 }", "GRU");
 }
 
-TEST(MixedSpacesTest, DqnLearnsFromAndForEverything) {
-  PlayAll(
-      "dqn { learning_starts: 1 batch_size: 12 replay_capacity: 64 n_step: 2 "
-      "      updates_per_rollout: 2 target_update_every: 3 priority_alpha: 0 }",
-      "");
+TEST(MixedSpacesTest, DqnLearnsFromAndForEverything) { PlayAll(kDqn, ""); }
+
+TEST(MixedSpacesTest, DqnLearnsByKernels) {
+  for (const std::string leaves : {"v", "mv"}) {
+    unsigned bits = 0;
+    for (size_t i = 0; i < std::size(kLeaves); ++i) {
+      bits |= unsigned{leaves.find(kLeaves[i].path) != leaves.npos} << i;
+    }
+    Game game;
+    ASSERT_TRUE(MakeGame(bits, kActions[0], kDqn, &game));
+    v1::ModelConfig* model = game.config.mutable_model();
+    model->set_activation(v1::RELU);
+    ASSERT_TRUE(
+        QNetwork::Make(game.spaces, *model, /*dueling=*/false, torch::kCPU)
+            ->KernelShape()
+            .has_value());
+    Play(game);
+  }
 }
 
 }  // namespace
