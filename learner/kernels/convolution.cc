@@ -101,9 +101,14 @@ void ConvolutionBackward(const ConvolutionShape& shape,
 void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<Bfloat16>& images,
                          const KernelTable& kernels) {
+  const int64_t images_at_once = BlockOf(shape).images;
   std::vector<Bfloat16> turned,
-      pairs(static_cast<size_t>(2 * BlockOf(shape).images *
+      pairs(static_cast<size_t>(2 * images_at_once *
                                 (shape.image() + shape.out_image())));
+  AlignedFloats turned_gradients;
+  if (kernels.has_tiles) {
+    turned_gradients = MakeAlignedFloats(images_at_once * TurnedPairs(shape));
+  }
   std::vector<float> sums;
   if (images.to_x != nullptr) {
     turned.resize(static_cast<size_t>(shape.weights()));
@@ -112,7 +117,10 @@ void ConvolutionBackward(const ConvolutionShape& shape,
                       turned.data());
     sums.resize(static_cast<size_t>(kImagesAtOnce * shape.image()));
   }
-  ConvolutionScratch scratch = {.pairs = pairs.data(), .sums = sums.data()};
+  ConvolutionScratch scratch = {
+      .pairs = pairs.data(),
+      .turned = reinterpret_cast<Bfloat16*>(turned_gradients.get()),
+      .sums = sums.data()};
   kernels.convolution_backward_bfloat16(shape, images, turned.data(), &scratch);
 }
 

@@ -61,8 +61,13 @@ void LinearToWeight(const LinearShape& shape, LinearPart out, const float* x,
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
                     float* to_weight, const KernelTable& kernels) {
+  AlignedFloats panels;
+  if (kernels.has_tiles) {
+    panels = MakeAlignedFloats(PanelRows(shape.n) * (out.end - out.first));
+  }
   kernels.linear_to_weight_bfloat16(shape, out, x_pairs, from_y_pairs,
-                                    to_weight);
+                                    to_weight,
+                                    reinterpret_cast<Bfloat16*>(panels.get()));
 }
 
 void LinearToX(const LinearShape& shape, LinearPart in, const float* from_y,

@@ -176,9 +176,9 @@ class Convolution : public torch::autograd::Function<Convolution> {
 
 bool KernelsMultiplyBfloat16() {
   static const bool do_so = [] {
-    const Arithmetic cpu = ArithmeticOfCpu();
-    return BestKernels().multiplies_bfloat16 && cpu.full_avx512_bf16 &&
-           !cpu.amx_bf16;
+    const KernelTable& best = BestKernels();
+    return best.has_tiles ||
+           (best.multiplies_bfloat16 && ArithmeticOfCpu().full_avx512_bf16);
   }();
   return do_so;
 }

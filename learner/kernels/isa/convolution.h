@@ -382,10 +382,11 @@ void ForStrips(const ConvolutionShape& shape, const ConvolutionBlock& block,
 
 // For each pixel out and row of taps, the images at once: what it adds to the
 // images' pixels is side by side in each, and apart from that of the others.
-// `out`: elements of `from_y` and `turned`.
-template <typename E>
+// `out`: elements of `from_y` and `turned`; `multiply` as Multiply.
+template <typename E, typename Product>
 void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
-                    const E* from_y, const E* turned, float* to_x) {
+                    const E* from_y, const E* turned, float* to_x,
+                    Product multiply) {
   const int64_t depth = shape.kernel * shape.in;
   const int64_t pixels = shape.out_height() * shape.out_width();
   for (int64_t i = 0; i < n * shape.image(); ++i) to_x[i] = 0;
@@ -396,9 +397,9 @@ void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
         float* const to =
             to_x + ((i * shape.stride + tap) * shape.width + j * shape.stride) *
                        shape.in;
-        Multiply<E>(n, depth, out, {from, pixels * out, 1},
-                    {turned + tap * out * depth, depth}, {to, shape.image()},
-                    {to, shape.image()});
+        multiply(n, depth, out, {from, pixels * out, 1},
+                 {turned + tap * out * depth, depth}, {to, shape.image()},
+                 {to, shape.image()});
       }
     }
   }
@@ -449,9 +450,14 @@ void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
   });
 }
 
-void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
-                int64_t count, const Bfloat16* x, const Bfloat16* from_y,
-                ConvolutionScratch* scratch, float* to_packed) {
+// Of an even number of them, pairs.
+struct PairedImages {
+  int64_t n;
+  const Pair *images, *gradients;
+};
+PairedImages PairUpImages(const ConvolutionShape& shape, int64_t count,
+                          const Bfloat16* x, const Bfloat16* from_y,
+                          ConvolutionScratch* scratch) {
   Pair* const images = AsElements<Pair>(scratch->pairs);
   const int64_t pairs = (count + 1) / 2;
   Pair* const gradients = images + pairs * shape.image();
@@ -462,26 +468,49 @@ void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
     PairImages(shape.out_image(), next, from_y + 2 * p * shape.out_image(),
                gradients + p * shape.out_image());
   }
-  ForStrips(shape, block, pairs, [&](const Strip& strip) {
-    WeightGradients<Pair>(shape, strip, images, gradients, to_packed);
+  return {pairs, images, gradients};
+}
+
+void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
+                int64_t count, const Bfloat16* x, const Bfloat16* from_y,
+                ConvolutionScratch* scratch, float* to_packed) {
+  const PairedImages paired = PairUpImages(shape, count, x, from_y, scratch);
+  ForStrips(shape, block, paired.n, [&](const Strip& strip) {
+    WeightGradients<Pair>(shape, strip, paired.images, paired.gradients,
+                          to_packed);
   });
 }
 
 // The gradients of a few images, from those of the sums.
 void SumImages(const ConvolutionShape& shape, int64_t n, const float* from_y,
                const float* turned, ConvolutionScratch*, float* to_x) {
-  ImageGradients(shape, n, shape.out, from_y, turned, to_x);
+  ImageGradients(shape, n, shape.out, from_y, turned, to_x, Multiply<float>);
+}
+
+void RoundImages(const ConvolutionShape& shape, int64_t n, const float* sums,
+                 Bfloat16* to_x) {
+  for (int64_t i = 0; i < n * shape.image(); i += kLanes) {
+    Store(to_x + i, Load(sums + i));
+  }
 }
 
 void SumImages(const ConvolutionShape& shape, int64_t n, const Bfloat16* from_y,
                const Bfloat16* turned, ConvolutionScratch* scratch,
                Bfloat16* to_x) {
   ImageGradients(shape, n, shape.out / 2, AsElements<Pair>(from_y),
-                 AsElements<Pair>(turned), scratch->sums);
-  for (int64_t i = 0; i < n * shape.image(); i += kLanes) {
-    Store(to_x + i, Load(scratch->sums + i));
-  }
+                 AsElements<Pair>(turned), scratch->sums, Multiply<Pair>);
+  RoundImages(shape, n, scratch->sums, to_x);
 }
+
+template <typename Number>
+using WeightsSum = void(const ConvolutionShape& shape,
+                        const ConvolutionBlock& block, int64_t count,
+                        const Number* x, const Number* from_y,
+                        ConvolutionScratch* scratch, float* to_packed);
+template <typename Number>
+using ImagesSum = void(const ConvolutionShape& shape, int64_t n,
+                       const Number* from_y, const Number* turned,
+                       ConvolutionScratch* scratch, Number* to_x);
 
 // `turned`: the weights as [kernel, out, kernel, in], of bfloat16 [kernel, out / 2,
 // kernel, in, 2].
@@ -489,7 +518,9 @@ template <typename Number>
 void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
                                const ConvolutionBack<Number>& images,
                                const Number* turned,
-                               ConvolutionScratch* scratch) {
+                               ConvolutionScratch* scratch,
+                               WeightsSum<Number>* sum_weights = SumWeights,
+                               ImagesSum<Number>* sum_images = SumImages) {
   const int64_t pixels = shape.out_height() * shape.out_width();
   const ConvolutionBlock block = BlockOf(shape);
   const int64_t together =
@@ -500,15 +531,15 @@ void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
     const int64_t at = n * shape.out_image();
     TakeOffRelu(shape, count * pixels, images.y + at, images.from_y + at,
                 images.from_sum + at, images.to_bias);
-    SumWeights(shape, block, count, images.x + n * shape.image(),
-               images.from_sum + at, scratch, images.to_packed);
+    sum_weights(shape, block, count, images.x + n * shape.image(),
+                images.from_sum + at, scratch, images.to_packed);
   }
   if (images.to_x == nullptr) return;
   for (int64_t n = 0; n < images.n; n += kImagesAtOnce) {
     const int64_t left = images.n - n;
-    SumImages(shape, left < kImagesAtOnce ? left : kImagesAtOnce,
-              images.from_sum + n * shape.out_image(), turned, scratch,
-              images.to_x + n * shape.image());
+    sum_images(shape, left < kImagesAtOnce ? left : kImagesAtOnce,
+               images.from_sum + n * shape.out_image(), turned, scratch,
+               images.to_x + n * shape.image());
   }
 }
 

@@ -33,12 +33,21 @@ FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
 // Whose gradients of images are summed together.
 inline constexpr int64_t kImagesAtOnce = 12;
 
+// Of the gradients of two images, as AMX multiplies by them: rows out in parts, 16
+// pixels each (isa/amx_convolution.h).
+FLOTILLA_INLINE int64_t TurnedPairs(const ConvolutionShape& shape) {
+  constexpr int64_t kPixels = 16;
+  return shape.out_height() * ((shape.out_width() + kPixels - 1) / kPixels) *
+         kPixels * shape.out;
+}
+
 // What gradients need room for.
 struct ConvolutionScratch {
   Bfloat16* pairs =
-      nullptr;            // [block.images, image + out_image, 2] of bfloat16
-  float* sums = nullptr;  // [kImagesAtOnce, height, width, in] of bfloat16
-  float* winograd = nullptr;  // see winograd_plan.h
+      nullptr;  // [block.images, image + out_image, 2] of bfloat16
+  Bfloat16* turned = nullptr;  // [block.images, TurnedPairs, 2], by AMX
+  float* sums = nullptr;       // [kImagesAtOnce, height, width, in] of bfloat16
+  float* winograd = nullptr;   // see winograd_plan.h
 };
 
 }  // namespace flotilla

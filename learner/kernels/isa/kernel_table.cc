@@ -1,5 +1,11 @@
 #include "learner/kernels/isa/kernel_table.h"
 
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace flotilla {
 
 extern const KernelTable kKernelsBase;
@@ -7,6 +13,7 @@ extern const KernelTable kKernelsBase;
 extern const KernelTable kKernelsV3;
 extern const KernelTable kKernelsV4;
 extern const KernelTable kKernelsV4Bf16;
+KernelTable KernelsByAmx(const KernelTable& kernels);
 
 namespace {
 
@@ -27,6 +34,21 @@ bool HasV3() { return __builtin_cpu_supports("x86-64-v3"); }
 bool HasV4() { return __builtin_cpu_supports("x86-64-v4"); }
 #endif
 
+// Linux gives a process tiles that asks for them.
+bool HasTiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
+  if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
+#ifdef SYS_arch_prctl
+  constexpr int kRequestComponent = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr unsigned long kTileData = 18;    // NOLINT: what the call takes
+  return syscall(SYS_arch_prctl, kRequestComponent, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace
 #endif
 
@@ -35,6 +57,9 @@ std::vector<const KernelTable*> RunnableKernels() {
 #ifdef __x86_64__
   __builtin_cpu_init();
   if (HasV4() && __builtin_cpu_supports("avx512bf16")) {
+    static const KernelTable amx = KernelsByAmx(kKernelsV4Bf16);
+    static const bool has_tiles = HasTiles();
+    if (has_tiles) runnable.push_back(&amx);
     runnable.push_back(&kKernelsV4Bf16);
   }
   if (HasV4()) runnable.push_back(&kKernelsV4);

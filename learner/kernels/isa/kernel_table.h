@@ -38,10 +38,11 @@ struct VtraceInput;
 //
 // The classes one folder up are the interface; they say what each does.
 struct KernelTable {
-  // "x86-64-v4-bf16" (AVX-512 with avx512_bf16), "x86-64-v4", "x86-64-v3" (AVX2),
-  // "base"
+  // "amx-bf16", "x86-64-v4-bf16" (AVX-512 with avx512_bf16), "x86-64-v4", "x86-64-v3"
+  // (AVX2), "base"
   const char* name;
   bool multiplies_bfloat16;  // by an instruction
+  bool has_tiles = false;    // products of bfloat16 are by AMX
 
   void (*pack)(const MlpPlan& plan, const float* parameters, float* workspace);
   void (*forward)(const MlpPlan& plan, float* workspace,
@@ -124,7 +125,8 @@ struct KernelTable {
                       Bfloat16* out);
 
   // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns (a
-  // strip's of n rows to weights, of `out` rows to x), `panels` for the part of from_y.
+  // strip's of n rows to weights, of `out` rows to x), `panels` for the part of from_y,
+  // of bfloat16 in pairs of rows, PanelRows of them.
   void (*linear_pack)(const LinearShape& shape, const float* weight,
                       float* packed);
   void (*linear_forward)(const LinearShape& shape, LinearPart out,
@@ -146,7 +148,7 @@ struct KernelTable {
   void (*linear_to_weight_bfloat16)(const LinearShape& shape, LinearPart out,
                                     const Bfloat16* x_pairs,
                                     const Bfloat16* from_y_pairs,
-                                    float* to_weight);
+                                    float* to_weight, Bfloat16* panels);
   void (*linear_to_x_bfloat16)(const LinearShape& shape, LinearPart in,
                                const Bfloat16* from_y, const float* weight,
                                Bfloat16* to_x, Bfloat16* block, float* sums);

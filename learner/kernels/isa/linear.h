@@ -106,11 +106,12 @@ void LinearPackOf(const LinearShape& shape, const float* weight,
       });
 }
 
-template <typename E>
-void LinearForwardOf(const LinearShape& shape, LinearPart part,
-                     const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
-                     const float* bias, bool relu, float* y,
-                     NumberOf<E>* scratch) {
+// `multiply` as Multiply.
+template <typename E, typename Product>
+void LinearForwardWith(const LinearShape& shape, LinearPart part,
+                       const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
+                       const float* bias, bool relu, float* y,
+                       NumberOf<E>* scratch, Product multiply) {
   E* const turned = AsElements<E>(scratch);
   ForLinearBlocks<E>(
       shape, part,
@@ -122,11 +123,11 @@ void LinearForwardOf(const LinearShape& shape, LinearPart part,
           TurnRows(columns, depth, shape.in,
                    weights.weight + o * shape.in + kNumbers<E> * k, turned);
         }
-        Multiply<E>(shape.n, columns, depth,
-                    {AsElements<E>(x) + k, shape.in / kNumbers<E>, 1},
-                    {block, columns},
-                    k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
-                    {y + o, shape.out});
+        multiply(shape.n, columns, depth,
+                 {AsElements<E>(x) + k, shape.in / kNumbers<E>, 1},
+                 {block, columns},
+                 k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
+                 {y + o, shape.out});
       });
   for (int64_t i = 0; relu && i < shape.n; ++i) {
     float* const row = y + i * shape.out;
@@ -134,6 +135,15 @@ void LinearForwardOf(const LinearShape& shape, LinearPart part,
       Store(row + o, AtLeast(Load(row + o), 0.0f));
     }
   }
+}
+
+template <typename E>
+void LinearForwardOf(const LinearShape& shape, LinearPart part,
+                     const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
+                     const float* bias, bool relu, float* y,
+                     NumberOf<E>* scratch) {
+  LinearForwardWith<E>(shape, part, x, weights, bias, relu, y, scratch,
+                       Multiply<E>);
 }
 
 void PairImagesOf(int64_t size, bool next, const Bfloat16* image,
@@ -192,7 +202,7 @@ void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
 // Of rows of pairs.
 void LinearToWeightOf(const LinearShape& shape, LinearPart part,
                       const Bfloat16* x, const Bfloat16* from_y,
-                      float* to_weight) {
+                      float* to_weight, Bfloat16*) {
   const float nothing[kLinearBlock] = {};
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
@@ -203,23 +213,31 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part,
   }
 }
 
-void LinearToXOf(const LinearShape& shape, LinearPart part,
-                 const Bfloat16* from_y, const float* weight, Bfloat16* to_x,
-                 Bfloat16* scratch, float* sums) {
+template <typename Product>
+void LinearToXWith(const LinearShape& shape, LinearPart part,
+                   const Bfloat16* from_y, const float* weight, Bfloat16* to_x,
+                   Bfloat16* scratch, float* sums, Product multiply) {
   Pair* const block = AsElements<Pair>(scratch);
   const float nothing[kLinearBlock] = {};
   for (int64_t c = part.first; c < part.end; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, part.end - c);
     RoundRows(shape.out / 2, columns, weight + c, shape.in, block);
-    Multiply<Pair>(shape.n, columns, shape.out / 2,
-                   {AsElements<Pair>(from_y), shape.out / 2, 1},
-                   {block, columns}, {nothing, 0}, {sums, columns});
+    multiply(shape.n, columns, shape.out / 2,
+             {AsElements<Pair>(from_y), shape.out / 2, 1}, {block, columns},
+             {nothing, 0}, {sums, columns});
     for (int64_t i = 0; i < shape.n; ++i) {
       for (int64_t k = 0; k < columns; k += kLanes) {
         Store(to_x + i * shape.in + c + k, Load(sums + i * columns + k));
       }
     }
   }
+}
+
+void LinearToXOf(const LinearShape& shape, LinearPart part,
+                 const Bfloat16* from_y, const float* weight, Bfloat16* to_x,
+                 Bfloat16* scratch, float* sums) {
+  LinearToXWith(shape, part, from_y, weight, to_x, scratch, sums,
+                Multiply<Pair>);
 }
 
 }  // namespace

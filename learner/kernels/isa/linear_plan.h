@@ -9,6 +9,12 @@ namespace flotilla {
 // out, weights for them are 128 KiB, which a core's second cache keeps.
 inline constexpr int64_t kLinearDepth = 512;
 
+// Of the pairs of n rows, with those that fill a tile.
+inline constexpr int64_t PanelRows(int64_t n) {
+  constexpr int64_t kTile = 16;
+  return ((n + 1) / 2 + kTile - 1) / kTile * kTile;
+}
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_KERNELS_ISA_LINEAR_PLAN_H_

@@ -21,7 +21,7 @@
 namespace flotilla {
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(FLOTILLA_AS_WIDE_AS_AVX512)  // a test's
 constexpr int kLanes = 16;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
@@ -137,7 +137,7 @@ FLOTILLA_INLINE Vec SquareRoot(Vec x) {
   return x < smallest ? Vec{} : finite;
 #elif defined(__AVX2__)
   return reinterpret_cast<Vec>(_mm256_sqrt_ps(reinterpret_cast<__m256>(x)));
-#elif defined(__x86_64__)
+#elif defined(__x86_64__) && !defined(FLOTILLA_AS_WIDE_AS_AVX512)
   return reinterpret_cast<Vec>(_mm_sqrt_ps(reinterpret_cast<__m128>(x)));
 #else
   Vec root;

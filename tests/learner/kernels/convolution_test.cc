@@ -8,6 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/learner/kernels/bfloat16_numbers.h"
+#include "tests/learner/kernels/emulated_amx.h"
 #include "tests/learner/kernels/every_kernel_test.h"
 
 namespace flotilla {
@@ -19,7 +20,8 @@ constexpr Bfloat16 kHalfNaN = 0x7fc0;
 // The layers of Mnih et al. 2015 on small images, and: what no block fits, rows of
 // pixels and of weights that are more than one block, weights and images larger
 // than what is kept in the first cache, images of more rows than are done at once,
-// weights so far apart that they are laid side by side, and more than fit so. Of floats,
+// weights so far apart that they are laid side by side, and more than fit so, rows of
+// fewer weights than any block. Of floats,
 // those marked W are made of fewer products, by tiles of that side: tiles that hang over
 // an edge of the image, more than one block of tiles, a place that no tile reaches.
 const ConvolutionShape kShapes[] = {
@@ -65,6 +67,7 @@ const ConvolutionShape kShapes[] = {
      .stride = 1,
      .out = 96},  // W6
     {.height = 8, .width = 8, .in = 80, .kernel = 8, .stride = 1, .out = 256},
+    {.height = 6, .width = 7, .in = 2, .kernel = 3, .stride = 1, .out = 16},
 };
 
 // What a layer is given.
@@ -394,6 +397,8 @@ TEST_P(ConvolutionTest, RoundsToTheNearestOfBfloat16) {
 }
 
 FLOTILLA_FOR_EVERY_KERNEL(ConvolutionTest);
+INSTANTIATE_TEST_SUITE_P(Emulated, ConvolutionTest,
+                         testing::Values(&EmulatedAmx()), NameOfKernels);
 
 }  // namespace
 }  // namespace flotilla

@@ -7,6 +7,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/learner/kernels/bfloat16_numbers.h"
+#include "tests/learner/kernels/emulated_amx.h"
 #include "tests/learner/kernels/every_kernel_test.h"
 
 namespace flotilla {
@@ -15,11 +16,12 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // More than a block of numbers in and out, and rests of both; more than a vector's
-// rest of pairs; more rows than a block, and one.
+// rest of pairs; more rows than a block, and one; more than two tiles' and a rest of two.
 const LinearShape kShapes[] = {
     {.n = 7, .in = 2160, .out = 80},
     {.n = 13, .in = 64, .out = 144},
     {.n = 1, .in = 16, .out = 16},
+    {.n = 53, .in = 96, .out = 48},
 };
 
 class LinearTest : public EveryKernelTest {
@@ -171,9 +173,11 @@ TEST_P(LinearTest, IsTheSumOverWhatGoesIn) {
 }
 
 TEST_P(LinearTest, ARowIsTheSameBitsInAnyBatch) {
-  const Layer layer(kShapes[0]);
-  ExpectRowsAlike<float>(layer);
-  ExpectRowsAlike<Bfloat16>(layer);
+  for (const LinearShape& shape : {kShapes[0], kShapes[3]}) {
+    const Layer layer(shape);
+    ExpectRowsAlike<float>(layer);
+    ExpectRowsAlike<Bfloat16>(layer);
+  }
 }
 
 TEST_P(LinearTest, GradientsAreTheLoops) {
@@ -191,6 +195,8 @@ TEST_P(LinearTest, HandsOnNaN) {
 }
 
 FLOTILLA_FOR_EVERY_KERNEL(LinearTest);
+INSTANTIATE_TEST_SUITE_P(Emulated, LinearTest, testing::Values(&EmulatedAmx()),
+                         NameOfKernels);
 
 }  // namespace
 }  // namespace flotilla

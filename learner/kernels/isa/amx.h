@@ -1,0 +1,30 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_AMX_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_AMX_H_
+
+#include "learner/kernels/isa/amx_convolution.h"
+#include "learner/kernels/isa/amx_linear.h"
+#include "learner/kernels/isa/kernel_table.h"
+
+// Kernels whose products of bfloat16 are by tiles. Included by kernels_amx.cc, and by a
+// test that has tiles of its own.
+
+namespace flotilla {
+namespace {
+
+// The rest is `kernels`'.
+FLOTILLA_INLINE KernelTable ByAmx(const char* name, KernelTable kernels) {
+  kernels.name = name;
+  kernels.has_tiles = true;
+  kernels.convolution_forward_bfloat16 = ConvolutionForwardByAmx;
+  kernels.convolution_backward_bfloat16 = ConvolutionBackwardByAmx;
+  kernels.linear_pack_bfloat16 = LinearPackOf<Pair>;
+  kernels.linear_forward_bfloat16 = LinearForwardByAmx;
+  kernels.linear_to_weight_bfloat16 = LinearToWeightByAmx;
+  kernels.linear_to_x_bfloat16 = LinearToXByAmx;
+  return kernels;
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_AMX_H_

@@ -1,0 +1,225 @@
+#ifndef FLOTILLA_LEARNER_KERNELS_ISA_AMX_PRODUCT_H_
+#define FLOTILLA_LEARNER_KERNELS_ISA_AMX_PRODUCT_H_
+
+#include <cstdint>
+#include <utility>
+
+#include "learner/kernels/isa/element.h"
+#include "learner/kernels/isa/gemm.h"
+
+// Products of pairs of bfloat16 by tiles. Who includes this has included
+// amx_instructions.h, or what tests have in its place.
+
+namespace flotilla {
+namespace {
+
+// Rows of a tile; numbers of a row of sums, and pairs of a row.
+constexpr int64_t kTile = 16;
+
+// Which registers are what. kBlocks blocks of rows (1 or 2) are multiplied together, by
+// up to 4 / kBlocks blocks of kTile columns: sums are the first four registers, then
+// come the left operand's blocks, and in what is left the right's, one after the other.
+template <int kBlocks>
+struct AmxRegisters {
+  static constexpr int kColumnBlocks = 4 / kBlocks;
+  static constexpr int Sum(int block, int column) {
+    return block * kColumnBlocks + column;
+  }
+  static constexpr int Left(int block) { return 4 + block; }
+  static constexpr int Right(int column) {
+    return 4 + kBlocks + column % (4 - kBlocks);
+  }
+};
+
+// Sizes of a thread's registers while one of these lives: of one block of rows, or of
+// two (`second` is 0 of one), and of what is summed over at a time, `depth` pairs.
+class AmxTiles {
+ public:
+  FLOTILLA_INLINE AmxTiles(int64_t first, int64_t second,
+                           int64_t depth = kTile) {
+    Configure(first, second, depth);
+  }
+  FLOTILLA_INLINE ~AmxTiles() { AmxRelease(); }
+  AmxTiles(const AmxTiles&) = delete;
+  AmxTiles& operator=(const AmxTiles&) = delete;
+
+  FLOTILLA_INLINE void Configure(int64_t first, int64_t second,
+                                 int64_t depth = kTile) {
+    AmxConfig config;
+    const int blocks = second > 0 ? 2 : 1;
+    for (int i = 0; i < 8; ++i) {
+      const bool right = i >= 4 + blocks, left = i >= 4 && !right;
+      const bool is_second = blocks == 2 && (left ? i == 5 : i == 2 || i == 3);
+      config.rows[i] = static_cast<uint8_t>(right       ? depth
+                                            : is_second ? second
+                                                        : first);
+      config.row_bytes[i] = static_cast<uint16_t>(4 * (left ? depth : kTile));
+    }
+    AmxConfigure(config);
+  }
+};
+
+template <int kCount, typename Run>
+FLOTILLA_INLINE void ForEachIndex(Run run) {
+  [&]<int... I>(std::integer_sequence<int, I...>) {
+    (run.template operator()<I>(), ...);
+  }
+  (std::make_integer_sequence<int, kCount>());
+}
+
+// A and B: how many blocks of rows and of columns take part, of those there is room for.
+template <int kBlocks, int A, int B>
+FLOTILLA_INLINE void AmxZeroSums() {
+  using Registers = AmxRegisters<kBlocks>;
+  ForEachIndex<A>([]<int a>() {
+    ForEachIndex<B>([]<int b>() { AmxZero<Registers::Sum(a, b)>(); });
+  });
+}
+template <int kBlocks, int A, int B>
+FLOTILLA_INLINE void AmxLoadSums(const float* const (&from)[A], int64_t row) {
+  using Registers = AmxRegisters<kBlocks>;
+  ForEachIndex<A>([&]<int a>() {
+    ForEachIndex<B>([&]<int b>() {
+      AmxLoad<Registers::Sum(a, b)>(from[a] + b * kTile, 4 * row);
+    });
+  });
+}
+template <int kBlocks, int A, int B>
+FLOTILLA_INLINE void AmxStoreSums(float* const (&to)[A], int64_t row) {
+  using Registers = AmxRegisters<kBlocks>;
+  ForEachIndex<A>([&]<int a>() {
+    ForEachIndex<B>([&]<int b>() {
+      AmxStore<Registers::Sum(a, b)>(to[a] + b * kTile, 4 * row);
+    });
+  });
+}
+
+// Adds the products of as many pairs as registers are deep.
+template <int kBlocks, int A, int B>
+FLOTILLA_INLINE void AmxSum(const Pair* const (&left)[A], int64_t left_row,
+                            const Pair* right, int64_t right_row) {
+  using Registers = AmxRegisters<kBlocks>;
+  ForEachIndex<A>(
+      [&]<int a>() { AmxLoad<Registers::Left(a)>(left[a], 4 * left_row); });
+  ForEachIndex<B>([&]<int b>() {
+    AmxLoad<Registers::Right(b)>(right + b * kTile, 4 * right_row);
+    ForEachIndex<A>([&]<int a>() {
+      AmxMultiply<Registers::Sum(a, b), Registers::Left(a),
+                  Registers::Right(b)>();
+    });
+  });
+}
+
+// Rows of a left operand's blocks.
+struct BlockRows {
+  int64_t rows[2];
+};
+
+// The same of `depth` pairs, fewer than registers are deep: with zeros behind them.
+template <int kBlocks, int A, int B>
+[[gnu::noinline]] void AmxSumRest(const BlockRows& blocks, int64_t depth,
+                                  const Pair* const (&left)[A],
+                                  int64_t left_row, const Pair* right,
+                                  int64_t right_row) {
+  alignas(64) Pair lefts[A][kTile * kTile] = {};
+  alignas(64) Pair rights[kTile * B * kTile] = {};
+  const Pair* at[A];
+  for (int a = 0; a < A; ++a) {
+    for (int64_t r = 0; r < blocks.rows[a]; ++r) {
+      for (int64_t k = 0; k < depth; ++k) {
+        lefts[a][r * kTile + k] = left[a][r * left_row + k];
+      }
+    }
+    at[a] = lefts[a];
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    for (int64_t c = 0; c < B * kTile; ++c) {
+      rights[k * B * kTile + c] = right[k * right_row + c];
+    }
+  }
+  AmxSum<kBlocks, A, B>(at, kTile, rights, B * kTile);
+}
+
+// The same of any depth, with registers kTile deep.
+template <int kBlocks, int A, int B>
+FLOTILLA_INLINE void AmxSumAll(const BlockRows& blocks, int64_t depth,
+                               const Pair* const (&left)[A], int64_t left_row,
+                               const Pair* right, int64_t right_row) {
+  const Pair* at[A];
+  for (int a = 0; a < A; ++a) at[a] = left[a];
+  for (; depth >= kTile; depth -= kTile) {
+    AmxSum<kBlocks, A, B>(at, left_row, right, right_row);
+    for (int a = 0; a < A; ++a) at[a] += kTile;
+    right += kTile * right_row;
+  }
+  if (depth > 0) {
+    AmxSumRest<kBlocks, A, B>(blocks, depth, at, left_row, right, right_row);
+  }
+}
+
+// Calls run.template operator()<B>(first) for blocks of B * kTile of `columns`, a
+// multiple of kTile: as many together as there are registers for.
+template <int kBlocks, typename Run>
+FLOTILLA_INLINE void ForColumnBlocks(int64_t columns, Run run) {
+  constexpr int kMost = AmxRegisters<kBlocks>::kColumnBlocks;
+  int64_t first = 0;
+  for (; columns - first >= kMost * kTile; first += kMost * kTile) {
+    run.template operator()<kMost>(first);
+  }
+  for (; columns - first >= 2 * kTile; first += 2 * kTile) {
+    run.template operator()<2>(first);
+  }
+  if (columns > first) run.template operator()<1>(first);
+}
+
+// As Multiply (gemm.h), of kBlocks blocks of rows, for which registers are configured.
+template <int kBlocks>
+void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
+                         int64_t depth, LeftOf<Pair> a, RowsOf<Pair> b,
+                         Rows addend, Result c) {
+  const Pair* left[kBlocks];
+  for (int i = 0; i < kBlocks; ++i) left[i] = a.data + i * kTile * a.row;
+  ForColumnBlocks<kBlocks>(columns, [&]<int B>(int64_t first) {
+    const float* from[kBlocks];
+    float* to[kBlocks];
+    for (int i = 0; i < kBlocks; ++i) {
+      from[i] = addend.data + i * kTile * addend.row + first;
+      to[i] = c.data + i * kTile * c.row + first;
+    }
+    AmxLoadSums<kBlocks, kBlocks, B>(from, addend.row);
+    AmxSumAll<kBlocks, kBlocks, B>(blocks, depth, left, a.row, b.data + first,
+                                   b.row);
+    AmxStoreSums<kBlocks, kBlocks, B>(to, c.row);
+  });
+}
+
+// As Multiply (gemm.h), for an `a` whose columns are side by side. What is summed is
+// summed in the same order for any row of any number of them.
+void MultiplyByAmx(int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
+                   RowsOf<Pair> b, Rows addend, Result c) {
+  if (rows == 0) return;  // no register has none
+  const auto at_most = [](int64_t left) { return left < kTile ? left : kTile; };
+  BlockRows blocks = {{at_most(rows), at_most(rows - at_most(rows))}};
+  AmxTiles tiles(blocks.rows[0], blocks.rows[1]);
+  while (rows > 0) {
+    if (blocks.rows[1] > 0) {
+      MultiplyBlocksByAmx<2>(blocks, columns, depth, a, b, addend, c);
+    } else {
+      MultiplyBlocksByAmx<1>(blocks, columns, depth, a, b, addend, c);
+    }
+    const int64_t done = blocks.rows[0] + blocks.rows[1];
+    rows -= done;
+    a.data += done * a.row;
+    addend.data += done * addend.row;
+    c.data += done * c.row;
+    if (rows > 0 && rows < done) {
+      blocks = {{at_most(rows), rows - at_most(rows)}};
+      tiles.Configure(blocks.rows[0], blocks.rows[1]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace flotilla
+
+#endif  // FLOTILLA_LEARNER_KERNELS_ISA_AMX_PRODUCT_H_
