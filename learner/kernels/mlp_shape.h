@@ -64,6 +64,9 @@ struct MlpShape {
   // Of an actor-critic with several choices, how many values each has; their logits
   // lie end to end, `actions` in all. Empty: one choice.
   std::vector<int> choices = {};
+  // Of an actor-critic: hidden layers multiply what is rounded to bfloat16, and sum in
+  // float32. Weights, what is between layers and the heads are float32.
+  bool bfloat16 = false;
 
   // K of discrete actions.
   int choice_count() const {

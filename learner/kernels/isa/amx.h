@@ -3,7 +3,9 @@
 
 #include "learner/kernels/isa/amx_convolution.h"
 #include "learner/kernels/isa/amx_linear.h"
+#include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/ppo.h"
 
 // Kernels whose products of bfloat16 are by tiles. Included by kernels_amx.cc, and by a
 // test that has tiles of its own.
@@ -15,6 +17,10 @@ namespace {
 FLOTILLA_INLINE KernelTable ByAmx(const char* name, KernelTable kernels) {
   kernels.name = name;
   kernels.has_tiles = true;
+  kernels.forward = Forward;
+  kernels.decide_discrete = DecideDiscrete;
+  kernels.decide_continuous = DecideContinuous;
+  kernels.ppo_gradient = PpoGradientOf;
   kernels.convolution_forward_bfloat16 = ConvolutionForwardByAmx;
   kernels.convolution_backward_bfloat16 = ConvolutionBackwardByAmx;
   kernels.linear_pack_bfloat16 = LinearPackOf<Pair>;

@@ -5,6 +5,8 @@
 
 #include "learner/kernels/lane.h"
 
+#define FLOTILLA_HAS_TILES
+
 // AMX: eight registers that are tiles of up to 16 rows of 64 bytes (Intel's Architectures
 // Software Developer's Manual, volume 1, chapter 18). Written out: compilers' own
 // functions for them do not say that a load reads memory (GCC 12). Included by

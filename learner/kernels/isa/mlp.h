@@ -5,6 +5,7 @@
 
 #include "learner/kernels/isa/gemm.h"
 #include "learner/kernels/isa/mlp_plan.h"
+#include "learner/kernels/isa/mlp_products.h"
 #include "learner/kernels/isa/vec.h"
 
 // Layers: parameters in, activations and gradients out. Activations are
@@ -95,6 +96,7 @@ void Pack(const MlpPlan& plan, const float* parameters, float* workspace) {
     const StackPlan& stack = plan.stacks[i];
     for (int j = 0; j < stack.layer_count; ++j) {
       PackLayer(stack.layers[j], parameters, workspace);
+      if (plan.bfloat16) RoundWeights(stack.layers[j], workspace);
     }
     PackHeads(stack, parameters, workspace);
   }
@@ -153,9 +155,7 @@ void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
   for (int i = 0; i < stack.layer_count; ++i) {
     const LayerPlan& layer = stack.layers[i];
     float* output = workspace + layer.output;
-    Multiply(rows, layer.out_pad, layer.in, {input.data, input.row, 1},
-             {workspace + layer.forward_weight, layer.out_pad},
-             {workspace + layer.forward_bias, 0}, {output, layer.out_pad});
+    LayerForward(plan, layer, workspace, input, rows);
     Activate(plan.relu, rows * layer.out_pad, output);
     input = {output, layer.out_pad};
   }
@@ -211,20 +211,6 @@ void BackwardActivation(int64_t rows, int64_t width, const float* output,
   }
 }
 
-// Adds delta^T input to the layer's weight gradient.
-void AddWeightGradient(const LayerPlan& layer, float* workspace, Rows input,
-                       const float* delta, int64_t rows) {
-  float* gradient = workspace + layer.weight_gradient;
-  if (layer.gradient_transposed) {
-    Multiply(layer.in, layer.out_pad, rows, {input.data, 1, input.row},
-             {delta, layer.out_pad}, {gradient, layer.out_pad},
-             {gradient, layer.out_pad});
-  } else {
-    Multiply(layer.out, layer.in_pad, rows, {delta, 1, layer.out_pad}, input,
-             {gradient, layer.in_pad}, {gradient, layer.in_pad});
-  }
-}
-
 // Leaves d loss / d hidden in plan.delta[0], from plan.plane_scratch.
 void HeadsToHidden(const MlpPlan& plan, const StackPlan& stack,
                    float* workspace, int64_t rows) {
@@ -274,11 +260,10 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
     const Rows input =
         i == 0 ? Rows{workspace + plan.inputs, plan.observations_pad}
                : Rows{workspace + stack.layers[i - 1].output, layer.in_pad};
-    AddWeightGradient(layer, workspace, input, delta, rows);
+    AddWeightGradient(plan, layer, workspace, input, delta, rows);
     if (i == 0) return;
-    Multiply(rows, layer.in_pad, layer.out, {delta, layer.out_pad, 1},
-             {workspace + layer.backward_weight, layer.in_pad},
-             {workspace + plan.zero, 0}, {next, layer.in_pad});
+    LayerBack(plan, layer, workspace, delta, rows, {workspace + plan.zero, 0},
+              next);
     float* const used = delta;
     delta = next;
     next = used;
@@ -296,10 +281,9 @@ void BackwardToInputs(const MlpPlan& plan, const StackPlan& stack,
     const LayerPlan& layer = stack.layers[i];
     ThroughActivation(plan.relu, rows * layer.out_pad, workspace + layer.output,
                       delta);
-    Multiply(rows, layer.in_pad, layer.out, {delta, layer.out_pad, 1},
-             {workspace + layer.backward_weight, layer.in_pad},
-             i == 0 ? addend : Rows{workspace + plan.zero, 0},
-             {i == 0 ? workspace + plan.input_gradient : next, layer.in_pad});
+    LayerBack(plan, layer, workspace, delta, rows,
+              i == 0 ? addend : Rows{workspace + plan.zero, 0},
+              i == 0 ? workspace + plan.input_gradient : next);
     float* const used = delta;
     delta = next;
     next = used;

@@ -18,6 +18,9 @@ inline constexpr int kTileRows = 48;
 
 inline constexpr int RoundUp(int n) { return (n + kPad - 1) / kPad * kPad; }
 
+// Pairs of n numbers, padded to those of a row of a tile (isa/amx_product.h).
+inline constexpr int PairsOf(int n) { return RoundUp((n + 1) / 2); }
+
 // Outputs [first, first + out) of a hidden layer, which are one tensor.
 struct LayerPart {
   int first, out;
@@ -35,6 +38,10 @@ struct LayerPlan {
   int64_t forward_weight;  // [in, out_pad]   transposed
   int64_t forward_bias;    // [out_pad]
   int64_t output;          // [tile, out_pad]   after the activation
+
+  // Of bfloat16 only; see isa/mlp_products.h.
+  int64_t forward_pairs;   // [PairsOf(in), out_pad] pairs, of two inputs
+  int64_t backward_pairs;  // [PairsOf(out), in_pad] pairs, of two outputs
 
   // Training only.
   int64_t backward_weight;   // [out, in_pad]; 0: no input's gradient is wanted
@@ -77,6 +84,7 @@ struct MlpPlan {
   const int32_t* first_logit;  // [K + 1]   of each choice; then A
   int choices;                 // K
   bool relu;
+  bool bfloat16;  // products of hidden layers
   bool continuous;
   bool dueling;  // Q's planes are advantages until QTile has added V
   int64_t parameter_count;
@@ -89,6 +97,12 @@ struct MlpPlan {
   int64_t action_planes;  // [A, tile]   float, or [K, tile] int32
   int64_t gauss;          // [3, A]   log_std, std, 1 / std
   int64_t draws;  // [4, A, tile]   of a squashed Gaussian: see isa/sac.h
+
+  // Of bfloat16 only.
+  int64_t rounded;       // [tile, PairsOf(widest)] pairs
+  int64_t left_pairs;    // [PairsOf(tile), widest] pairs, of two samples
+  int64_t right_pairs;   // as left_pairs
+  int64_t turned_pairs;  // [widest, PairsOf(tile)] pairs
 
   // Training only, but for critics' inputs.
   int64_t inputs;                    // [tile, observations_pad]

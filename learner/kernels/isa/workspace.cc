@@ -28,6 +28,8 @@ void CheckShape(const MlpShape& shape) {
   for (const int values : shape.choices) {
     CHECK_GE(values, 1) << "a choice needs a value";
   }
+  CHECK(shape.output == MlpOutput::kActorCritic || !shape.bfloat16)
+      << "an actor-critic is of bfloat16";
   CHECK(shape.output != MlpOutput::kTwinCritics || shape.actions == 1)
       << "a critic has one output";
 }
@@ -63,6 +65,7 @@ class Planner {
   void PlanHeadSpace(StackPlan* stack);
   int StackCount() const;
   void PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count);
+  void PlanPairs(const std::vector<LayerPlan>& layers, MlpPlan* plan);
 
   const MlpShape& shape_;
   const bool training_;
@@ -79,8 +82,14 @@ LayerPlan Planner::PlanLayer(int in, int out, bool to_input) {
   layer.forward_weight = Space(int64_t{in} * layer.out_pad);
   layer.forward_bias = Space(layer.out_pad);
   layer.output = Space(int64_t{kTileRows} * layer.out_pad);
+  if (shape_.bfloat16) {
+    layer.forward_pairs = Space(int64_t{PairsOf(in)} * layer.out_pad);
+  }
   if (training_ && to_input) {
     layer.backward_weight = Space(int64_t{out} * layer.in_pad);
+    if (shape_.bfloat16) {
+      layer.backward_pairs = Space(int64_t{PairsOf(out)} * layer.in_pad);
+    }
   }
   layer.gradient_transposed =
       int64_t{in} * layer.out_pad < int64_t{out} * layer.in_pad;
@@ -191,12 +200,26 @@ void Planner::PlanGradients(MlpPlan* plan, LayerPlan* layers, int layer_count) {
   plan->gradients_end = workspace_;
 }
 
+void Planner::PlanPairs(const std::vector<LayerPlan>& layers, MlpPlan* plan) {
+  int widest = 0;
+  for (const LayerPlan& layer : layers) {
+    widest = std::max({widest, layer.in_pad, layer.out_pad});
+  }
+  plan->rounded = Space(int64_t{kTileRows} * PairsOf(widest));
+  if (!training_) return;
+  const int64_t size = int64_t{PairsOf(kTileRows)} * widest;
+  plan->left_pairs = Space(size);
+  plan->right_pairs = Space(size);
+  plan->turned_pairs = Space(size);
+}
+
 void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   *plan = {};
   plan->observations = shape_.observations;
   plan->observations_pad = RoundUp(shape_.observations);
   plan->actions = shape_.actions;
   plan->relu = shape_.activation == Activation::kRelu;
+  plan->bfloat16 = shape_.bfloat16;
   plan->continuous = shape_.continuous;
   plan->dueling = shape_.output == MlpOutput::kDuelingQ;
   const bool q = IsQ(shape_);
@@ -226,6 +249,7 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   plan->action_planes = Space(plane_floats);
   plan->gauss = Space(3 * shape_.actions);
   if (squashed) plan->draws = Space(4 * shape_.actions * kTileRows);
+  if (shape_.bfloat16) PlanPairs(*layers, plan);
   if (training_ || shape_.output == MlpOutput::kTwinCritics) {
     plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
   }

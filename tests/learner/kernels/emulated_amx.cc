@@ -6,6 +6,8 @@
 #include "glog/logging.h"
 #include "learner/kernels/isa/vec.h"
 
+#define FLOTILLA_HAS_TILES
+
 // In the place of isa/amx_instructions.h: Intel's Architectures Software Developer's
 // Manual, volume 2, LDTILECFG, TILELOADD, TILESTORED, TILEZERO, TILERELEASE and TDPBF16PS.
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/learner/kernels/emulated_amx.h"
 #include "tests/learner/kernels/every_kernel_test.h"
 #include "tests/learner/kernels/reference_mlp.h"
 #include "tests/learner/kernels/test_shapes.h"
@@ -72,6 +73,8 @@ class MlpActorCriticTest : public EveryKernelTest {
   std::vector<float> parameters_;
 };
 FLOTILLA_FOR_EVERY_KERNEL(MlpActorCriticTest);
+INSTANTIATE_TEST_SUITE_P(Emulated, MlpActorCriticTest,
+                         testing::Values(&EmulatedAmx()), NameOfKernels);
 
 TEST_P(MlpActorCriticTest, ForwardEqualsTheDefinition) {
   for (const MlpShape& shape : TestShapes()) {
@@ -94,8 +97,30 @@ TEST_P(MlpActorCriticTest, ForwardEqualsTheDefinition) {
   }
 }
 
+// But for what lies so near the middle of two numbers that it is rounded to the other.
+TEST_P(MlpActorCriticTest, HiddenLayersOfBfloat16MultiplyWhatIsRounded) {
+  for (const MlpShape& shape : InBfloat16(TestShapes())) {
+    SCOPED_TRACE(Describe(shape));
+    MlpActorCritic network = MakeNetwork(shape);
+    const ReferenceMlp reference(shape, parameters_);
+    constexpr int kRows = 101;
+    const std::vector<float> observations =
+        RandomNormals(kRows * shape.observations, 1, &rng_);
+    std::vector<float> policy(kRows * shape.actions), value(kRows);
+    network.Forward(observations.data(), kRows, policy.data(), value.data());
+    for (int n = 0; n < kRows; ++n) {
+      const ReferenceMlp::Output expected =
+          reference.Forward(&observations[n * shape.observations]);
+      ASSERT_NEAR(value[n], expected.value, 3e-3);
+      for (int a = 0; a < shape.actions; ++a) {
+        ASSERT_NEAR(policy[n * shape.actions + a], expected.policy[a], 3e-3);
+      }
+    }
+  }
+}
+
 TEST_P(MlpActorCriticTest, ForwardWritesOnlyWhatIsWanted) {
-  for (const MlpShape& shape : TestShapes()) {
+  for (const MlpShape& shape : TestShapesInBoth()) {
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
     constexpr int kRows = 5;
@@ -321,7 +346,7 @@ TEST_P(MlpActorCriticTest, SeveralChoicesAreIndependent) {
 }
 
 TEST_P(MlpActorCriticTest, RowsDoNotDependOnTheirNeighbours) {
-  for (const MlpShape& shape : TestShapes()) {
+  for (const MlpShape& shape : TestShapesInBoth()) {
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
     constexpr int kRows = 75;

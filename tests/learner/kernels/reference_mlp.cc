@@ -7,6 +7,8 @@
 #include <numbers>
 #include <utility>
 
+#include "tests/learner/kernels/bfloat16_numbers.h"
+
 namespace flotilla {
 
 ReferenceMlp::ReferenceMlp(const MlpShape& shape,
@@ -27,15 +29,21 @@ double ReferenceMlp::Activate(double x) const {
                                                 : std::max(x, 0.0);
 }
 
+double ReferenceMlp::Multiplied(double x, bool hidden) const {
+  return hidden && shape_.bfloat16 ? Rounded(static_cast<float>(x)) : x;
+}
+
 std::vector<double> ReferenceMlp::Linear(const std::string& name, int out,
-                                         const std::vector<double>& in) const {
+                                         const std::vector<double>& in,
+                                         bool hidden) const {
   const int64_t weight = At(name + ".weight");
   const int64_t bias = At(name + ".bias");
   std::vector<double> result(out);
   for (int o = 0; o < out; ++o) {
     double sum = parameters_[bias + o];
     for (size_t i = 0; i < in.size(); ++i) {
-      sum += parameters_[weight + o * in.size() + i] * in[i];
+      sum += Multiplied(parameters_[weight + o * in.size() + i], hidden) *
+             Multiplied(in[i], hidden);
     }
     result[o] = sum;
   }
@@ -64,7 +72,7 @@ ReferenceMlp::Activations ReferenceMlp::Hidden(const std::string& stack,
       std::vector<double>(observation, observation + shape_.observations)};
   for (size_t i = 0; i < shape_.hidden.size(); ++i) {
     std::vector<double> x = Linear(stack + "." + std::to_string(2 * i),
-                                   shape_.hidden[i], all.back());
+                                   shape_.hidden[i], all.back(), true);
     for (double& value : x) value = Activate(value);
     all.push_back(std::move(x));
   }
@@ -73,8 +81,9 @@ ReferenceMlp::Activations ReferenceMlp::Hidden(const std::string& stack,
 
 ReferenceMlp::Output ReferenceMlp::Forward(const float* observation) const {
   return {Linear(Head(true), shape_.actions,
-                 Hidden(Stack(true), observation).back()),
-          Linear(Head(false), 1, Hidden(Stack(false), observation).back())[0]};
+                 Hidden(Stack(true), observation).back(), false),
+          Linear(Head(false), 1, Hidden(Stack(false), observation).back(),
+                 false)[0]};
 }
 
 std::vector<int> ReferenceMlp::Choices() const {
@@ -149,18 +158,19 @@ void ReferenceMlp::Backward(bool policy, const float* observation,
   std::vector<double> d = d_out;
   for (size_t layer = hidden.size(); layer-- > 0;) {
     const std::vector<double>& in = hidden[layer];
+    const bool head = layer + 1 == hidden.size();
     const std::string name =
-        layer + 1 == hidden.size()
-            ? Head(policy)
-            : Stack(policy) + "." + std::to_string(2 * layer);
+        head ? Head(policy) : Stack(policy) + "." + std::to_string(2 * layer);
     const int64_t weight = At(name + ".weight");
     const int64_t bias = At(name + ".bias");
     std::vector<double> d_in(in.size());
     for (size_t o = 0; o < d.size(); ++o) {
       (*gradient)[bias + o] += d[o];
+      const double multiplied = Multiplied(d[o], !head);
       for (size_t i = 0; i < in.size(); ++i) {
-        (*gradient)[weight + o * in.size() + i] += d[o] * in[i];
-        d_in[i] += d[o] * parameters_[weight + o * in.size() + i];
+        const int64_t at = weight + o * in.size() + i;
+        (*gradient)[at] += multiplied * Multiplied(in[i], !head);
+        d_in[i] += multiplied * Multiplied(parameters_[at], !head);
       }
     }
     if (layer == 0) return;

@@ -48,8 +48,10 @@ class ReferenceMlp {
   int64_t At(const std::string& name) const;
   double Activate(double x) const;
   std::vector<int> Choices() const;
+  // What a hidden layer, or a head, multiplies in place of a number.
+  double Multiplied(double x, bool hidden) const;
   std::vector<double> Linear(const std::string& name, int out,
-                             const std::vector<double>& in) const;
+                             const std::vector<double>& in, bool hidden) const;
   Activations Hidden(const std::string& stack, const float* observation) const;
   std::string Stack(bool policy) const;
   std::string Head(bool policy) const;

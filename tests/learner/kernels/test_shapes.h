@@ -27,6 +27,19 @@ inline std::vector<MlpShape> TestShapes() {
   };
 }
 
+inline std::vector<MlpShape> InBfloat16(std::vector<MlpShape> shapes) {
+  for (MlpShape& shape : shapes) shape.bfloat16 = true;
+  return shapes;
+}
+
+inline std::vector<MlpShape> TestShapesInBoth() {
+  std::vector<MlpShape> shapes = TestShapes();
+  for (const MlpShape& shape : InBfloat16(TestShapes())) {
+    shapes.push_back(shape);
+  }
+  return shapes;
+}
+
 inline std::string Describe(const MlpShape& shape) {
   std::string text = std::to_string(shape.observations);
   for (const int width : shape.hidden) {
@@ -36,6 +49,7 @@ inline std::string Describe(const MlpShape& shape) {
   text += shape.activation == Activation::kTanh ? " tanh" : " relu";
   if (shape.share_trunk) text += " shared";
   if (shape.continuous) text += " continuous";
+  if (shape.bfloat16) text += " bfloat16";
   if (shape.output == MlpOutput::kQ) text += " Q";
   if (shape.output == MlpOutput::kDuelingQ) text += " dueling Q";
   if (shape.output == MlpOutput::kSquashedGaussian) text += " squashed";
