@@ -183,8 +183,11 @@ absl::StatusOr<v1::Precision> PlanPrecision(
     const v1::RunConfig& config, const std::vector<std::string>& devices,
     const std::vector<Gpu>& gpus) {
   v1::Precision wanted = config.runtime().precision();
-  // A TorchScript module computes as it was saved.
-  if (wanted == v1::PRECISION_AUTO && !config.model().torchscript().empty()) {
+  // A TorchScript module computes as it was saved, and that an MLP is faster in BF16
+  // was not measured.
+  const v1::ModelConfig& model = config.model();
+  const bool mlp = model.encoder() == v1::MLP && model.leaf().empty();
+  if (wanted == v1::PRECISION_AUTO && (mlp || !model.torchscript().empty())) {
     wanted = v1::FP32;
   }
   v1::Precision chosen = wanted;

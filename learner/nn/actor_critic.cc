@@ -193,7 +193,9 @@ std::optional<MlpShape> ActorCritic::Shape() const {
 std::optional<MlpShape> ActorCritic::KernelShape() const {
   const LeafSpec& seen = spaces_.observation[plan_.leaf[0].leaf];
   if (!device().is_cpu() || seen.stack > 1) return std::nullopt;
-  return Shape();
+  std::optional<MlpShape> shape = Shape();
+  if (shape.has_value()) shape->bfloat16 = bf16_mlp_;
+  return shape;
 }
 
 std::unique_ptr<Network> ActorCritic::Clone() const {
@@ -202,6 +204,7 @@ std::unique_ptr<Network> ActorCritic::Clone() const {
   copy->config_ = config_;
   copy->plan_ = plan_;
   copy->bf16_ = bf16_;
+  copy->bf16_mlp_ = bf16_mlp_;
   copy->Build(device());
   torch::NoGradGuard no_grad;
   copy->parameters().copy_(parameters());

@@ -70,7 +70,10 @@ class ActorCritic : public Network {
   std::optional<MlpShape> DeviceShape() const override {
     return bf16_ ? std::nullopt : device_shape_;
   }
-  void set_bf16(bool on) override { bf16_ = on && encoder_.sees_images(); }
+  void set_bf16(bool on) override {
+    bf16_ = on && encoder_.sees_images();
+    bf16_mlp_ = on && config_.encoder() == v1::MLP;
+  }
   void Settle() override { encoder_.Settle(bf16_); }
   bool settles() const override {
     return bf16_ || (device().is_cpu() && encoder_.sees_images());
@@ -90,7 +93,8 @@ class ActorCritic : public Network {
 
   Spaces spaces_;
   v1::ModelConfig config_;
-  bool bf16_ = false;
+  bool bf16_ = false;      // what images go through
+  bool bf16_mlp_ = false;  // hidden layers by kernels
   FlatParameters flat_;
   torch::Tensor log_std_;
   EncoderPlan plan_;

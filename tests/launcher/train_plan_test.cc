@@ -209,9 +209,16 @@ TEST(PlanPrecisionTest, AutoGoesByTheSlowestDevice) {
   EXPECT_EQ(
       PrecisionOf("PRECISION_AUTO } model { torchscript: 'net.pt'", 80, 80),
       v1::FP32);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP", 80, 80),
+            v1::FP32);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP leaf { path: "
+                        "'rgb' encoder: RESNET }",
+                        80, 80),
+            v1::BF16);
 }
 
 TEST(PlanPrecisionTest, WhatIsNamedHoldsForAll) {
+  EXPECT_EQ(PrecisionOf("BF16 } model { encoder: MLP", 80, 80), v1::BF16);
   EXPECT_EQ(PrecisionOf("BF16", 75, 0), v1::BF16);
   EXPECT_EQ(PrecisionOf("FP32", 90, 90), v1::FP32);
   EXPECT_EQ(PrecisionOf("TF32", 80, 90), v1::TF32);
