@@ -102,26 +102,28 @@ void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<Bfloat16>& images,
                          const KernelTable& kernels) {
   const int64_t images_at_once = BlockOf(shape).images;
-  std::vector<Bfloat16> turned,
-      pairs(static_cast<size_t>(2 * images_at_once *
-                                (shape.image() + shape.out_image())));
-  AlignedFloats turned_gradients;
+  // A float holds a pair.
+  const AlignedFloats pairs =
+      MakeAlignedFloats(images_at_once * (shape.image() + shape.out_image()));
+  AlignedFloats turned, turned_gradients, sums;
   if (kernels.has_tiles) {
     turned_gradients = MakeAlignedFloats(images_at_once * TurnedPairs(shape));
   }
-  std::vector<float> sums;
+  const auto numbers = [](const AlignedFloats& floats) {
+    return reinterpret_cast<Bfloat16*>(floats.get());
+  };
   if (images.to_x != nullptr) {
-    turned.resize(static_cast<size_t>(shape.weights()));
+    turned = MakeAlignedFloats((shape.weights() + 1) / 2);
     kernels.pair_rows(shape.kernel * shape.out / 2, shape.kernel * shape.in,
                       Turned(shape, images.weight, kernels).data(),
-                      turned.data());
-    sums.resize(static_cast<size_t>(kImagesAtOnce * shape.image()));
+                      numbers(turned));
+    sums = MakeAlignedFloats(kImagesAtOnce * shape.image());
   }
-  ConvolutionScratch scratch = {
-      .pairs = pairs.data(),
-      .turned = reinterpret_cast<Bfloat16*>(turned_gradients.get()),
-      .sums = sums.data()};
-  kernels.convolution_backward_bfloat16(shape, images, turned.data(), &scratch);
+  ConvolutionScratch scratch = {.pairs = numbers(pairs),
+                                .turned = numbers(turned_gradients),
+                                .sums = sums.get()};
+  kernels.convolution_backward_bfloat16(shape, images, numbers(turned),
+                                        &scratch);
 }
 
 }  // namespace flotilla

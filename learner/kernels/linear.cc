@@ -63,7 +63,8 @@ void LinearToWeight(const LinearShape& shape, LinearPart out,
                     float* to_weight, const KernelTable& kernels) {
   AlignedFloats panels;
   if (kernels.has_tiles) {
-    panels = MakeAlignedFloats(PanelRows(shape.n) * (out.end - out.first));
+    panels = MakeAlignedFloats(PanelRows(shape.n) *
+                               (out.end - out.first + kLinearBlock));
   }
   kernels.linear_to_weight_bfloat16(shape, out, x_pairs, from_y_pairs,
                                     to_weight,

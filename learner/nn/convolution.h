@@ -42,8 +42,8 @@ torch::Tensor ConvolveReluByPacked(const torch::Tensor& x,
                                    const torch::Tensor& bias, int64_t kernel,
                                    int64_t stride);
 
-// Whether this CPU multiplies bfloat16 faster by kernels of this project than float32:
-// by tiles, or by an instruction twice as fast (services/base/precision.h).
+// Whether bfloat16 is multiplied by kernels of this project: by tiles, or by an
+// instruction twice as fast as float32's (services/base/precision.h).
 bool KernelsMultiplyBfloat16();
 
 }  // namespace flotilla

@@ -7,13 +7,22 @@ namespace {
 
 bool Bit(unsigned word, int bit) { return (word >> bit & 1) != 0; }
 
+// Whether the operating system keeps tiles of its threads apart.
+bool KeepsTiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !Bit(c, 27)) return false;
+  asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  return Bit(a, 17) && Bit(a, 18);  // XTILECFG and XTILEDATA
+}
+
 }  // namespace
 
 Arithmetic ArithmeticOfCpu() {
   Arithmetic cpu;
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return cpu;
-  cpu.amx_bf16 = Bit(d, 22) && Bit(d, 24);  // AMX-BF16 and AMX-TILE
+  // AMX-BF16 and AMX-TILE
+  cpu.amx_bf16 = Bit(d, 22) && Bit(d, 24) && KeepsTiles();
   if (a > 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
     __builtin_cpu_init();
     cpu.full_avx512_bf16 = Bit(a, 5) && __builtin_cpu_is("amd");

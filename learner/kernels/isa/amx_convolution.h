@@ -5,11 +5,14 @@
 
 #include "learner/kernels/isa/amx_product.h"
 #include "learner/kernels/isa/convolution.h"
+#include "learner/kernels/isa/linear_plan.h"
 
 // Convolutions of bfloat16 by tiles; see convolution.h.
 
 namespace flotilla {
 namespace {
+
+static_assert(kConvolutionWidth == kTile && PanelRows(1) == kTile);
 
 // The pixels of a row out, in parts of as many rows of a tile. The last begins where it
 // ends with the row: some pixels are then in two.
@@ -144,8 +147,8 @@ void TurnGradients(const ConvolutionShape& shape, const Pair* gradients,
   }
 }
 
-// Adds sums [B blocks of weights][A blocks of channels], each [channel, weight], to
-// `to` [weights, out]; `weights` of them are there.
+// Adds sums [A blocks of channels, B blocks of weights] to `to` [weights, out]; `weights`
+// of them are there.
 template <int A, int B>
 FLOTILLA_INLINE void AddWeightSums(const float* sums, int64_t weights,
                                    int64_t out, float* to) {
@@ -200,7 +203,7 @@ FLOTILLA_INLINE void WeightSumsByAmx(const ConvolutionShape& shape,
 }
 
 // Pairs are of two images. Of weights side by side fewer than a block may be left: those
-// behind them are read as well, and not added.
+// behind them, or what is behind all images (PairedImages), are read as well, and not added.
 void WeightGradientsByAmx(const ConvolutionShape& shape, const Strip& strip,
                           const Pair* x, const Pair* turned, float* to_packed) {
   const int64_t depth = shape.kernel * shape.in;
@@ -244,13 +247,16 @@ void SumWeightsByAmx(const ConvolutionShape& shape,
 void SumImagesByAmx(const ConvolutionShape& shape, int64_t n,
                     const Bfloat16* from_y, const Bfloat16* turned,
                     ConvolutionScratch* scratch, Bfloat16* to_x) {
-  const AmxTiles tiles(n, 0);
+  static_assert(kImagesAtOnce <= kTile);
+  const int64_t at_once = shape.out / 2 % kTile == 0 ? kTile : kTile / 2;
+  const AmxTiles tiles(n, 0, at_once);
   ImageGradients<Pair>(
       shape, n, shape.out / 2, AsElements<Pair>(from_y),
       AsElements<Pair>(turned), scratch->sums,
-      [](int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
-         RowsOf<Pair> b, Rows addend, Result c) {
-        MultiplyBlocksByAmx<1>({{rows, 0}}, columns, depth, a, b, addend, c);
+      [at_once](int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
+                RowsOf<Pair> b, Rows addend, Result c) {
+        MultiplyBlocksByAmx<1>({{rows, 0}}, columns, depth, a, b, addend, c,
+                               at_once);
       });
   RoundImages(shape, n, scratch->sums, to_x);
 }

@@ -15,32 +15,44 @@ void LinearForwardByAmx(const LinearShape& shape, LinearPart part,
                         const Bfloat16* x, LinearWeights<Bfloat16> weights,
                         const float* bias, bool relu, float* y,
                         Bfloat16* scratch) {
-  LinearForwardWith<Pair>(shape, part, x, weights, bias, relu, y, scratch,
-                          MultiplyByAmx);
+  AmxProduct multiply;
+  LinearForwardWith<Pair, AmxProduct&>(shape, part, x, weights, bias, relu, y,
+                                       scratch, multiply);
 }
 
+// x is brought together in strips, as LinearToWeightOf says (linear.h), with zeros
+// behind its rows.
 void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
                          const Bfloat16* x, const Bfloat16* from_y,
-                         float* to_weight, Bfloat16* turned) {
+                         float* to_weight, Bfloat16* room) {
   const int64_t pairs = (shape.n + 1) / 2;
   const int64_t depth = PanelRows(shape.n);
-  Pair* const panels = AsElements<Pair>(turned);
-  TurnPairs(pairs, part.end - part.first, AsElements<Pair>(from_y) + part.first,
-            shape.out, depth, panels);
+  const int64_t rows = part.end - part.first;
+  Pair* const panels = AsElements<Pair>(room);
+  Pair* const strip = panels + depth * rows;
+  TurnPairs(pairs, rows, AsElements<Pair>(from_y) + part.first, shape.out,
+            depth, panels);
   const float nothing[kLinearBlock] = {};
+  AmxProduct multiply;
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
-    MultiplyByAmx(part.end - part.first, AtMostOf(kLinearBlock, shape.in - c),
-                  pairs, {panels, depth, 1},
-                  {AsElements<Pair>(x) + c, shape.in}, {nothing, 0},
-                  {to_weight + part.first * shape.in + c, shape.in});
+    const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
+    for (int64_t r = 0; r < depth; ++r) {
+      const Pair* const from = AsElements<Pair>(x) + r * shape.in + c;
+      for (int64_t k = 0; k < columns; k += kLanes) {
+        Store(strip + r * columns + k, r < pairs ? Load(from + k) : PairVec{});
+      }
+    }
+    multiply(rows, columns, depth, {panels, depth, 1}, {strip, columns},
+             {nothing, 0}, {to_weight + part.first * shape.in + c, shape.in});
   }
 }
 
 void LinearToXByAmx(const LinearShape& shape, LinearPart part,
                     const Bfloat16* from_y, const float* weight, Bfloat16* to_x,
                     Bfloat16* scratch, float* sums) {
-  LinearToXWith(shape, part, from_y, weight, to_x, scratch, sums,
-                MultiplyByAmx);
+  AmxProduct multiply;
+  LinearToXWith<AmxProduct&>(shape, part, from_y, weight, to_x, scratch, sums,
+                             multiply);
 }
 
 }  // namespace

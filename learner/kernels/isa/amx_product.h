@@ -50,32 +50,33 @@ struct AmxRegisters {
   }
 };
 
-// Sizes of a thread's registers while one of these lives: of one block of rows, or of
-// two (`second` is 0 of one), and of what is summed over at a time, `depth` pairs.
+// Sizes of a thread's registers: of one block of rows, or of two (`second` is 0 of one),
+// and of what is summed over at a time, `depth` pairs. Each is at least 1.
+FLOTILLA_INLINE void ConfigureAmx(int64_t first, int64_t second,
+                                  int64_t depth) {
+  AmxConfig config;
+  const int blocks = second > 0 ? 2 : 1;
+  for (int i = 0; i < 8; ++i) {
+    const bool right = i >= 4 + blocks, left = i >= 4 && !right;
+    const bool is_second = blocks == 2 && (left ? i == 5 : i == 2 || i == 3);
+    config.rows[i] = static_cast<uint8_t>(right       ? depth
+                                          : is_second ? second
+                                                      : first);
+    config.row_bytes[i] = static_cast<uint16_t>(4 * (left ? depth : kTile));
+  }
+  AmxConfigure(config);
+}
+
+// They have them while one of these lives.
 class AmxTiles {
  public:
   FLOTILLA_INLINE AmxTiles(int64_t first, int64_t second,
                            int64_t depth = kTile) {
-    Configure(first, second, depth);
+    ConfigureAmx(first, second, depth);
   }
   FLOTILLA_INLINE ~AmxTiles() { AmxRelease(); }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
-
-  FLOTILLA_INLINE void Configure(int64_t first, int64_t second,
-                                 int64_t depth = kTile) {
-    AmxConfig config;
-    const int blocks = second > 0 ? 2 : 1;
-    for (int i = 0; i < 8; ++i) {
-      const bool right = i >= 4 + blocks, left = i >= 4 && !right;
-      const bool is_second = blocks == 2 && (left ? i == 5 : i == 2 || i == 3);
-      config.rows[i] = static_cast<uint8_t>(right       ? depth
-                                            : is_second ? second
-                                                        : first);
-      config.row_bytes[i] = static_cast<uint16_t>(4 * (left ? depth : kTile));
-    }
-    AmxConfigure(config);
-  }
 };
 
 template <int kCount, typename Run>
@@ -159,17 +160,19 @@ template <int kBlocks, int A, int B>
   AmxSum<kBlocks, A, B>(at, kTile, rights, B * kTile);
 }
 
-// The same of any depth, with registers kTile deep.
+// The same of any depth: registers are `at_once` deep, by default kTile, which a rest
+// wants.
 template <int kBlocks, int A, int B>
 FLOTILLA_INLINE void AmxSumAll(const BlockRows& blocks, int64_t depth,
                                const Pair* const (&left)[A], int64_t left_row,
-                               const Pair* right, int64_t right_row) {
+                               const Pair* right, int64_t right_row,
+                               int64_t at_once = kTile) {
   const Pair* at[A];
   for (int a = 0; a < A; ++a) at[a] = left[a];
-  for (; depth >= kTile; depth -= kTile) {
+  for (; depth >= at_once; depth -= at_once) {
     AmxSum<kBlocks, A, B>(at, left_row, right, right_row);
-    for (int a = 0; a < A; ++a) at[a] += kTile;
-    right += kTile * right_row;
+    for (int a = 0; a < A; ++a) at[a] += at_once;
+    right += at_once * right_row;
   }
   if (depth > 0) {
     AmxSumRest<kBlocks, A, B>(blocks, depth, at, left_row, right, right_row);
@@ -195,7 +198,7 @@ FLOTILLA_INLINE void ForColumnBlocks(int64_t columns, Run run) {
 template <int kBlocks>
 void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
                          int64_t depth, LeftOf<Pair> a, RowsOf<Pair> b,
-                         Rows addend, Result c) {
+                         Rows addend, Result c, int64_t at_once = kTile) {
   const Pair* left[kBlocks];
   for (int i = 0; i < kBlocks; ++i) left[i] = a.data + i * kTile * a.row;
   ForColumnBlocks<kBlocks>(columns, [&]<int B>(int64_t first) {
@@ -207,36 +210,54 @@ void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
     }
     AmxLoadSums<kBlocks, kBlocks, B>(from, addend.row);
     AmxSumAll<kBlocks, kBlocks, B>(blocks, depth, left, a.row, b.data + first,
-                                   b.row);
+                                   b.row, at_once);
     AmxStoreSums<kBlocks, kBlocks, B>(to, c.row);
   });
 }
 
 // As Multiply (gemm.h), for an `a` whose columns are side by side. What is summed is
-// summed in the same order for any row of any number of them.
-void MultiplyByAmx(int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
-                   RowsOf<Pair> b, Rows addend, Result c) {
-  if (rows == 0) return;  // no register has none
-  const auto at_most = [](int64_t left) { return left < kTile ? left : kTile; };
-  BlockRows blocks = {{at_most(rows), at_most(rows - at_most(rows))}};
-  AmxTiles tiles(blocks.rows[0], blocks.rows[1]);
-  while (rows > 0) {
-    if (blocks.rows[1] > 0) {
-      MultiplyBlocksByAmx<2>(blocks, columns, depth, a, b, addend, c);
-    } else {
-      MultiplyBlocksByAmx<1>(blocks, columns, depth, a, b, addend, c);
-    }
-    const int64_t done = blocks.rows[0] + blocks.rows[1];
-    rows -= done;
-    a.data += done * a.row;
-    addend.data += done * addend.row;
-    c.data += done * c.row;
-    if (rows > 0 && rows < done) {
-      blocks = {{at_most(rows), rows - at_most(rows)}};
-      tiles.Configure(blocks.rows[0], blocks.rows[1]);
+// summed in the same order for any row of any number of them. Whoever makes more than
+// one product keeps it: registers are configured anew for other rows alone.
+class AmxProduct {
+ public:
+  AmxProduct() = default;
+  ~AmxProduct() {
+    if (blocks_.rows[0] > 0) AmxRelease();
+  }
+  AmxProduct(const AmxProduct&) = delete;
+  AmxProduct& operator=(const AmxProduct&) = delete;
+
+  void operator()(int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
+                  RowsOf<Pair> b, Rows addend, Result c) {
+    while (rows > 0) {
+      const int64_t first = rows < kTile ? rows : kTile;
+      const int64_t second = rows - first < kTile ? rows - first : kTile;
+      Configure({{first, second}});
+      if (second > 0) {
+        MultiplyBlocksByAmx<2>(blocks_, columns, depth, a, b, addend, c);
+      } else {
+        MultiplyBlocksByAmx<1>(blocks_, columns, depth, a, b, addend, c);
+      }
+      const int64_t done = first + second;
+      rows -= done;
+      a.data += done * a.row;
+      addend.data += done * addend.row;
+      c.data += done * c.row;
     }
   }
-}
+
+ private:
+  void Configure(const BlockRows& blocks) {
+    if (blocks.rows[0] == blocks_.rows[0] &&
+        blocks.rows[1] == blocks_.rows[1]) {
+      return;
+    }
+    blocks_ = blocks;
+    ConfigureAmx(blocks.rows[0], blocks.rows[1], kTile);
+  }
+
+  BlockRows blocks_ = {};
+};
 
 }  // namespace
 }  // namespace flotilla

@@ -10,8 +10,7 @@
 #include "learner/kernels/isa/vec.h"
 #include "learner/kernels/isa/winograd.h"
 
-// Convolutions over images with their channels last. Included by kernels.h
-// alone.
+// Convolutions over images with their channels last. Included as vec.h is.
 
 namespace flotilla {
 namespace {
@@ -450,7 +449,8 @@ void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
   });
 }
 
-// Of an even number of them, pairs.
+// Of images, pairs; the last is of one where their number is odd. Gradients lie behind
+// images.
 struct PairedImages {
   int64_t n;
   const Pair *images, *gradients;

@@ -8,7 +8,7 @@
 
 // What the operands of a product are made of, so that one loop serves float32 and
 // bfloat16: elements of four bytes, a float or two bfloat16 numbers, whose product
-// is the sum of both; sums are floats. Included by kernels.h alone.
+// is the sum of both; sums are floats. Included as vec.h is.
 
 namespace flotilla {
 namespace {

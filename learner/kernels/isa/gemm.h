@@ -6,15 +6,15 @@
 #include "learner/kernels/isa/element.h"
 #include "learner/kernels/isa/vec.h"
 
-// One matrix product serves all layers, forward and backward. Included by
-// kernels.h alone.
+// One matrix product serves all layers, forward and backward. Included as vec.h
+// is.
 
 namespace flotilla {
 namespace {
 
 // Accumulators are kBlockRows x kBlockVecs registers; the rest holds one row of
 // B and one element of A.
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(FLOTILLA_AS_WIDE_AS_AVX512)
 constexpr int kBlockRows = 6, kBlockVecs = 4;
 #elif defined(__AVX2__)
 constexpr int kBlockRows = 6, kBlockVecs = 2;

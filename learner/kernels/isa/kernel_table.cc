@@ -1,5 +1,11 @@
 #include "learner/kernels/isa/kernel_table.h"
 
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "glog/logging.h"
+
 #ifdef __x86_64__
 #include <cpuid.h>
 #include <sys/syscall.h>
@@ -69,9 +75,24 @@ std::vector<const KernelTable*> RunnableKernels() {
   return runnable;
 }
 
+const KernelTable& KernelsNamed(const char* name) {
+  const std::vector<const KernelTable*> runnable = RunnableKernels();
+  if (name == nullptr || *name == '\0') return *runnable.front();
+  std::string names;
+  for (const KernelTable* kernels : runnable) {
+    if (std::string_view(kernels->name) == name) return *kernels;
+    names.append(names.empty() ? "" : ", ").append(kernels->name);
+  }
+  LOG(WARNING) << "FLOTILLA_KERNELS=" << name
+               << " is none of what this CPU runs (" << names
+               << ") and is ignored";
+  return *runnable.front();
+}
+
 const KernelTable& BestKernels() {
-  static const KernelTable* const best = RunnableKernels().front();
-  return *best;
+  static const KernelTable& best =
+      KernelsNamed(std::getenv("FLOTILLA_KERNELS"));
+  return best;
 }
 
 }  // namespace flotilla

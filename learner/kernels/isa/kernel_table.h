@@ -126,7 +126,7 @@ struct KernelTable {
 
   // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns (a
   // strip's of n rows to weights, of `out` rows to x), `panels` for the part of from_y,
-  // of bfloat16 in pairs of rows, PanelRows of them.
+  // of bfloat16 PanelRows of pairs of it, and of kLinearBlock columns.
   void (*linear_pack)(const LinearShape& shape, const float* weight,
                       float* packed);
   void (*linear_forward)(const LinearShape& shape, LinearPart out,
@@ -165,7 +165,12 @@ struct KernelTable {
   void (*log)(const float* x, int64_t size, float* out);
 };
 
-// The fastest this machine can run. Chosen once.
+// Those of this name; the fastest this machine can run for null, "" and a name that it
+// does not run, which is warned of.
+const KernelTable& KernelsNamed(const char* name);
+
+// Those that the environment variable FLOTILLA_KERNELS names, or the fastest: an older
+// set is the same bits as on an older machine. Chosen once.
 const KernelTable& BestKernels();
 
 // All that this machine can run, fastest first.

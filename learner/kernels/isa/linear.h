@@ -9,7 +9,7 @@
 #include "learner/kernels/isa/linear_plan.h"
 #include "learner/kernels/linear.h"
 
-// See linear.h one folder up. Included by kernels.h alone.
+// See linear.h one folder up. Included as vec.h is.
 
 namespace flotilla {
 namespace {

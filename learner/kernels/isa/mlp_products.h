@@ -13,7 +13,7 @@
 #endif
 
 // The products of a hidden layer: of floats, or, in a plan of bfloat16, of what they are
-// rounded to, summed in float. Included by kernels.h alone.
+// rounded to, summed in float. Included as vec.h is.
 
 namespace flotilla {
 namespace {
@@ -23,7 +23,7 @@ FLOTILLA_INLINE void MultiplyPairs(int64_t rows, int64_t columns, int64_t depth,
                                    LeftOf<Pair> a, RowsOf<Pair> b, Rows addend,
                                    Result c) {
 #ifdef FLOTILLA_HAS_TILES
-  MultiplyByAmx(rows, columns, depth, a, b, addend, c);
+  AmxProduct()(rows, columns, depth, a, b, addend, c);
 #else
   Multiply<Pair>(rows, columns, depth, a, b, addend, c);
 #endif

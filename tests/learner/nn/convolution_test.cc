@@ -97,7 +97,7 @@ TEST_F(ConvolutionTest, IsTorchsInBfloat16) {
   const Tensor from_y = rounded(torch::randn({11, 32, 4, 5}));
   Leaves ours(x, weight, bias, /*images=*/true);
   if (!ConvolvesByKernel(ours.x, ours.weight)) {
-    GTEST_SKIP() << "this CPU's library multiplies bfloat16 as fast";
+    GTEST_SKIP() << "this CPU multiplies bfloat16 by the library";
   }
   for (const int threads : {1, 3}) {
     at::set_num_threads(threads);

@@ -18,7 +18,7 @@ class LinearTest : public testing::TestWithParam<torch::Dtype> {
  protected:
   void SetUp() override {
     if (dtype() == torch::kBFloat16 && !KernelsMultiplyBfloat16()) {
-      GTEST_SKIP() << "this CPU's library multiplies bfloat16 as fast";
+      GTEST_SKIP() << "this CPU multiplies bfloat16 by the library";
     }
     torch::manual_seed(5);
   }
