@@ -255,8 +255,8 @@ void SumImagesByAmx(const ConvolutionShape& shape, int64_t n,
       AsElements<Pair>(turned), scratch->sums,
       [at_once](int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
                 RowsOf<Pair> b, Rows addend, Result c) {
-        MultiplyBlocksByAmx<1>({{rows, 0}}, columns, depth, a, b, addend, c,
-                               at_once);
+        MultiplyBlocksByAmx<1, 1>({{rows, 0}}, columns, depth, a, b, addend, c,
+                                  at_once);
       });
   RoundImages(shape, n, scratch->sums, to_x);
 }

@@ -194,24 +194,24 @@ FLOTILLA_INLINE void ForColumnBlocks(int64_t columns, Run run) {
   if (columns > first) run.template operator()<1>(first);
 }
 
-// As Multiply (gemm.h), of kBlocks blocks of rows, for which registers are configured.
-template <int kBlocks>
+// As Multiply (gemm.h), of A blocks of rows; registers are configured for kBlocks.
+template <int kBlocks, int A>
 void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
                          int64_t depth, LeftOf<Pair> a, RowsOf<Pair> b,
                          Rows addend, Result c, int64_t at_once = kTile) {
-  const Pair* left[kBlocks];
-  for (int i = 0; i < kBlocks; ++i) left[i] = a.data + i * kTile * a.row;
+  const Pair* left[A];
+  for (int i = 0; i < A; ++i) left[i] = a.data + i * kTile * a.row;
   ForColumnBlocks<kBlocks>(columns, [&]<int B>(int64_t first) {
-    const float* from[kBlocks];
-    float* to[kBlocks];
-    for (int i = 0; i < kBlocks; ++i) {
+    const float* from[A];
+    float* to[A];
+    for (int i = 0; i < A; ++i) {
       from[i] = addend.data + i * kTile * addend.row + first;
       to[i] = c.data + i * kTile * c.row + first;
     }
-    AmxLoadSums<kBlocks, kBlocks, B>(from, addend.row);
-    AmxSumAll<kBlocks, kBlocks, B>(blocks, depth, left, a.row, b.data + first,
-                                   b.row, at_once);
-    AmxStoreSums<kBlocks, kBlocks, B>(to, c.row);
+    AmxLoadSums<kBlocks, A, B>(from, addend.row);
+    AmxSumAll<kBlocks, A, B>(blocks, depth, left, a.row, b.data + first, b.row,
+                             at_once);
+    AmxStoreSums<kBlocks, A, B>(to, c.row);
   });
 }
 
@@ -232,11 +232,15 @@ class AmxProduct {
     while (rows > 0) {
       const int64_t first = rows < kTile ? rows : kTile;
       const int64_t second = rows - first < kTile ? rows - first : kTile;
-      Configure({{first, second}});
+      // A last whole block makes do with the registers of two.
+      const bool half = second == 0 && first == blocks_.rows[0];
+      if (!half) Configure({{first, second}});
       if (second > 0) {
-        MultiplyBlocksByAmx<2>(blocks_, columns, depth, a, b, addend, c);
+        MultiplyBlocksByAmx<2, 2>(blocks_, columns, depth, a, b, addend, c);
+      } else if (blocks_.rows[1] > 0) {
+        MultiplyBlocksByAmx<2, 1>(blocks_, columns, depth, a, b, addend, c);
       } else {
-        MultiplyBlocksByAmx<1>(blocks_, columns, depth, a, b, addend, c);
+        MultiplyBlocksByAmx<1, 1>(blocks_, columns, depth, a, b, addend, c);
       }
       const int64_t done = first + second;
       rows -= done;
