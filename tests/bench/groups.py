@@ -218,16 +218,21 @@ def native(options, turns):
     alone = QUIET | dict(evaluation__every_updates=10 ** 6, total_env_steps=10 ** 9)
     one, two = (train(f"Flotilla, {n} learner{'s' * (n > 1)}", "native_breakout", n, limit, **alone, **settings)
                 for n, settings in ((1, {}), (2, dict(env__num_envs=512))))
+    half = train("Flotilla, 2 learners in bfloat16", "native_breakout", 2, limit, **alone, env__num_envs=512,
+                 runtime__precision="BF16")
+    halves = [half] if probe.multiplies_bfloat16() and not options.quick else []
     shared = train(f"Flotilla, 1 learner, {options.cores} threads", "native_breakout", 1, limit, **alone,
                    runtime__torch_threads=options.cores)
     how = dict(limit_s=limit, threads=tuned(options))
     mlp = peer("PufferLib, 1,024 games, without LSTM", "v_puffer", "puffer_breakout.py", "mlp", **how)
     own = peer("PufferLib, its breakout.ini: 8,192 games, LSTM", "v_puffer", "puffer_breakout.py", "own", **how)
-    everyone = [two, mlp, one] + ([] if options.quick else [shared, own])
+    everyone = [two, mlp, one] + ([] if options.quick else [*halves, shared, own])
     turns(everyone, options.rounds)
     sps = "steps_per_second"
     return section("Native Breakout", everyone,
                    [report.table(everyone, sps, "agents' steps a second", two), report.resources(everyone, turns)],
+                   [report.verdict("two learners in bfloat16: at least 2,000,000 agents' steps a second",
+                                   half.median(sps), 2e6) for half in halves] +
                    [report.verdict("two learners: at least 1,000,000 agents' steps a second", two.median(sps), 1e6),
                     report.verdict("two learners are ahead of PufferLib's fastest", two.median(sps),
                                    fastest([mlp, own], sps))],

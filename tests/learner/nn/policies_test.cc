@@ -112,6 +112,35 @@ TEST(PoliciesTest, Bfloat16ActsWithTheNewestWeightsAsTheyAreTrained) {
   EXPECT_TRUE(torch::allclose(value_of(live.get()), as_trained(), 0.05, 0.02));
 }
 
+// An MLP named as one, and its copies; one that was only found to be one stays as it was.
+TEST(PoliciesTest, AnMlpIsOfBfloat16WhereBothAreNamed) {
+  const Spaces spaces = SpacesOf(/*continuous=*/false);
+  v1::ModelConfig config;
+  const auto found = MakeNetwork(spaces, config, torch::kCPU).value();
+  found->set_bf16(true);
+  EXPECT_FALSE(found->KernelShape()->bfloat16);
+
+  config.set_encoder(v1::MLP);
+  const auto net = MakeNetwork(spaces, config, torch::kCPU).value();
+  net->Initialize(5);
+  EXPECT_FALSE(net->KernelShape()->bfloat16);
+  const torch::Tensor observation = torch::randn({64, 4});
+  const void* leaf = observation.data_ptr();
+  const auto values = [&](Policy* policy) {
+    torch::Tensor value = torch::empty({64});
+    policy->Value({.leaf = &leaf, .rows = 64}, value.data_ptr<float>());
+    return value;
+  };
+  const torch::Tensor want = values(MakeNetworkPolicy(net.get(), spaces).get());
+  net->set_bf16(true);
+  EXPECT_TRUE(net->Clone()->KernelShape()->bfloat16);
+  const torch::Tensor got = values(MakeNetworkPolicy(net.get(), spaces).get());
+  EXPECT_FALSE(torch::equal(got, want));
+  EXPECT_LT((got - want).abs().max().item<float>(),
+            0.02 * want.abs().max().item<float>());
+  EXPECT_TRUE(torch::equal(values(MakeFrozenPolicy(*net, spaces).get()), got));
+}
+
 TEST(PoliciesTest, ContinuousLogProbabilitiesAreTheDensitys) {
   const auto net = MakeNet(/*continuous=*/true);
   const int64_t N = 20, A = 3;
