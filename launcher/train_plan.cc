@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -186,7 +187,11 @@ absl::StatusOr<v1::Precision> PlanPrecision(
   // A TorchScript module computes as it was saved, and that an MLP is faster in BF16
   // was not measured.
   const v1::ModelConfig& model = config.model();
-  const bool mlp = model.encoder() == v1::MLP && model.leaf().empty();
+  const bool mlp =
+      model.encoder() == v1::MLP && model.plugin().empty() &&
+      absl::c_none_of(model.leaf(), [](const v1::LeafConfig& l) {
+        return l.encoder() == v1::NATURE_CNN || l.encoder() == v1::RESNET;
+      });
   if (wanted == v1::PRECISION_AUTO && (mlp || !model.torchscript().empty())) {
     wanted = v1::FP32;
   }

@@ -42,7 +42,8 @@ absl::StatusOr<std::vector<std::string>> PlanDevices(
     const std::vector<int>& ids, const std::vector<Gpu>& gpus);
 
 // What they compute in: PRECISION_AUTO decided, for the slowest of them, or FP32
-// for a TorchScript module; the others as they are. Errors: ChoosePrecision's.
+// for a TorchScript module and where model.encoder is MLP and no leaf is said to go
+// through convolutions; the others as they are. Errors: ChoosePrecision's.
 absl::StatusOr<v1::Precision> PlanPrecision(
     const v1::RunConfig& config, const std::vector<std::string>& devices,
     const std::vector<Gpu>& gpus);

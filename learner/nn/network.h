@@ -62,8 +62,9 @@ class Network {
   // [N, D] float32, whatever else the actions depend on (a mask).
   virtual std::optional<MlpShape> KernelShape() const { return std::nullopt; }
 
-  // Convolutions, and the linear layer behind them, in bfloat16; weights and
-  // everything else in float32.
+  // Convolutions, and the linear layer behind them, in bfloat16, and what KernelShape
+  // says of an MLP's hidden layers; weights and everything else in float32. Before
+  // whoever asks for KernelShape.
   virtual void set_bf16(bool) {}
   // Says that the weights stay as they are until the next call: what Forward
   // without gradients converts of them may be converted once.

@@ -47,7 +47,8 @@ class DigestCheck {
         absl::StrJoin(groups, " and "),
         ", which have been the same until now (they are compared every "
         "distributed.digest_every_updates): a fault of memory, of a GPU or of "
-        "this program. Resume from the last checkpoint"));
+        "this program, or CPUs or FLOTILLA_KERNELS that differ. Resume from "
+        "the last checkpoint"));
   }
 
  private:

@@ -211,8 +211,15 @@ TEST(PlanPrecisionTest, AutoGoesByTheSlowestDevice) {
       v1::FP32);
   EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP", 80, 80),
             v1::FP32);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP leaf { path: '' "
+                        "hidden: 256 }",
+                        80, 80),
+            v1::FP32);
   EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP leaf { path: "
                         "'rgb' encoder: RESNET }",
+                        80, 80),
+            v1::BF16);
+  EXPECT_EQ(PrecisionOf("PRECISION_AUTO } model { encoder: MLP plugin: 'n.so'",
                         80, 80),
             v1::BF16);
 }

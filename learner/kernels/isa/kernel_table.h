@@ -170,7 +170,8 @@ struct KernelTable {
 const KernelTable& KernelsNamed(const char* name);
 
 // Those that the environment variable FLOTILLA_KERNELS names, or the fastest: an older
-// set is the same bits as on an older machine. Chosen once.
+// set makes the same bits as on an older machine. Chosen once. Learners of one run want
+// the same: Adam rounds otherwise in another.
 const KernelTable& BestKernels();
 
 // All that this machine can run, fastest first.

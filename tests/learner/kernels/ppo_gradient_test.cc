@@ -95,6 +95,12 @@ double Largest(const std::vector<double>& values) {
   return largest;
 }
 
+double Distance(const std::vector<float>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  return std::sqrt(sum);
+}
+
 template <typename Actual>
 void ExpectClose(const std::vector<Actual>& actual,
                  const std::vector<double>& expected, double tolerance) {
@@ -145,6 +151,14 @@ class PpoGradientTest : public EveryKernelTest {
     if (shape.bfloat16) {
       ExpectClose(sums, expected_sums, 1e-3, 2);
       ExpectClose(gradient, expected, 3e-3);
+      // And far fewer are than all.
+      MlpShape floats = shape;
+      floats.bfloat16 = false;
+      std::vector<double> unrounded(parameters.size());
+      ReferenceMlp(floats, parameters)
+          .Ppo(samples, rows, loss, nullptr, &unrounded);
+      EXPECT_LT(Distance(gradient, expected),
+                0.1 * Distance(gradient, unrounded));
     } else {
       ExpectClose(sums, expected_sums);
       ExpectClose(gradient, expected, 2e-5);

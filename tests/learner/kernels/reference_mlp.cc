@@ -151,35 +151,58 @@ double ReferenceMlp::Entropy(const Output& output) const {
   return entropy;
 }
 
-void ReferenceMlp::Backward(bool policy, const float* observation,
-                            const std::vector<double>& d_out,
-                            std::vector<double>* gradient) const {
-  const Activations hidden = Hidden(Stack(policy), observation);
-  std::vector<double> d = d_out;
-  for (size_t layer = hidden.size(); layer-- > 0;) {
-    const std::vector<double>& in = hidden[layer];
-    const bool head = layer + 1 == hidden.size();
-    const std::string name =
-        head ? Head(policy) : Stack(policy) + "." + std::to_string(2 * layer);
-    const int64_t weight = At(name + ".weight");
-    const int64_t bias = At(name + ".bias");
-    std::vector<double> d_in(in.size());
-    for (size_t o = 0; o < d.size(); ++o) {
-      (*gradient)[bias + o] += d[o];
-      const double multiplied = Multiplied(d[o], !head);
-      for (size_t i = 0; i < in.size(); ++i) {
-        const int64_t at = weight + o * in.size() + i;
-        (*gradient)[at] += multiplied * Multiplied(in[i], !head);
-        d_in[i] += multiplied * Multiplied(parameters_[at], !head);
-      }
-    }
-    if (layer == 0) return;
+std::vector<double> ReferenceMlp::LayerBackward(
+    const std::string& name, const std::vector<double>& in,
+    const std::vector<double>& d, bool hidden,
+    std::vector<double>* gradient) const {
+  const int64_t weight = At(name + ".weight");
+  const int64_t bias = At(name + ".bias");
+  std::vector<double> d_in(in.size());
+  for (size_t o = 0; o < d.size(); ++o) {
+    (*gradient)[bias + o] += d[o];
+    const double multiplied = Multiplied(d[o], hidden);
     for (size_t i = 0; i < in.size(); ++i) {
-      d_in[i] *= shape_.activation == Activation::kTanh ? 1 - in[i] * in[i]
-                 : in[i] > 0                            ? 1
-                                                        : 0;
+      const int64_t at = weight + o * in.size() + i;
+      (*gradient)[at] += multiplied * Multiplied(in[i], hidden);
+      d_in[i] += multiplied * Multiplied(parameters_[at], hidden);
     }
-    d = std::move(d_in);
+  }
+  return d_in;
+}
+
+void ReferenceMlp::HiddenBackward(const std::string& stack,
+                                  const Activations& hidden,
+                                  std::vector<double> d,
+                                  std::vector<double>* gradient) const {
+  for (size_t layer = hidden.size() - 1; layer-- > 0;) {
+    const std::vector<double>& out = hidden[layer + 1];
+    for (size_t i = 0; i < out.size(); ++i) {
+      d[i] *= shape_.activation == Activation::kTanh ? 1 - out[i] * out[i]
+              : out[i] > 0                           ? 1
+                                                     : 0;
+    }
+    d = LayerBackward(stack + "." + std::to_string(2 * layer), hidden[layer], d,
+                      true, gradient);
+  }
+}
+
+void ReferenceMlp::Backward(const float* observation,
+                            const std::vector<double>& d_policy, double d_value,
+                            std::vector<double>* gradient) const {
+  const auto through_head = [&](bool policy, const Activations& hidden) {
+    return LayerBackward(Head(policy), hidden.back(),
+                         policy ? d_policy : std::vector<double>{d_value},
+                         false, gradient);
+  };
+  for (const bool policy : {true, false}) {
+    const Activations hidden = Hidden(Stack(policy), observation);
+    std::vector<double> d = through_head(policy, hidden);
+    if (shape_.share_trunk) {
+      const std::vector<double> other = through_head(!policy, hidden);
+      for (size_t i = 0; i < d.size(); ++i) d[i] += other[i];
+    }
+    HiddenBackward(Stack(policy), hidden, std::move(d), gradient);
+    if (shape_.share_trunk) return;
   }
 }
 
@@ -272,8 +295,7 @@ double ReferenceMlp::PpoSample(const PpoSamples& samples, int32_t row,
         first += values;
       }
     }
-    Backward(true, observation, d_policy, gradient);
-    Backward(false, observation, {loss.value_cost * d_value / loss.divisor},
+    Backward(observation, d_policy, loss.value_cost * d_value / loss.divisor,
              gradient);
   }
   return policy_loss - loss.entropy_cost * entropy +

@@ -58,10 +58,18 @@ class ReferenceMlp {
   double LogStd(int action) const;
   std::vector<double> LogProbs(const Output& output) const;
 
-  // Gradient of sum(d_out * head(hidden)), back to the parameters.
-  void Backward(bool policy, const float* observation,
-                const std::vector<double>& d_out,
-                std::vector<double>* gradient) const;
+  // Back through one layer, or a head: returns d loss / d `in`.
+  std::vector<double> LayerBackward(const std::string& name,
+                                    const std::vector<double>& in,
+                                    const std::vector<double>& d, bool hidden,
+                                    std::vector<double>* gradient) const;
+  // Of d loss / d the last of `hidden`.
+  void HiddenBackward(const std::string& stack, const Activations& hidden,
+                      std::vector<double> d,
+                      std::vector<double>* gradient) const;
+  // Of d loss / d the heads' outputs, back to the parameters.
+  void Backward(const float* observation, const std::vector<double>& d_policy,
+                double d_value, std::vector<double>* gradient) const;
   double PpoSample(const PpoSamples& samples, int32_t row, const PpoLoss& loss,
                    PpoSums* sums, std::vector<double>* gradient) const;
 
