@@ -69,7 +69,8 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = 64
+    # Who finds it full hears nothing, and asks again a second later and then two: the refused are to be told.
+    request_queue_size = 4 * MOST_CLIENTS
 
     def __init__(self, family, address, feed, token, names, tls):
         self.address_family = family
