@@ -13,7 +13,8 @@
 namespace flotilla {
 namespace {
 
-// The rest is `kernels`'.
+// The rest is `kernels`'. What is packed here is as wide as this file's vectors, which are
+// not `kernels`' where tiles are emulated.
 FLOTILLA_INLINE KernelTable ByAmx(const char* name, KernelTable kernels) {
   kernels.name = name;
   kernels.has_tiles = true;

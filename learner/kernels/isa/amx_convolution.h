@@ -122,27 +122,10 @@ void TurnGradients(const ConvolutionShape& shape, const Pair* gradients,
   const RowParts parts(shape.out_width());
   for (int64_t i = 0; i < shape.out_height(); ++i) {
     for (int64_t part = 0; part < parts.count; ++part) {
-      const Pair* const from =
-          gradients + (i * shape.out_width() + parts.first(part)) * shape.out;
-      for (int64_t o = 0; o < shape.out; o += kTile, out += kTile * kTile) {
-        for (int64_t p = 0; p < kTile; p += kLanes) {
-          for (int64_t c = 0; c < kTile; c += kLanes) {
-            Vec square[kLanes];
-            for (int k = 0; k < kLanes; ++k) {
-              const int64_t pixel = p + k;
-              const bool is_there =
-                  pixel >= parts.again(part) && pixel < parts.pixels;
-              square[k] = is_there
-                              ? FromBits(Load(from + pixel * shape.out + o + c))
-                              : Vec{};
-            }
-            Transpose(square);
-            for (int k = 0; k < kLanes; ++k) {
-              Store(out + (c + k) * kTile + p, Bits(square[k]));
-            }
-          }
-        }
-      }
+      const int64_t pixel = i * shape.out_width() + parts.first(part);
+      TurnPairs(parts.again(part), parts.pixels, shape.out,
+                gradients + pixel * shape.out, shape.out, kTile, out);
+      out += shape.out * kTile;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "learner/kernels/isa/amx_config.h"
 #include "learner/kernels/lane.h"
 
 #define FLOTILLA_HAS_TILES
@@ -14,16 +15,6 @@
 
 namespace flotilla {
 namespace {
-
-// What LDTILECFG reads: the size of each register.
-struct alignas(64) AmxConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-static_assert(sizeof(AmxConfig) == 64);
 
 FLOTILLA_INLINE void AmxConfigure(const AmxConfig& config) {
   asm volatile("ldtilecfg %0" ::"m"(config) : "memory");

@@ -30,7 +30,7 @@ void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
   const int64_t rows = part.end - part.first;
   Pair* const panels = AsElements<Pair>(room);
   Pair* const strip = panels + depth * rows;
-  TurnPairs(pairs, rows, AsElements<Pair>(from_y) + part.first, shape.out,
+  TurnPairs(0, pairs, rows, AsElements<Pair>(from_y) + part.first, shape.out,
             depth, panels);
   const float nothing[kLinearBlock] = {};
   AmxProduct multiply;

@@ -122,7 +122,7 @@ void AddRoundedProducts(const MlpPlan& plan, float* workspace, int64_t rows,
     Store(rights + i, PairVec{});
   }
   Pair* const turned = PairsAt(workspace, plan.turned_pairs);
-  TurnPairs(pairs, width_pad, lefts, width_pad, depth, turned);
+  TurnPairs(0, pairs, width_pad, lefts, width_pad, depth, turned);
   MultiplyPairs(width, columns, depth, {turned, depth, 1}, {rights, columns},
                 addend, result);
 #else

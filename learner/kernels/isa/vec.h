@@ -13,10 +13,10 @@
 // One vector register of floats and the functions the kernels need of it. Its
 // width is that of the instruction set this file is compiled for.
 //
-// Included by kernels.h and amx.h alone. Everything in those files' reach is in an unnamed
-// namespace and inlines only itself: a template or inline function shared with
-// other files could be merged by the linker in its AVX-512 form and then run on
-// a processor without it.
+// Included by kernels.h and amx.h alone. Everything in those files' reach is in an
+// unnamed namespace and inlines only itself: a template or inline function shared
+// with other files could be merged by the linker in its AVX-512 form and then run
+// on a processor without it.
 
 namespace flotilla {
 namespace {

@@ -21,8 +21,7 @@ constexpr Bfloat16 kHalfNaN = 0x7fc0;
 // pixels and of weights that are more than one block, weights and images larger
 // than what is kept in the first cache, images of more rows than are done at once,
 // weights so far apart that they are laid side by side, and more than fit so, rows of
-// fewer weights than any block. Of floats,
-// those marked W are made of fewer products, by tiles of that side: tiles that hang over
+// fewer weights than any block. Of floats, those marked W are made of fewer products, by tiles of that side: tiles that hang over
 // an edge of the image, more than one block of tiles, a place that no tile reaches.
 const ConvolutionShape kShapes[] = {
     {.height = 20,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "glog/logging.h"
+#include "learner/kernels/isa/amx_config.h"
 #include "learner/kernels/isa/vec.h"
 
 #define FLOTILLA_HAS_TILES
@@ -15,14 +16,6 @@ namespace flotilla {
 namespace {
 
 constexpr int kRegisters = 8, kMostRows = 16, kMostRowBytes = 64;
-
-struct alignas(64) AmxConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
 
 struct Register {
   char at[kMostRows][kMostRowBytes];

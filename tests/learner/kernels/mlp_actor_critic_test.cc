@@ -69,6 +69,26 @@ class MlpActorCriticTest : public EveryKernelTest {
     return network;
   }
 
+  void ExpectForwardNearReference(const MlpShape& shape, double tolerance) {
+    SCOPED_TRACE(Describe(shape));
+    MlpActorCritic network = MakeNetwork(shape);
+    const ReferenceMlp reference(shape, parameters_);
+    constexpr int kRows = 101;
+    const std::vector<float> observations =
+        RandomNormals(kRows * shape.observations, 1, &rng_);
+    std::vector<float> policy(kRows * shape.actions), value(kRows);
+    network.Forward(observations.data(), kRows, policy.data(), value.data());
+    for (int n = 0; n < kRows; ++n) {
+      const ReferenceMlp::Output expected =
+          reference.Forward(&observations[n * shape.observations]);
+      ASSERT_NEAR(value[n], expected.value, tolerance);
+      for (int a = 0; a < shape.actions; ++a) {
+        ASSERT_NEAR(policy[n * shape.actions + a], expected.policy[a],
+                    tolerance);
+      }
+    }
+  }
+
   std::mt19937 rng_{11};
   std::vector<float> parameters_;
 };
@@ -78,44 +98,14 @@ INSTANTIATE_TEST_SUITE_P(Emulated, MlpActorCriticTest,
 
 TEST_P(MlpActorCriticTest, ForwardEqualsTheDefinition) {
   for (const MlpShape& shape : TestShapes()) {
-    SCOPED_TRACE(Describe(shape));
-    MlpActorCritic network = MakeNetwork(shape);
-    const ReferenceMlp reference(shape, parameters_);
-    constexpr int kRows = 101;
-    const std::vector<float> observations =
-        RandomNormals(kRows * shape.observations, 1, &rng_);
-    std::vector<float> policy(kRows * shape.actions), value(kRows);
-    network.Forward(observations.data(), kRows, policy.data(), value.data());
-    for (int n = 0; n < kRows; ++n) {
-      const ReferenceMlp::Output expected =
-          reference.Forward(&observations[n * shape.observations]);
-      ASSERT_NEAR(value[n], expected.value, 1e-5);
-      for (int a = 0; a < shape.actions; ++a) {
-        ASSERT_NEAR(policy[n * shape.actions + a], expected.policy[a], 1e-5);
-      }
-    }
+    ExpectForwardNearReference(shape, 1e-5);
   }
 }
 
 // But for what lies so near the middle of two numbers that it is rounded to the other.
 TEST_P(MlpActorCriticTest, HiddenLayersOfBfloat16MultiplyWhatIsRounded) {
   for (const MlpShape& shape : InBfloat16(TestShapes())) {
-    SCOPED_TRACE(Describe(shape));
-    MlpActorCritic network = MakeNetwork(shape);
-    const ReferenceMlp reference(shape, parameters_);
-    constexpr int kRows = 101;
-    const std::vector<float> observations =
-        RandomNormals(kRows * shape.observations, 1, &rng_);
-    std::vector<float> policy(kRows * shape.actions), value(kRows);
-    network.Forward(observations.data(), kRows, policy.data(), value.data());
-    for (int n = 0; n < kRows; ++n) {
-      const ReferenceMlp::Output expected =
-          reference.Forward(&observations[n * shape.observations]);
-      ASSERT_NEAR(value[n], expected.value, 3e-3);
-      for (int a = 0; a < shape.actions; ++a) {
-        ASSERT_NEAR(policy[n * shape.actions + a], expected.policy[a], 3e-3);
-      }
-    }
+    ExpectForwardNearReference(shape, 3e-3);
   }
 }
 
