@@ -1,6 +1,7 @@
 #include "learner/training/runtime.h"
 
 #include <malloc.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <optional>
@@ -44,6 +45,8 @@ int Cores(int local_world_size) {
 void KeepMemory() {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
+  // c10's allocator reads it when it first allocates.
+  setenv("THP_MEM_ALLOC_ENABLE", "1", /*overwrite=*/0);
 }
 
 void SetArithmetic(const v1::RuntimeConfig& config) {

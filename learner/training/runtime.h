@@ -13,7 +13,10 @@ namespace flotilla {
 // each update. Left alone, the allocator gives blocks of more than a few MB
 // back to the kernel and takes them again, page by page (100,000 page faults
 // and a tenth of the time of a Breakout update), and the process's size
-// wanders. Call it before anything large is allocated.
+// wanders. And asks for huge pages for tensors of 2 MB and more, weights among them,
+// which a decision reads from end to end (a few percent of Breakout's time);
+// THP_MEM_ALLOC_ENABLE=0 in the environment does without. Call it before the first
+// thread and anything large.
 void KeepMemory();
 
 // Torch's threads: runtime.torch_threads, or else its share of the cores,

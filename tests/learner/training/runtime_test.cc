@@ -1,6 +1,13 @@
 #include "learner/training/runtime.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
 
 #include "google/protobuf/text_format.h"
 #include "learner/torch.h"
@@ -14,6 +21,33 @@ int Threads(const std::string& text, const Spaces& spaces, int learners = 1) {
   v1::RunConfig config;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &config));
   return TorchThreads(config, spaces, learners);
+}
+
+// What the kernel was told of the memory at `where`: "rd wr mr ... hg".
+std::string AdviceFor(const void* where) {
+  const uint64_t address = reinterpret_cast<uint64_t>(where);
+  std::ifstream maps("/proc/self/smaps");
+  bool inside = false;
+  for (std::string line; std::getline(maps, line);) {
+    uint64_t first = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &end) == 2) {
+      inside = first <= address && address < end;
+    } else if (inside && line.starts_with("VmFlags:")) {
+      return line;
+    }
+  }
+  return "";
+}
+
+// First of all: who has allocated a tensor has made the choice.
+TEST(KeepMemoryTest, LargeTensorsLieInHugePages) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) {
+    GTEST_SKIP() << "this kernel has none";
+  }
+  KeepMemory();
+  const torch::Tensor large = torch::empty({4 << 20});
+  EXPECT_THAT(AdviceFor(large.const_data_ptr<float>() + (2 << 20)),
+              testing::HasSubstr(" hg"));
 }
 
 TEST(TorchThreadsTest, SmallNetworksAreNotShared) {
