@@ -1,32 +1,47 @@
 #include "services/base/precision.h"
 
+#ifdef __x86_64__
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include <cstdint>
 
 namespace flotilla {
 namespace {
 
-bool Bit(unsigned word, int bit) { return (word >> bit & 1) != 0; }
+#ifdef __x86_64__
+bool Bit(uint64_t word, int bit) { return (word >> bit & 1) != 0; }
 
-// Whether the operating system keeps tiles of its threads apart.
-bool KeepsTiles() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !Bit(c, 27)) return false;
-  asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
-  return Bit(a, 17) && Bit(a, 18);  // XTILECFG and XTILEDATA
+// Whether Linux has tiles for those that ask: where a sandbox keeps the question from
+// it, the kernels that ask (learner/kernels/isa/kernel_table.cc) get none either.
+bool GivesTiles() {
+#ifdef SYS_arch_prctl
+  constexpr int kGetComponents = 0x1021;  // ARCH_GET_XCOMP_SUPP
+  uint64_t components = 0;
+  return syscall(SYS_arch_prctl, kGetComponents, &components) == 0 &&
+         Bit(components, 17) && Bit(components, 18);  // XTILECFG, XTILEDATA
+#else
+  return false;
+#endif
 }
+#endif
 
 }  // namespace
 
 Arithmetic ArithmeticOfCpu() {
   Arithmetic cpu;
+#ifdef __x86_64__
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return cpu;
   // AMX-BF16 and AMX-TILE
-  cpu.amx_bf16 = Bit(d, 22) && Bit(d, 24) && KeepsTiles();
+  cpu.amx_bf16 = Bit(d, 22) && Bit(d, 24) && GivesTiles();
   if (a > 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
     __builtin_cpu_init();
     cpu.full_avx512_bf16 = Bit(a, 5) && __builtin_cpu_is("amd");
   }
+#endif
   return cpu;
 }
 
