@@ -23,6 +23,7 @@
 #include "services/base/cores.h"
 #include "services/base/gpus.h"
 #include "services/base/host_name.h"
+#include "services/base/scratch_folder.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
 
@@ -63,14 +64,15 @@ Finding LibTorch() {
   if (!path.ok()) {
     return {State::kBad, "LibTorch", "no learner to load it", MendCommand()};
   }
-  const std::string log =
-      fs::temp_directory_path() / absl::StrCat("flotilla-doctor-", getpid());
-  const auto learner =
-      Subprocess::Start({.argv = {*path, "--help"}, .log_path = log});
+  const ScratchFolder scratch;
+  if (!scratch.status().ok()) {
+    return {State::kBad, "LibTorch", std::string(scratch.status().message()),
+            ""};
+  }
+  const auto learner = Subprocess::Start(
+      {.argv = {*path, "--help"}, .log_path = scratch.path() + "/log"});
   const auto exit =
       learner.ok() ? (*learner)->Wait(kProbeTimeout) : std::nullopt;
-  std::error_code ignored;
-  fs::remove(log, ignored);
   if (exit && exit->signal == 0 && exit->code < 126) {
     return {State::kGood, "LibTorch", "loads", ""};
   }

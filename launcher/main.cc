@@ -1,6 +1,7 @@
 // flotilla: the one command that users type. Starts and supervises training,
 // and talks to running jobs.
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -163,6 +164,8 @@ void SetUpLog(const char* program) {
 }  // namespace flotilla
 
 int main(int argc, char** argv) {
+  // Whoever ignored it (exec keeps that) would not let us see how our programs end.
+  std::signal(SIGCHLD, SIG_DFL);
   flotilla::StartLifelineWatch();
   flotilla::SetUpLog(argv[0]);
   const std::vector<std::string> words(argv + 1, argv + argc);

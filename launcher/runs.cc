@@ -10,8 +10,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "services/base/host_name.h"
 #include "services/base/text_file.h"
 
@@ -47,6 +49,28 @@ absl::Status InUse(const RunFolder& folder) {
                    who.empty() ? "another launcher" : who,
                    "; wait for it, stop it (flotilla stop --run-dir ",
                    folder.path(), "), or choose another --run-dir"));
+}
+
+// Whether `name` is NewRunPath's, or a Slurm job's, of that configuration: that of
+// "ppo-large" begins with "ppo-" too.
+bool IsRunOf(absl::string_view name, const std::string& config_name) {
+  if (!absl::ConsumePrefix(&name, config_name + "-")) return false;
+  const auto digits = [&](size_t count) {
+    if (name.size() < count ||
+        !absl::c_all_of(name.substr(0, count), absl::ascii_isdigit)) {
+      return false;
+    }
+    name.remove_prefix(count);
+    return true;
+  };
+  const auto number = [&] {
+    return !name.empty() && absl::c_all_of(name, absl::ascii_isdigit);
+  };
+  if (absl::ConsumePrefix(&name, "slurm")) return number();
+  if (!digits(8) || !absl::ConsumePrefix(&name, "-") || !digits(6)) {
+    return false;
+  }
+  return name.empty() || (absl::ConsumePrefix(&name, "-") && number());
 }
 
 }  // namespace
@@ -124,9 +148,7 @@ std::string NewestRunPath(const std::string& config_name) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(kRuns, error)) {
     const std::string name = entry.path().filename();
-    if (!config_name.empty() && !absl::StartsWith(name, config_name + "-")) {
-      continue;
-    }
+    if (!config_name.empty() && !IsRunOf(name, config_name)) continue;
     const RunFolder folder(entry.path());
     std::error_code absent;
     const auto written = fs::last_write_time(folder.config(), absent);

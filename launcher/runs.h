@@ -45,8 +45,8 @@ std::string NewRunPath(const std::string& config_name, absl::Time now);
 // Makes that folder. False if somebody else did so meanwhile.
 bool ClaimRunPath(const std::string& path);
 
-// The newest folder "runs/<config_name>-*" that holds a run, or "" if none. An
-// empty name: of any configuration.
+// The newest folder that holds a run and is named by NewRunPath, or after a Slurm job,
+// for that configuration; "" if none. An empty name: of any, whatever its folder's.
 std::string NewestRunPath(const std::string& config_name);
 
 }  // namespace flotilla

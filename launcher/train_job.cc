@@ -79,11 +79,11 @@ class Job {
   int Run() {
     const absl::Status prepared = Prepare();
     if (!prepared.ok()) {
+      TakeBackNamed();
       if (signals_.first_signal() != 0) {
         return ExitCodeOf(signals_.first_signal());
       }
       const std::string failure(prepared.message());
-      TakeBackNamed();
       std::fprintf(stderr, "flotilla train: %s\n", failure.c_str());
       if (job_.lock != nullptr && job_.lock->Keep().ok()) {
         WriteFailure(failure, BeforeTheFirst());
@@ -216,7 +216,7 @@ class Job {
     return absl::OkStatus();
   }
 
-  // Nobody could begin there.
+  // Nobody has begun there.
   void TakeBackNamed() {
     if (before_) TakeBack(*before_, job_.folder);
   }
@@ -415,8 +415,9 @@ class Job {
       }
       if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
     }
+    const bool met = latest_ && latest_->generation() > 0;
+    if (result.exit_code != kExitDone && !met) TakeBackNamed();
     if (!result.failure.empty()) {
-      if (!latest_ || latest_->generation() == 0) TakeBackNamed();
       const absl::Status kept =
           job_.lock == nullptr ? absl::OkStatus() : job_.lock->Keep();
       std::fprintf(stderr, "flotilla train: the run failed\n%s\n",

@@ -53,6 +53,14 @@ absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
   return newest;
 }
 
+// Absolute, and without the "/" that a shell completes a folder's name with: what is
+// above such a path is the folder itself.
+fs::path WithoutLastSlash(const std::string& path) {
+  std::error_code error;
+  const fs::path whole = fs::absolute(path, error).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
+}
+
 // A PATH that is a run's folder, or a checkpoint inside one, also says where
 // the run lives, unless --run-dir does.
 absl::Status TakeResumePath(TrainFlags* flags) {
@@ -66,7 +74,8 @@ absl::Status TakeResumePath(TrainFlags* flags) {
       return absl::OkStatus();
     }
     flags->resume = RunFolder(path).latest_checkpoint();
-    if (fs::path(path) == fs::path(*flags->run_dir)) flags->resume = "latest";
+    std::error_code error;
+    if (fs::equivalent(path, *flags->run_dir, error)) flags->resume = "latest";
     return absl::OkStatus();
   }
   if (!CheckpointFolder(path).Exists()) {
@@ -75,12 +84,17 @@ absl::Status TakeResumePath(TrainFlags* flags) {
                      " is neither a run's folder nor a checkpoint (no "
                      "weights.safetensors)"));
   }
-  std::error_code error;
-  const fs::path absolute = fs::absolute(path, error).lexically_normal();
-  flags->resume = absolute.string();
-  const fs::path run = absolute.parent_path().parent_path();
+  const fs::path checkpoint = WithoutLastSlash(path);
+  flags->resume = checkpoint.string();
+  const fs::path run = checkpoint.parent_path().parent_path();
   if (!flags->run_dir && RunFolder(run).HoldsRun()) flags->run_dir = run;
   return absl::OkStatus();
+}
+
+// By Slurm, after a preemption or the loss of a node.
+bool WasRequeued() {
+  const char* restarts = std::getenv("SLURM_RESTART_COUNT");
+  return restarts != nullptr && std::atoi(restarts) > 0;
 }
 
 // A run that ended before it had trained is in nobody's way.
@@ -95,6 +109,11 @@ bool HasTrained(const RunFolder& folder) {
 }
 
 }  // namespace
+
+bool TrainPlace::GoesOnInPlace() const {
+  std::error_code error;
+  return source_run == run_dir || fs::equivalent(source_run, run_dir, error);
+}
 
 absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
                                           const Topology& topology) {
@@ -122,19 +141,26 @@ absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
                        "; name a configuration to start one there"));
     }
   }
-  // Where launchers share a folder, the one that made it may be ahead of us.
-  if (topology.hosts_coordinator && HasTrained(folder) && !flags.resume &&
-      !flags.dry_run) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the folder ", place.run_dir,
-        " holds a run already; go on with it (--resume), or choose another "
-        "--run-dir"));
-  }
-  if (flags.resume) {
+  if (flags.resume && *flags.resume != "latest") {
     place.source_run =
-        *flags.resume == "latest"
-            ? place.run_dir
-            : fs::path(*flags.resume).parent_path().parent_path().string();
+        fs::path(*flags.resume).parent_path().parent_path().string();
+    // Started again by what watches over it, a job goes on with what it has made of
+    // the checkpoint.
+    if (!place.GoesOnInPlace() && (topology.has_peers() || WasRequeued()) &&
+        HasTrained(folder)) {
+      flags.resume = place.resume = "latest";
+    }
+  }
+  if (flags.resume == "latest") place.source_run = place.run_dir;
+  // Where launchers share a folder, the one that made it may be ahead of us.
+  if (topology.hosts_coordinator && HasTrained(folder) &&
+      !place.GoesOnInPlace() && !flags.dry_run) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the folder ", place.run_dir, " holds ",
+                     flags.resume ? "another run; go on with that (--resume "
+                                    "without a checkpoint)"
+                                  : "a run already; go on with it (--resume)",
+                     ", or choose another --run-dir"));
   }
   // The same command line starts a job and, requeued, goes on with it.
   if (place.resume == "latest" && !folder.HasCheckpoint()) place.resume.reset();

@@ -19,6 +19,9 @@ struct TrainPlace {
   std::optional<std::string> resume;  // "latest" or a checkpoint's path
   std::string source_run;  // the folder of the run that is resumed; "": none
 
+  // Whether the run that is resumed is the one that lives there.
+  bool GoesOnInPlace() const;
+
   std::string checkpoint() const {
     return *resume == "latest" ? RunFolder(run_dir).latest_checkpoint()
                                : *resume;

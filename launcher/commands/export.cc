@@ -1,4 +1,6 @@
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
@@ -64,8 +66,13 @@ int RunExport(const Arguments& arguments) {
     return ReportUsage("export", absl::InvalidArgumentError(
                                      "say where to: --onnx policy.onnx"));
   }
-  const auto checkpoint = FindCheckpoint(parsed.positional[0]);
+  auto checkpoint = FindCheckpoint(parsed.positional[0]);
   if (!checkpoint.ok()) return Report("export", checkpoint.status());
+  // Both programs read the same one, whatever a run that trains saves meanwhile.
+  std::error_code error;
+  if (const auto one = std::filesystem::canonical(*checkpoint, error); !error) {
+    *checkpoint = one.string();
+  }
   const ScratchFolder scratch;
   if (!scratch.status().ok()) return Report("export", scratch.status());
   const std::string recorded = scratch.path() + "/decisions.safetensors";

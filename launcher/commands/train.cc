@@ -63,8 +63,7 @@ absl::StatusOr<v1::Changes> KeepChanges(const TrainPlace& place,
                                         std::vector<std::string>* notices) {
   const RunFolder folder(place.run_dir);
   std::error_code error;
-  if (!fs::equivalent(place.source_run, place.run_dir, error) ||
-      !fs::exists(folder.config(), error)) {
+  if (!place.GoesOnInPlace() || !fs::exists(folder.config(), error)) {
     return v1::Changes();
   }
   ASSIGN_OR_RETURN(const v1::Changes changes, ReadChanges(folder.changes()));
@@ -370,7 +369,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   job.metrics_listen = flags.metrics_listen;
   job.metrics_token_file = flags.metrics_token_file;
   RETURN_IF_ERROR(TakeFiles(flags, place.config_path, &job));
-  if (place.resume && place.source_run == place.run_dir) {
+  if (place.resume && place.GoesOnInPlace()) {
     const int64_t update = UpdateOf(place.checkpoint()).value_or(0);
     job.nothing_left =
         NothingLeft(job.folder, place.checkpoint(),

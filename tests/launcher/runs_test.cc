@@ -143,13 +143,21 @@ TEST_F(RunPathTest, APathIsClaimedOnce) {
 
 TEST_F(RunPathTest, TheNewestRunIsOfThatConfiguration) {
   EXPECT_EQ(NewestRunPath(""), "");
-  MakeRun("a-1", 30);
-  MakeRun("a-2", 20);
-  MakeRun("b-1", 10);
-  fs::create_directories("runs/a-3");  // empty
-  EXPECT_EQ(NewestRunPath("a"), "runs/a-2");
-  EXPECT_EQ(NewestRunPath(""), "runs/b-1");
+  MakeRun("a-20260131-235958", 30);
+  MakeRun("a-20260131-235958-2", 20);
+  MakeRun("a-large-20260131-235959", 15);  // of "a-large"
+  MakeRun("a-best", 12);                   // somebody's own name
+  MakeRun("b-slurm17", 10);
+  fs::create_directories("runs/a-20260201-000000");  // empty
+  EXPECT_EQ(NewestRunPath("a"), "runs/a-20260131-235958-2");
+  EXPECT_EQ(NewestRunPath("a-large"), "runs/a-large-20260131-235959");
+  EXPECT_EQ(NewestRunPath("b"), "runs/b-slurm17");
+  EXPECT_EQ(NewestRunPath(""), "runs/b-slurm17");
   EXPECT_EQ(NewestRunPath("c"), "");
+  // What is claimed is found again.
+  const std::string path = NewRunPath("c", absl::Now());
+  MakeRun(path.substr(sizeof("runs/") - 1), 0);
+  EXPECT_EQ(NewestRunPath("c"), path);
 }
 
 }  // namespace
