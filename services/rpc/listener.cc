@@ -18,7 +18,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credentials.h"
 
@@ -91,6 +90,26 @@ std::vector<SocketAddress> Resolve(const std::string& host) {
   return result;
 }
 
+std::vector<SocketAddress> Resolve(const std::string& host,
+                                   const HostNames& names) {
+  const auto known = names.known.find(host);
+  if (known == names.known.end()) return Resolve(host);
+  std::vector<SocketAddress> result;
+  for (const std::string& number : known->second) {
+    for (const SocketAddress& address : Resolve(number)) {
+      result.push_back(address);
+    }
+  }
+  return result;
+}
+
+// What stands for every interface: the first that can be had.
+std::vector<SocketAddress> EveryInterface() {
+  std::vector<SocketAddress> result = Resolve("::");
+  for (const SocketAddress& v4 : Resolve("0.0.0.0")) result.push_back(v4);
+  return result;
+}
+
 // 0, or why not. `both` also takes what comes over IPv4.
 int ListenAt(const SocketAddress& address, bool both, OwnedFd* result) {
   OwnedFd fd(socket(address.name.ss_family, kSocketType, 0));
@@ -128,14 +147,14 @@ bool IsLoopback(const SocketAddress& address) {
              : (Ip4(address) >> 24) == IN_LOOPBACKNET;
 }
 
-// Whether a host's own name means loopback alone: Debian's installer has it mean
-// 127.0.1.1, which others that use the name do not.
-bool IsOwnNameForLoopback(const std::string& host,
-                          const std::vector<SocketAddress>& addresses) {
+// Whether a name, `own` if it is this host's, means loopback alone: Debian's
+// installer has a host's name mean 127.0.1.1, which others that use the name do not.
+bool MeansLoopback(bool own, const std::vector<SocketAddress>& addresses) {
   constexpr uint32_t kDebians = 0x7f0001;  // 127.0.1.x
-  if (!std::ranges::all_of(addresses, IsLoopback)) return false;
-  const std::string own = HostName();
-  return host == own || absl::StartsWith(host, own + ".") ||
+  if (addresses.empty() || !std::ranges::all_of(addresses, IsLoopback)) {
+    return false;
+  }
+  return own ||
          std::ranges::any_of(addresses, [](const SocketAddress& address) {
            return !address.is_v6() && (Ip4(address) >> 8) == kDebians;
          });
@@ -178,7 +197,8 @@ absl::Status ClearStaleSocket(const std::string& address,
 
 }  // namespace
 
-absl::StatusOr<Listener> Listener::Bind(const std::string& address) {
+absl::StatusOr<Listener> Listener::Bind(const std::string& address,
+                                        const HostNames& names) {
   if (IsUnixAddress(address)) return BindUnix(address);
   const size_t colon = address.rfind(':');
   int port = -1;
@@ -190,11 +210,12 @@ absl::StatusOr<Listener> Listener::Bind(const std::string& address) {
                      "\": want HOST:PORT (port 0 for any free one), unix:PATH "
                      "or unix-abstract:NAME"));
   }
-  return BindPort(address.substr(0, colon), port);
+  return BindPort(address.substr(0, colon), port, names);
 }
 
 absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
-                                            int given_port) {
+                                            int given_port,
+                                            const HostNames& names) {
   const std::string shown = given_host.empty() ? "0.0.0.0" : given_host;
   const std::string given = absl::StrCat(shown, ":", given_port);
   std::string host = shown;
@@ -203,25 +224,28 @@ absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
   }
   // One socket for every interface, where there is IPv6.
   bool every = host == "0.0.0.0" || host == "::";
-  std::vector<SocketAddress> addresses = Resolve(every ? "::" : host);
-  if (addresses.empty() && !every) {
+  const bool named = !every && !IsLocalAddress(given) && !IsNumeric(host);
+  const bool own =
+      named && (host == names.own || absl::StartsWith(host, names.own + "."));
+  std::vector<SocketAddress> addresses =
+      host == "0.0.0.0" ? EveryInterface() : Resolve(host, names);
+  if (addresses.empty() && !own) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot listen on ", given, ": no such host"));
   }
-  if (!every && !IsLocalAddress(given) && !IsNumeric(host) &&
-      IsOwnNameForLoopback(host, addresses)) {
-    LOG(WARNING) << host << " means loopback on this host: listening on every "
+  const auto listen_everywhere = [&](const char* meaning) {
+    LOG(WARNING) << host << " means " << meaning << ": listening on every "
                  << "interface, where others find it";
     every = true;
-    addresses = Resolve("::");
-  }
-  if (every && host != "::") {
-    for (const SocketAddress& v4 : Resolve("0.0.0.0")) addresses.push_back(v4);
+    addresses = EveryInterface();
+  };
+  if (named && MeansLoopback(own, addresses)) {
+    listen_everywhere("loopback on this host");
   }
   for (int tries = 1;; ++tries) {
     Listener result;
     int port = given_port, error = EADDRNOTAVAIL;
-    bool taken = false;
+    bool taken = false, elsewhere = true;
     for (SocketAddress address : addresses) {
       *address.port() = htons(static_cast<in_port_t>(port));
       OwnedFd fd;
@@ -230,6 +254,7 @@ absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
       if (taken) break;
       if (failed != 0) {
         error = failed;
+        elsewhere &= failed == EADDRNOTAVAIL || failed == EAFNOSUPPORT;
         continue;
       }
       if (port == 0) port = PortOf(fd.get());
@@ -238,6 +263,11 @@ absl::StatusOr<Listener> Listener::BindPort(const std::string& given_host,
     }
     if (taken && given_port == 0 && tries < kMostTries) continue;
     if (taken) return CannotListen(given, EADDRINUSE);
+    if (result.sockets_.empty() && own && !every && elsewhere) {
+      listen_everywhere(addresses.empty() ? "nothing so far"
+                                          : "no address of this host");
+      continue;
+    }
     if (result.sockets_.empty()) return CannotListen(given, error);
     result.address_ = absl::StrCat(shown, ":", port);
     return result;

@@ -1,14 +1,19 @@
 """deploy/kubernetes against the schemas of Kubernetes, and against itself."""
 
 import copy
+import os
 import pathlib
 import re
+import subprocess
 
 import kubernetes_validate
 import pytest
 import yaml
 
-MANIFESTS = sorted((pathlib.Path(__file__).resolve().parents[2] / "deploy" / "kubernetes").glob("*.yaml"))
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
+DEPLOY = SOURCE / "deploy"
+MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 OBJECTS = [(path.name, obj) for path in MANIFESTS for obj in yaml.safe_load_all(path.read_text())]
 VERSIONS = ["1.31", "1.37"]  # podReplacementPolicy and podFailurePolicy are stable from 1.31 on
 
@@ -37,6 +42,29 @@ def test_the_schema_notices_a_typo(version):
 
 def flag(args, name):
     return next(a.split("=", 1)[1] for a in args if a.startswith(f"--{name}="))
+
+
+def override(args, field, default):
+    return next((a.split("=", 2)[2] for a in reversed(args) if a.startswith(f"--set={field}=")), default)
+
+
+def launcher():
+    return find("Job", "flotilla-train")["spec"]["template"]["spec"]["containers"][0]
+
+
+def learners():
+    """In all: one a GPU."""
+    assert flag(launcher()["args"], "nproc-per-node") == "auto"
+    return find("Job", "flotilla-train")["spec"]["completions"] * int(launcher()["resources"]["limits"]["nvidia.com/gpu"])
+
+
+def env_servers():
+    return sum(o["spec"]["replicas"] for _, o in OBJECTS if o["kind"] == "StatefulSet")
+
+
+def has_emulator():
+    """Whether the Job's image has one, as the first lines of its Dockerfile build it."""
+    return re.search(r"(?m)^ARG FLOTILLA_ATARI=(\w+)$", (DEPLOY / "docker" / "learner.Dockerfile").read_text())[1] != "OFF"
 
 
 def test_sizes_and_names_agree():
@@ -87,3 +115,50 @@ def test_exit_codes_are_ours():
     rules = find("Job", "flotilla-train")["spec"]["podFailurePolicy"]["rules"]
     codes = {tuple(r["onExitCodes"]["values"]): r["action"] for r in rules if "onExitCodes" in r}
     assert codes == {(75,): "Ignore", (2,): "FailJob"}
+
+
+def test_images_have_what_is_played():
+    command, config, *args = launcher()["args"]
+    assert command == "train"
+    shipped = re.search(r'(?m)^  id: "(.+?)"', (DEPLOY / "configs" / f"{config}.textproto").read_text())[1]
+    if override(args, "env.id", shipped).startswith("ALE/"):
+        assert has_emulator(), "the Job plays an Atari game, and its image is built without the emulator"
+        images = {pod["spec"]["containers"][0]["image"] for pod in pods()}
+        assert images == {launcher()["image"]}, "the image of env hosts has no emulator"
+
+
+def test_env_hosts_are_as_many_as_learners_lease():
+    """None where none are leased, and none for nothing: a server plays for one learner at a time."""
+    assert learners() * int(override(launcher()["args"], "env.remote_workers", 0)) == env_servers()
+
+
+@pytest.mark.parametrize("pod", pods(), ids=lambda pod: pod["spec"]["containers"][0]["name"])
+def test_flags_are_ours(pod):
+    command, *args = pod["spec"]["containers"][0]["args"]
+    said = subprocess.run([BIN / "flotilla", command, "--help"], capture_output=True, text=True, timeout=30).stdout
+    known = set(re.findall(r"(?m)^  (--[a-z-]+)", said))
+    assert {a.split("=")[0] for a in args if a.startswith("--")} <= known
+
+
+@pytest.mark.skipif(not (BIN / "flotilla-learner").exists(), reason="built without the learner")
+def test_the_job_trains_as_it_says(tmp_path):
+    """Its command with --dry-run, as pod 0 has it, but for files that are not here."""
+    args = [a for a in launcher()["args"] if not a.startswith(("--tls-", "--token-file=", "--run-dir=", "--nproc"))]
+    gpus = launcher()["resources"]["limits"]["nvidia.com/gpu"]
+    words = [*args, "--insecure", f"--run-dir={tmp_path / 'run'}", f"--nproc-per-node={gpus}", "--dry-run"]
+    topology = ("RANK", "LOCAL_", "WORLD_", "MASTER_", "SLURM_", "OMPI_", "JOB_", "TORCHELASTIC_", "GROUP_")
+    env = {k: v for k, v in os.environ.items() if not k.startswith(topology)} | {"JOB_COMPLETION_INDEX": "0"}
+    if not has_emulator():
+        env["FLOTILLA_ATARI_LIBRARY"] = str(tmp_path / "none.so")
+    result = subprocess.run(
+        [BIN / "flotilla", *words], cwd=tmp_path, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=50,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert f"of {learners()}\n" in re.search(r"ranks here.*\n", result.stdout)[0]
+    leased = re.search(r"of other hosts +\d+ +(\d+)", result.stdout)
+    assert (int(leased[1]) if leased else 0) == env_servers()
+    if leased:
+        each = int(re.search(r"env workers .* (\d+) environments each", result.stdout)[1])
+        server = find("StatefulSet", "flotilla-env-host")["spec"]["template"]["spec"]["containers"][0]
+        assert each <= int(flag(server["args"], "num-envs"))
