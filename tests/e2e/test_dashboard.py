@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import fcntl
 import http.client
 import json
 import os
@@ -12,23 +13,25 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.parse
 import urllib.request
 
 import pytest
 
 import chromium
-from harness import SOURCE, guide, poll
+from harness import SOURCE, TIMEOUT, guide, poll
 
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
-from flotilla_watch import history  # noqa: E402
+from flotilla_watch import feed, history, watched_run  # noqa: E402
 
 LONG = ["cartpole_fast", "--nproc-per-node=2", "--steps=1000000000", "--set=evaluation.stop_return=1e9", "--set=evaluation.every_updates=200"]
 EVIL = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 
 
 class Dashboard:
-    def __init__(self, sandbox, *words):
+    def __init__(self, sandbox, *words, trusted=None):
+        self.trusted = trusted  # of https, whose certificates
         self.log = sandbox.folder / "flotilla.log"
         self.process = sandbox.serve("flotilla", "dashboard", *words)
 
@@ -42,23 +45,30 @@ class Dashboard:
 
     def ask(self, path, method="GET", body=None, **headers):
         """(status, headers, text)"""
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=20)
+        connection = self.connection(20)
         with contextlib.closing(connection):
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()
             return answer.status, answer.headers, answer.read().decode()
 
+    def connection(self, timeout):
+        if self.trusted:
+            return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.trusted)
+        return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+
     def stream(self, groups="charts,eval,perf", **headers):
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
+        connection = self.connection(60)
         connection.request("GET", f"/events?groups={groups}", None, headers)
         return connection.getresponse()
 
     def events(self, until, groups="charts,eval,perf"):
         """What a page is told up to the first (event, data) that `until` likes."""
         told = []
+        deadline = time.monotonic() + TIMEOUT
         with contextlib.closing(self.stream(groups)) as stream:
             event = None
-            while line := stream.readline().decode():
+            while line := stream.readline().decode():  # a sign of life, if nothing else
+                assert time.monotonic() < deadline, f"not within {TIMEOUT} s; the last was {told[-1:]}"
                 if line.startswith("event: "):
                     event = line[7:].strip()
                 elif line.startswith("data: "):
@@ -91,6 +101,17 @@ def write_run(folder, env="CartPole-v1", seed=1, epochs=4, lines=30, log="all is
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "logs" / "rank_0.log").write_text(log)
     return folder
+
+
+def certified(sandbox):
+    """Flags for https of 127.0.0.1, and whom to trust."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
+         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+        cwd=sandbox.folder, check=True, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    flags = ["--tls-cert=cert.pem", "--tls-key=key.pem", "--tls-ca=cert.pem"]
+    return flags, ssl.create_default_context(cafile=sandbox.folder / "cert.pem")
 
 
 def within(page, base, width):
@@ -301,14 +322,9 @@ def test_a_token_is_asked_for(sandbox, browser):
 
 def test_it_speaks_https(sandbox):
     write_run(sandbox.folder / "runs" / "a")
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", "-days", "2",
-         "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
-        cwd=sandbox.folder, check=True, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    dashboard = Dashboard(sandbox, "runs", "--tls-cert=cert.pem", "--tls-key=key.pem", "--tls-ca=cert.pem")
+    flags, trusted = certified(sandbox)
+    dashboard = Dashboard(sandbox, "runs", *flags)
     assert dashboard.url.startswith("https://")
-    trusted = ssl.create_default_context(cafile=sandbox.folder / "cert.pem")
     with urllib.request.urlopen(dashboard.url, context=trusted, timeout=20) as answer:
         assert "Flotilla" in answer.read().decode()
     # Who does not speak it is no trouble to the others.
@@ -320,6 +336,36 @@ def test_it_speaks_https(sandbox):
         assert "epochs: 4" in answer.read().decode()
     wrong = sandbox.run("dashboard", "runs", "--tls-cert=key.pem", "--tls-key=key.pem", "--tls-ca=cert.pem", "--listen=127.0.0.1:0")
     assert wrong.returncode == 2 and "key.pem" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
+
+
+def test_a_run_on_this_host_needs_no_tls_for_the_page_to_have_it(sandbox):
+    (sandbox.folder / "runs").mkdir()
+    flags, trusted = certified(sandbox)
+    job = sandbox.train(*LONG, run_dir="runs/a")
+    job.await_update(3)
+    dashboard = Dashboard(sandbox, "runs", *flags, trusted=trusted)
+    told = dashboard.events(lambda event, data: event == "status" and data["status"])
+    assert told[-1][1]["status"]["world_size"] == 2
+    assert not any("nothing is heard" in note for event, data in told if event == "runs" for note in data["notes"])
+
+
+def test_why_nothing_is_heard_of_a_run_is_told(sandbox):
+    run = write_run(sandbox.folder / "runs" / "a")
+    (run / "coordinator.address").write_text("127.0.0.1:1\n")
+    flags, trusted = certified(sandbox)
+
+    def notes(data):
+        return [note for note in data["notes"] if note.startswith("nothing is heard of runs/a: flotilla status: ")]
+
+    with open(run / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+        lock.flush()
+        dashboard = Dashboard(sandbox, "runs", *flags, trusted=trusted)
+        told = dashboard.events(lambda event, data: event == "runs" and notes(data))
+        assert "127.0.0.1:1" in notes(told[-1][1])[0]
+    (run / "over").touch()
+    dashboard.events(lambda event, data: event == "runs" and data["runs"][0]["status"] == "unfinished" and not notes(data))
 
 
 def test_clients_are_bounded(sandbox):
@@ -397,6 +443,20 @@ def test_a_coordinator_is_enough(sandbox):
     assert job.wait() == 75
 
 
+def test_a_coordinator_is_shown_beside_a_folder(sandbox):
+    write_run(sandbox.folder / "runs" / "a")
+    job = sandbox.train(*LONG, run_dir="elsewhere")
+    job.await_update(3)
+    dashboard = Dashboard(sandbox, "runs", job.address())
+    told = dashboard.events(lambda event, data: event == "status" and data["status"])
+    listed = told[0][1]
+    assert [entry["run"] for entry in listed["runs"]] == [job.address(), "runs/a"] and listed["notes"] == []
+    # Also once the folder has changed.
+    write_run(sandbox.folder / "runs" / "b")
+    told = dashboard.events(lambda event, data: event == "runs" and len(data["runs"]) == 3)
+    assert told[-1][1]["runs"][0]["run"] == job.address() and told[-1][1]["notes"] == []
+
+
 def test_many_pages_get_the_same(sandbox):
     write_run(sandbox.folder / "runs" / "a", lines=5000)
     dashboard = Dashboard(sandbox, "runs")
@@ -472,6 +532,22 @@ def test_lanes_are_told_once_and_stay_bounded():
         lanes.add(float(second), [{"rank": 0, "state": "dead"}], "1")
     first, segments = lanes.since({})["0"]
     assert len(segments) == history.MOST_SEGMENTS and first > 300
+
+
+def test_a_page_keeps_as_many_segments_as_it_is_told(sandbox, browser):
+    write_run(sandbox.folder / "runs" / "a")
+    page = browser()
+    page.open(Dashboard(sandbox, "runs").url)
+    page.await_true(f"{POINTS} > 3")
+    run, cursor = watched_run.WatchedRun("long", "runs/long"), {}
+    for second in range(0, 20 * (history.MOST_SEGMENTS + 200), 20):
+        run.take_status({"learner": [{"rank": 0, "state": "dead"}]}, float(second))
+        if second % 2000 == 0 or second > 33000:
+            (lanes,) = [data for event, data in feed._changes_of(run, cursor, set()) if event == "lanes"]
+            page.js(f"takeLanes({json.dumps(lanes)})")
+    lane = page.js("runOf('long').lanes[0]")
+    first, segments = run.lanes.since({})["0"]
+    assert len(segments) == history.MOST_SEGMENTS and lane == {"first": first, "segments": segments}
 
 
 @pytest.mark.parametrize(

@@ -270,6 +270,28 @@ assert isinstance(run.config, config_pb2.RunConfig)
     assert said.split()[0] == "CartPole-v1" and said.split()[2] == "completed"
 
 
+def test_a_checkpoint_is_read_whole_while_its_run_goes_on(home, script, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(home.trained("mlp"), run, symlinks=True)
+    shutil.copytree((home.trained("mask") / "checkpoints" / "latest").resolve(), run / "checkpoints" / "step_next")
+    script(f"""
+import os, pathlib
+from flotilla.checkpoint import Checkpoint
+
+latest = pathlib.Path({str(run)!r}) / "checkpoints" / "latest"
+
+class Meanwhile(Checkpoint):
+    def _read_sums(self):
+        sums = super()._read_sums()
+        os.symlink("step_next", latest.with_name("next"))
+        latest.with_name("next").replace(latest)
+        return sums
+
+was = latest.resolve()
+assert Meanwhile(latest).folder == was != latest.resolve()
+""")
+
+
 def test_generated_messages_elsewhere_are_of_the_same_package(home, python, tmp_path):
     """Those of our services lie in a folder of the user's, as in README's other sections; whichever comes first."""
     (tmp_path / "made").mkdir()

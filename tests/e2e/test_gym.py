@@ -3,14 +3,16 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
+import subprocess
 import time
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness import SOURCE, summary, training_lines
+from harness import BIN, SOURCE, TIMEOUT, summary, training_lines
 
 GYM_ENVS = {"PYTHONPATH": str(SOURCE / "tests" / "envserver")}
 QUIET = "--set=evaluation.every_updates=0"
@@ -208,3 +210,30 @@ def test_doctor_tells_the_truth(sandbox):
     assert report.returncode == 0  # a note: native environments work
     assert "gym: environments need gymnasium grpcio protobuf numpy" in report.stdout
     assert "-m pip install gymnasium grpcio protobuf numpy" in report.stdout
+
+
+def test_the_python_that_is_named_has_its_own_packages_and_ours_of_these_programs(sandbox):
+    """Ours lie among another Python's, as in a wheel, and this one has others of ours."""
+    site, others = sandbox.folder / "site-packages", sandbox.folder / "others"
+    shutil.copytree(BIN.parent / "share" / "flotilla" / "python", site)
+    programs = site / "flotilla_program" / "bin"
+    programs.mkdir()
+    for program in ("flotilla", "flotilla-envserver"):
+        shutil.copy(BIN / program, programs)
+    for package in ("numpy", "grpc", "gymnasium", "google/protobuf", "tensorboard"):
+        (site / package).mkdir(parents=True)
+        (site / package / "__init__.py").write_text("raise ImportError('of another Python')")
+    for package in ("flotilla", "flotilla_gym", "flotilla_watch"):
+        (others / package).mkdir(parents=True)
+        (others / package / "__init__.py").write_text("raise ImportError('of another version')")
+    python = os.environ["FLOTILLA_PYTHON"]
+    for command, code, says in (
+        ([programs / "flotilla", "check-env", "gym:CartPole-v1"], 0, " 0 failed"),
+        ([python, site / "flotilla_watch", "track", "--tracker=tensorboard", "--check"], 0, ""),
+        ([python, site / "flotilla", "push", "nowhere", "--dry-run"], 2, '"nowhere" is no run\'s folder'),
+    ):  # fmt: skip
+        done = subprocess.run(
+            command, cwd=sandbox.folder, env=sandbox.env | {"PYTHONPATH": str(others)}, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
+        assert done.returncode == code and says in done.stdout, f"{command}\n{done.stdout}"

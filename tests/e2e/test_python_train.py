@@ -149,27 +149,55 @@ def test_ids(scripts):
     """)
 
 
+def test_it_is_made_with_the_runs_arguments(scripts):
+    """By workers, in this process, and where the policy asks for its spaces."""
+    arguments = {"env.options.kwargs.size": 5, "env.options.kwargs.name": "a b", "evaluation.every_updates": 0}
+    scripts.run(f"""
+        class Sized(Corridor):
+            broken = False
+
+            def __init__(self, size, name):
+                if (size, name) != (5, "a b") or Sized.broken:
+                    raise ValueError("no simulator here")
+                super().__init__(size)
+
+        for here in (False, True):
+            trained = flotilla.train(
+                "cartpole_ppo", env=Sized, in_process=here, steps=2048, run_dir=f"run/{{here}}", overrides={SMALL | arguments}
+            )
+            assert trained.policy.act(np.zeros(2, np.float32)) in (1, 2)
+        del trained.policy
+        Sized.broken = True
+        try:
+            trained.policy
+        except flotilla.Error as error:
+            assert "Sized(name='a b', size=5) raised ValueError: no simulator here" in str(error), error
+            assert isinstance(error.__cause__, ValueError)
+        else:
+            raise AssertionError("it was made")
+    """)
+
+
 # ---- Ends
 
 
-def endless(scripts, more="", **pipes):
+def endless(scripts, more=', run_dir="run"', **pipes):
     process = scripts.start(
         f"""
         try:
-            flotilla.train("cartpole_ppo", env=Corridor, steps={ENDLESS}, run_dir="run", overrides={SMALL}{more})
+            flotilla.train("cartpole_ppo", env=Corridor, steps={ENDLESS}, overrides={SMALL}{more})
         except KeyboardInterrupt as interrupt:
             print("interrupted:", interrupt)
         """,
         **pipes,
     )
-    run = scripts.sandbox.folder / "run"
 
     def trains():
         assert process.poll() is None, process.communicate()
-        return (run / "metrics.jsonl").exists() and len(training_lines(run)) > 3
+        runs = [path.parent for path in scripts.sandbox.folder.glob("**/metrics.jsonl")]
+        return runs and len(training_lines(runs[0])) > 3 and runs[0]
 
-    poll(trains, "updates")
-    return process, run
+    return process, poll(trains, "updates")
 
 
 def test_an_interrupt_saves_and_leaves_nothing_running(scripts):
@@ -177,7 +205,7 @@ def test_an_interrupt_saves_and_leaves_nothing_running(scripts):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=TIMEOUT)
     assert process.returncode == 0, err
-    assert "interrupted: the run in run was stopped" in out and "once a checkpoint is saved" in out
+    assert "interrupted: the run in run was stopped; resume=True, run_dir='run' goes on with it" in out and "once a checkpoint is saved" in out
     scripts.sandbox.await_no_process()
     saved = summary(run)
     assert saved["status"] == "stopped"
@@ -189,9 +217,29 @@ def test_an_interrupt_saves_and_leaves_nothing_running(scripts):
     """)
 
 
+def test_a_run_that_nobody_named_goes_on_with_as_many_learners(scripts):
+    process, run = endless(scripts, ", learners=2")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert f"resume=True, run_dir='runs/{run.name}' goes on with it" in out, err
+    scripts.sandbox.await_no_process()
+    more = summary(run)["global_steps"] + 3000
+    # Here, both are to be dialled.
+    scripts.run(f"""
+        trained = flotilla.train("cartpole_ppo", env=Corridor, in_process=True, steps={more}, resume=True, overrides={SMALL})
+        assert trained.summary["global_steps"] >= {more} and trained.summary["world_size"] == 2
+    """)
+    assert list(run.parent.iterdir()) == [run]
+    more += 3000
+    scripts.run(f"""
+        trained = flotilla.train("cartpole_ppo", env=Corridor, learners=1, steps={more}, resume="runs/{run.name}", run_dir="other", overrides={SMALL})
+        assert trained.summary["global_steps"] >= {more} and trained.summary["world_size"] == 1
+    """)
+
+
 @pytest.mark.parametrize("more", ["", ", in_process=True"])
 def test_what_is_killed_takes_its_run_along(scripts, more):
-    process, run = endless(scripts, more)
+    process, run = endless(scripts, f', run_dir="run"{more}')
     assert len(scripts.sandbox.processes()) > 3
     process.kill()
     process.communicate()
@@ -252,14 +300,18 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         attempt("cartpole_ppo", Text)
         attempt("cartpole_ppo", Text, in_process=True)
         attempt("cartpole_ppo", Broken)
+        attempt("cartpole_ppo", Broken, in_process=True)
         attempt("cartpole_ppo", lambda: lock)
         attempt("cartpole_ppo", lambda: 5)
+        attempt("cartpole_ppo", lambda: 5, in_process=True)
         attempt("cartpole_ppo", 5)
         attempt("cartpole_ppo", Corridor(), learners=2)
         attempt("cartpole_ppo", gymnasium.vector.SyncVectorEnv([Corridor] * 2))
         attempt("cartpole_ppo", "CartPole-v7")
         attempt("cartpole_ppo", "no_module:Thing")
         attempt("cartpole_ppo", learners=0)
+        attempt("cartpole_ppo", Corridor, resume=True)
+        attempt("cartpole_ppo", Corridor, resume="latest")
         attempt("cartpole_ppo", overrides={{"env.max_failed_share": 0.1, "env.failed_seconds": 0.2}} | {SMALL}, run_dir="fails", steps={ENDLESS}, env=type("Falls", (Corridor,), {{
             "step": lambda self, action: 1 / 0}}))
         import os
@@ -274,7 +326,9 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         ("Text: the observation space has Text(", "no array of the protocol holds"),
         ("Text: the observation space has Text(", "no array of the protocol holds"),
         ("Broken: ValueError: no simulator here",),
+        ("Broken() raised ValueError: no simulator here", "overrides={'env.options.kwargs.size': 5}"),
         ("cannot be taken to processes of its own", "lock", "in_process=True"),
+        ("returned a int, want a gymnasium.Env",),
         ("returned a int, want a gymnasium.Env",),
         ("env is a int; want a Gymnasium environment, a class or function",),
         ("learners is 2, and one environment plays for 1",),
@@ -282,6 +336,8 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         ("CartPole-v7",),
         ("no_module cannot be imported",),
         ("learners is 0",),
+        ('there is no run "runs/cartpole_ppo-*" to go on with', "name its folder with run_dir"),
+        ('there is no run "runs/cartpole_ppo-*" to go on with', "name its folder with run_dir"),
         ("the run in fails ended with exit code 1", "ZeroDivisionError"),
         ("FLOTILLA_BIN is /no/where",),
     ]

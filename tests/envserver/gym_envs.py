@@ -1,5 +1,6 @@
 """Environments that the tests register with Gymnasium: gym:gym_envs:ID."""
 
+import asyncio
 import os
 import warnings
 import zlib
@@ -496,6 +497,28 @@ class Says(gymnasium.Env):
         return self.GOOD | wrong, 0.0, False, False, {}
 
 
-for env in (NativeCartPole, Faulty, Failing, Spaces, Unusual, Dies, Pixels, Sampled, Masked, Stubborn, Says):
+class Awaits(CartPoleEnv):
+    """Talks to its robot by asyncio, in a loop of its own that it keeps and in new ones."""
+
+    def __init__(self, render_mode=None):
+        super().__init__(render_mode=render_mode)
+        self._loop = asyncio.new_event_loop()
+        self._loop.run_until_complete(asyncio.sleep(0))
+
+    def reset(self, *, seed=None, options=None):
+        asyncio.run(asyncio.sleep(0))
+        return super().reset(seed=seed, options=options)
+
+    def step(self, action):
+        self._loop.run_until_complete(asyncio.sleep(0))
+        return super().step(action)
+
+    def close(self):
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+        super().close()
+
+
+for env in (NativeCartPole, Faulty, Failing, Spaces, Unusual, Dies, Pixels, Sampled, Masked, Stubborn, Says, Awaits):
     limit = 500 if issubclass(env, CartPoleEnv) else None
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, max_episode_steps=limit, disable_env_checker=True)

@@ -256,6 +256,20 @@ def test_an_error_costs_one_transition_of_its_row(server, fault, words):
         assert player.observation(step)[1] == 1
 
 
+def test_an_environment_may_run_an_event_loop_of_its_own(server):
+    env_id = "gym:gym_envs:Awaits-v0"
+    assert get_spec(server, env_id).spec.env_id == env_id
+    episodes = 0
+    with Player(server.address, env_id, 2) as player:
+        step = player.receive()
+        for _ in range(30):
+            assert not step.error
+            player.send(step, [0, 0])
+            step = player.receive()
+            episodes += len(step.episode_end)
+    assert episodes > 2
+
+
 @pytest.fixture
 def patient(tmp_path, request):
     """A server that waits before it tries again what failed."""

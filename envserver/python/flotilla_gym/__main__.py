@@ -97,5 +97,8 @@ def main():
 if __name__ == "__main__":
     # Ours first. What is in the working folder can be named too, and hides nothing.
     sys.path[0] = str(pathlib.Path(__file__).resolve().parents[1])
+    from flotilla_gym import ours
+
+    ours.come_first()
     sys.path.append(os.getcwd())
     sys.exit(main())

@@ -6,6 +6,7 @@ import numpy as np
 
 from flotilla.v1 import config_pb2, env_pb2
 from flotilla_gym.games import RGB
+from flotilla_gym.loops import outside_the_loop
 from flotilla_gym.refused import Refused, one_line
 from flotilla_gym.rows import Rows
 
@@ -53,6 +54,7 @@ class _Drawn:
         self.frames.append(env_pb2.Frame(width=width, height=height, rgb=picture.tobytes()))
 
 
+@outside_the_loop
 def _make(request, make):
     """The game, and what it is drawn into; None: it is not."""
     if not request.frames:

@@ -12,6 +12,7 @@ import numpy as np
 from flotilla.v1 import env_pb2
 from flotilla_gym import masks
 from flotilla_gym.games import ZOO, GymGame, Turn, make_gym, make_zoo
+from flotilla_gym.loops import outside_the_loop
 from flotilla_gym.refused import Refused, cut, one_line, unusable
 from flotilla_gym.seeds import episode_seed
 from flotilla_gym.spaces import MAX_MAGNITUDE, Said, actions, in_order, leaves
@@ -123,6 +124,7 @@ def describe(env_id, game, first_info):
     return spec, observation, action
 
 
+@outside_the_loop
 def spec_of(env_id, options, make=make):
     """The EnvSpec of an environment that nobody plays."""
     game = make(env_id, options)
@@ -208,6 +210,7 @@ class Batch:
 class Rows:
     """What one Play stream steps. Not thread-safe."""
 
+    @outside_the_loop
     def __init__(self, hello, retry_wait, renew_failed, make=make, seed=episode_seed):
         self._hello = hello
         self._seed = seed  # of the hello, a row and its episode
@@ -241,14 +244,17 @@ class Rows:
         """Where observations are written: per group and leaf, [R, ...]."""
         self._arrays = arrays
 
+    @outside_the_loop
     def close(self):
         for env in self._envs:
             _close(env)
 
+    @outside_the_loop
     def reset(self, group):
         """Starts an episode in every environment of `group`."""
         return self._run(group, [None] * self._size, self._start)
 
+    @outside_the_loop
     def step(self, group, columns):
         """Steps every environment of `group`. Refuses an action that its space does not hold."""
         idle = None

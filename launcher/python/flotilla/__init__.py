@@ -34,7 +34,7 @@ def load(path, checkpoint="latest", env=None, device="cpu", seed=0):
 
 
 def train(
-    config, env=None, *, steps=None, seed=None, learners=1, run_dir=None, resume=None, overrides=None, in_process=False,
+    config, env=None, *, steps=None, seed=None, learners=None, run_dir=None, resume=None, overrides=None, in_process=False,
     flags=(), progress="auto", **sections,
 ):  # fmt: skip
     """Trains as `config` says, a configuration's name or file: flotilla.training.Training. Blocks until the run has ended.
@@ -46,9 +46,10 @@ def train(
     configuration's own.
 
     Fields of the configuration are overridden by sections, ppo={"epochs": 8}, or by paths,
-    overrides={"ppo.epochs": 8, "env.num_envs": 16}. `resume`, True or a checkpoint, goes on with what is in `run_dir`
-    (default runs/CONFIG-TIME); `flags` are more words for `flotilla train`. Progress is a line in a terminal, an output
-    that is rewritten in a notebook, lines elsewhere ("plain", "none").
+    overrides={"ppo.epochs": 8, "env.num_envs": 16}. `run_dir` is runs/CONFIG-TIME by default. `resume=True` goes on with
+    what is in it, by default with the newest of runs/CONFIG-*; a checkpoint as `resume`, from there. `learners` are 1 by
+    default, and of a run that goes on as many as it had. `flags` are more words for `flotilla train`. Progress is a line
+    in a terminal, an output that is rewritten in a notebook, lines elsewhere ("plain", "none").
 
     An interrupt saves a checkpoint, stops the run and raises KeyboardInterrupt; a second one does not wait. The run never
     outlives this process. Raises flotilla.Error, with what the program said last, if it cannot start or fails.

@@ -8,6 +8,10 @@ import sys
 # Ours, of this folder, would be taken for others' (export.py).
 sys.path[0] = str(pathlib.Path(__file__).resolve().parent.parent)
 
+from flotilla_gym import ours  # noqa: E402
+
+ours.come_first()
+
 _NEEDED = {"export": ("numpy", "google.protobuf", "torch", "onnx", "onnxruntime"), "push": ("numpy", "google.protobuf")}
 _INSTALL = {"export": "torch onnx onnxruntime numpy protobuf", "push": "numpy protobuf"}
 _EXIT_FAILED, _EXIT_USAGE = 1, 2

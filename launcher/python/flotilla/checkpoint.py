@@ -23,11 +23,11 @@ def find(path, checkpoint="latest"):
     """The folder of the checkpoint that a run's folder, or a checkpoint's own, means."""
     path = pathlib.Path(path)
     if (path / WEIGHTS).is_file():
-        return path
+        return path.resolve()  # a run moves checkpoints/latest while its files are read
     Run(path)  # says what it is, if it is no run
     folder = path / "checkpoints" / checkpoint
     if (folder / WEIGHTS).is_file():
-        return folder.resolve()  # links move on
+        return folder.resolve()
     there = ", ".join(sorted(p.name for p in (path / "checkpoints").glob("*") if (p / WEIGHTS).is_file()))
     raise Error(f'the run in {path} has no checkpoint "{checkpoint}"' + (f"; it has {there}" if there else " yet"))
 

@@ -12,6 +12,7 @@ import sys
 
 from flotilla import launch
 from flotilla.errors import Error
+from flotilla.run import messages
 
 PICKLE = "environment.pickle"  # in the run's folder
 _PYTHON = pathlib.Path(__file__).resolve().parents[1]
@@ -31,8 +32,8 @@ class Named:
         """Offers it to the run, where it is this process that does. What stops that is returned."""
         return lambda: None
 
-    def example(self):
-        """An environment whose spaces can be looked at, and what closes it; None, without one."""
+    def example(self, options):
+        """One with these options, whose spaces can be looked at, and what closes it; None, without one. Raises Error."""
         return None, lambda: None
 
     def in_short(self, line):
@@ -61,9 +62,8 @@ class Made(Named):
         self._server = f"exec:{command}"
         return {"env.id": self._env_id, "env.server": self._server}
 
-    def example(self):
-        env = self._make()
-        return env, env.close
+    def example(self, options):
+        return _made(self._make, self._env_id, options)
 
     def in_short(self, line):
         line = line.replace(f"--set env.server={self._server}: ", "")
@@ -79,11 +79,11 @@ class Here(Named):
     """One that lives in this process: an environment that is there already, or what makes some. It dials in, from a
     thread for each learner."""
 
-    def __init__(self, env, env_id, lent):
+    def __init__(self, env, env_id, lent, sets):
         self._env, self._env_id, self._lent = env, env_id, lent
-        env, close = self.example()
+        game, close = self.example(_options(sets))
         try:
-            _check_spaces(env, env_id)
+            _check_spaces(game, env_id)
         finally:
             close()
         self._address = None
@@ -108,7 +108,10 @@ class Here(Named):
 
         def address():
             """The coordinator's, once this run has one: a folder may have been used before."""
-            return self._address.read_text().strip() if _stamp(self._address) != self._before else ""
+            with contextlib.suppress(FileNotFoundError):  # the earlier one is removed first
+                if _stamp(self._address) != self._before:
+                    return self._address.read_text().strip()
+            return ""
 
         diallings = [
             Dialling(address, self._env, env_id=self._env_id, token_file=str(run_dir / "token")) for _ in range(self._learners)
@@ -120,15 +123,16 @@ class Here(Named):
 
         return stop
 
-    def example(self):
+    def example(self, options):
         if self._lent:
-            return self._env, lambda: None
-        env = self._env()
-        return env, env.close
+            from flotilla_gym.games import GymGame
+
+            return GymGame(self._env), lambda: None
+        return _made(self._env, self._env_id, options)
 
 
-def of(env, in_process):
-    """What `env`, as flotilla.train takes it, is. Raises Error."""
+def of(env, in_process, sets):
+    """What `env`, as flotilla.train takes it with these assignments, is. Raises Error."""
     if env is None:
         return Named()
     if isinstance(env, str) and not in_process:
@@ -144,7 +148,7 @@ def of(env, in_process):
     if not lent and not callable(env):
         raise Error(f"env is a {type(env).__name__}; want a Gymnasium environment, a class or function that makes one, or an id")
     name = _name(env)
-    return Here(env, name, lent) if in_process or lent else Made(env, name)
+    return Here(env, name, lent, sets) if in_process or lent else Made(env, name)
 
 
 def _gymnasium():
@@ -209,12 +213,42 @@ def _pickled(make):
         ) from None
 
 
-def _check_spaces(env, env_id):
-    from flotilla_gym import games, rows
+def _options(sets):
+    """EnvOptions with what assignments have an environment made with."""
+    options = messages()[0].EnvOptions()
+    for text in sets:
+        path, _, value = text.partition("=")
+        for field, section in (("env.options.kwargs.", options.kwargs), ("env.options.gym_kwargs.", options.gym_kwargs)):
+            if path.startswith(field):
+                section[path.removeprefix(field)] = value
+    return options
+
+
+def _made(make, env_id, options):
+    """What `make` makes, as workers have it made, and what closes that."""
+    from flotilla_gym import rows
     from flotilla_gym.refused import Refused
 
     try:
-        rows.describe(env_id, games.GymGame(env), dict)
+        game = rows.made_by(make)(env_id, options)
+    except Refused as refused:
+        raise Error(str(refused)) from None
+    except (Exception, SystemExit) as error:  # whatever the caller's code raises
+        given = ", ".join(f"{name}={value!r}" for name, value in sorted(rows.arguments(options).items()))
+        gist = " ".join(str(error).split())
+        raise Error(
+            f"{env_id}({given}) raised {type(error).__name__}: {gist}; its arguments are env.options.kwargs, as in "
+            "overrides={'env.options.kwargs.size': 5}"
+        ) from error
+    return game, game.close
+
+
+def _check_spaces(game, env_id):
+    from flotilla_gym import rows
+    from flotilla_gym.refused import Refused
+
+    try:
+        rows.describe(env_id, game, dict)
     except Refused as refused:
         raise Error(str(refused)) from None
 

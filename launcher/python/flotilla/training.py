@@ -5,11 +5,13 @@ import functools
 import os
 import pathlib
 import queue
+import re
 import signal
 import threading
 import time
 
 from flotilla import display, launch, own_env
+from flotilla.checkpoint import WEIGHTS
 from flotilla.errors import Error
 from flotilla.overrides import assignments
 from flotilla.run import Run
@@ -45,7 +47,7 @@ class Training:
     @functools.cached_property
     def policy(self):
         """The policy of its newest checkpoint, as flotilla.load has it. Needs torch."""
-        env, close = self._env.example()
+        env, close = self._env.example(self.run.config.env.options)
         try:
             return self.run.load(env=env)
         finally:
@@ -59,21 +61,30 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
     """As flotilla.train."""
     if progress not in ("auto", "plain", "none"):
         raise Error(f'progress is {progress!r}; want "auto", "plain" or "none"')
-    if isinstance(learners, bool) or not isinstance(learners, int) or learners < 1:
+    if learners is not None and (isinstance(learners, bool) or not isinstance(learners, int) or learners < 1):
         raise Error(f"learners is {learners!r}; want a whole number from 1 on")
     if not isinstance(config, (str, os.PathLike)):
         raise Error(f"config is a {type(config).__name__}; want a configuration's name or file, as in flotilla.train('cartpole_ppo')")
     config = os.fspath(config)
     name = pathlib.Path(config).name.removesuffix(".textproto")
-    served = own_env.of(env, in_process)
-    words = ["train", config, f"--nproc-per-node={learners}", "--progress=none"]
-    if resume:
-        words.append("--resume=latest" if resume is True else f"--resume={os.fspath(resume)}")
     # The last word counts: the caller's own.
     sets = assignments({path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None})
     sets += assignments(sections) + assignments(overrides or {})
-    folder = _new_folder(name) if run_dir is None else pathlib.Path(run_dir)
+    served = own_env.of(env, in_process, sets)
+    words = ["train", config, "--progress=none"]
+    if resume == "latest":  # the program's word for it
+        resume = True
+    if resume:
+        words.append("--resume=latest" if resume is True else f"--resume={os.fspath(resume)}")
+    if run_dir is not None:
+        folder = pathlib.Path(run_dir)
+    else:
+        folder = _newest_folder(name) if resume is True else _new_folder(name)
     try:
+        had = _learners_of(folder if resume is True else resume) if resume and learners is None else None
+        learners = learners or had or 1
+        if had is None:
+            words.append(f"--nproc-per-node={learners}")
         sets = assignments(served.fields(folder, learners)) + sets
         words.append(f"--run-dir={folder}")
         words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
@@ -106,6 +117,33 @@ def _new_folder(name):
             raise Error(f"cannot make the run's folder {folder}: {error.strerror}; name another with run_dir") from None
 
 
+def _newest_folder(name):
+    """The one that `flotilla train --resume` goes on with where none is named."""
+    begun = []
+    its_own = re.compile(rf"{re.escape(name)}-(\d{{8}}-\d{{6}}(-\d+)?|slurm\d+)")  # of "ppo-large" it is not "ppo"'s
+    for folder in pathlib.Path("runs").glob("*"):
+        if not its_own.fullmatch(folder.name):
+            continue
+        with contextlib.suppress(OSError):
+            begun.append(((folder / "config.textproto").stat().st_mtime_ns, folder))
+    if not begun:
+        raise Error(f'resume: there is no run "runs/{name}-*" to go on with; name its folder with run_dir')
+    return max(begun)[1]
+
+
+def _learners_of(path):
+    """How many learners a node had of the run whose folder, or a checkpoint's in it, is at `path`. The program keeps to
+    that where it is told no number; None where no run has begun, of which the program would choose one itself."""
+    folder = pathlib.Path(os.path.abspath(path))
+    if (folder / WEIGHTS).exists():
+        folder = folder.parent.parent
+    try:
+        found = re.search(r"learners_per_node:\s*(\d+)", (folder / "topology.textproto").read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+    return int(found[1]) if found else None
+
+
 class _Watch:
     """A run from its start to its end, in this thread."""
 
@@ -129,7 +167,8 @@ class _Watch:
                 stop()
         self._show(last=True)
         if self._interrupts:
-            raise KeyboardInterrupt(f"the run in {self._folder} was stopped; resume=True goes on with it")
+            folder = os.fspath(self._folder)
+            raise KeyboardInterrupt(f"the run in {folder} was stopped; resume=True, run_dir={folder!r} goes on with it")
         if code not in (0, _PREEMPTED):
             raise Error(self._why(code))
         for line in self._launch.complained:

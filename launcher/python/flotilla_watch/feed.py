@@ -8,8 +8,9 @@ import threading
 import time
 
 from flotilla_watch.games import Games
-from flotilla_watch.status_watch import StatusWatch, start
-from flotilla_watch.watched_run import WatchedRun
+from flotilla_watch.history import MOST_SEGMENTS
+from flotilla_watch.status_watch import StatusWatch, is_loopback, start
+from flotilla_watch.watched_run import WatchedRun, read_end
 
 MOST_RUNS = 64
 MOST_WATCHES = 16
@@ -62,6 +63,7 @@ class Feed:
         self._closed = False
         self._runs = {}  # by path or address
         self._table = []
+        self._listed_notes = []  # of the list, and with those of who does not answer:
         self._notes = []
         self._runs_version = 0
         self._watches = {}  # by path or address
@@ -69,7 +71,9 @@ class Feed:
         for address in addresses:
             run = self._runs[address] = WatchedRun(len(self._runs), address)
             self._watch(run, ["--coordinator", address])
-        self._table = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
+        # What no list of folders has.
+        self._of_addresses = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
+        self._table = self._of_addresses
         if folders:
             self._looked = traces(folders)
             self._list_runs()
@@ -117,7 +121,7 @@ class Feed:
             self._take_list(listed)
 
     def _take_list(self, listed):
-        table, notes, others = [], [], set()
+        table, notes, others = list(self._of_addresses), [], set()
         readable = [entry for entry in listed if entry.get("status") != "unreadable"]
         for entry in listed:
             if entry.get("status") == "unreadable":
@@ -142,14 +146,17 @@ class Feed:
                 self._watch(run, ["--run-dir", path])
             elif entry.get("status") != "running" and path in self._watches:
                 self._watches.pop(path).stop()
-        gone = [path for path in self._runs if path not in {entry["run"] for entry in readable}]
+                run.complaint = ""
+        gone = [run.path for run in self._runs.values() if run.path and run.path not in {entry["run"] for entry in readable}]
         notes += [f"{path} is not there any more" for path in gone]
         left_out = sorted(others)
         notes += left_out[:8] + ([f"and {len(left_out) - 8} more are left out"] if len(left_out) > 8 else [])
         notes += [f"{run.name} has more metrics than are shown, or some with odd names" for run in self._runs.values() if run.too_many_metrics]
         self._set_table(table, notes)
 
-    def _set_table(self, table, notes):
+    def _set_table(self, table, listed_notes):
+        self._listed_notes = listed_notes
+        notes = listed_notes + [f"nothing is heard of {run.name}: {run.complaint}" for run in self._runs.values() if run.complaint]
         if (table, notes) == (self._table, self._notes):
             return
         self._table, self._notes = table, notes
@@ -157,14 +164,27 @@ class Feed:
         self._tell()
 
     def _watch(self, run, where):
-        command = [self._flotilla, "status", "--watch", "--json", *where, *self._flags]
+        name = run.path or run.name
+        plain = [self._flotilla, "status", "--watch", "--json", *where]
+        given = plain + self._flags
 
-        def on_status(status):
+        def ways():
+            """With TLS, and where none but this host reaches the coordinator, without: the flags may be for the page
+            alone. Their token stays with TLS then; a run's own is in its folder."""
+            address = read_end(pathlib.Path(run.path) / "coordinator.address", 300) if run.path else None
+            has_tls = any(flag.startswith("--tls-") for flag in self._flags)
+            return [given, plain] if has_tls and is_loopback((address or "").strip()) else [given]
+
+        def on_status(status, complaint=""):
             with self._lock:
                 run.take_status(status, time.time())
+                complaint = complaint if name in self._watches else ""
+                if complaint != run.complaint:
+                    run.complaint = complaint
+                    self._set_table(self._table, self._listed_notes)
                 self._tell()
 
-        self._watches[run.path or run.name] = StatusWatch(command, on_status)
+        self._watches[name] = StatusWatch(ways, on_status)
 
     def _follow_files(self):
         while not self._closed:
@@ -248,7 +268,7 @@ def _changes_of(run, cursor, groups):
     if cursor.get("status") != run.status_version:
         cursor["status"] = run.status_version
         told.append(("status", {"run": run.id, "at": time.time(), "status": run.status}))
-        told.append(("lanes", {"run": run.id, "lanes": run.lanes.since(cursor.setdefault("lanes", {}))}))
+        told.append(("lanes", {"run": run.id, "most": MOST_SEGMENTS, "lanes": run.lanes.since(cursor.setdefault("lanes", {}))}))
     if cursor.get("logs") != run.logs_version:
         cursor["logs"] = run.logs_version
         told.append(("logs", {"run": run.id, "files": run.logs, "folder": str(pathlib.Path(run.path) / "logs") if run.path else ""}))

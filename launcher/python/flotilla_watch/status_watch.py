@@ -1,10 +1,12 @@
 """What a run's coordinator says of it, from `flotilla status --watch --json`: it
 knows addresses, certificates and tokens."""
 
+import ipaddress
 import json
 import os
 import subprocess
 import threading
+import urllib.parse
 
 PAUSE = 2.0  # before it is asked again
 LONGEST_LINE = 8 << 20
@@ -24,6 +26,15 @@ def start(command, stderr=subprocess.DEVNULL):
         pass_fds=(_lifeline_read,), env=os.environ | {"FLOTILLA_LIFELINE_FD": str(_lifeline_read)},
         start_new_session=True,
     )  # fmt: skip
+
+
+def is_loopback(address):
+    """Whether HOST:PORT is of this host alone."""
+    try:
+        host = urllib.parse.urlsplit("//" + address).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def brief(value, depth=0):
@@ -48,10 +59,12 @@ def brief(value, depth=0):
 
 class StatusWatch:
     """Gives each status to `on_status`, and None whenever nobody answers, in a
-    thread of its own, until Stop."""
+    thread of its own, until Stop. `ways()` are the commands that may ask: where one
+    ends without any status, the next has its turn, and once none of them got any,
+    None comes with what the last one complained of."""
 
-    def __init__(self, command, on_status):
-        self._command = command
+    def __init__(self, ways, on_status):
+        self._ways = ways
         self._on_status = on_status
         self._stopped = threading.Event()
         self._process = None
@@ -66,20 +79,33 @@ class StatusWatch:
                 self._process.kill()
 
     def _run(self):
+        turn = failures = 0
         while not self._stopped.is_set():
+            ways = self._ways()
             with self._lock:
                 if self._stopped.is_set():
                     return
-                self._process = start(self._command)
-            while line := self._process.stdout.readline(LONGEST_LINE):
-                try:
-                    status = json.loads(line)
-                except (ValueError, RecursionError):
-                    continue
-                # A run that is over answers with its summary.
-                if isinstance(status, dict) and "state" in status and "learner" in status:
-                    self._on_status(brief(status))
+                self._process = start(ways[turn % len(ways)], stderr=subprocess.STDOUT)
+            answered, complaint = self._listen()
             self._process.wait()
             self._process.stdout.close()
-            self._on_status(None)
+            if not answered:
+                turn += 1
+            failures = 0 if answered else failures + 1
+            self._on_status(None, complaint if failures >= len(ways) else "")
             self._stopped.wait(PAUSE)
+
+    def _listen(self):
+        """(whether there was a status, the last line that was not meant for a program)"""
+        answered, complaint = False, ""
+        while line := self._process.stdout.readline(LONGEST_LINE):
+            try:
+                status = json.loads(line)
+            except (ValueError, RecursionError):
+                complaint = brief(line.decode(errors="replace").strip())
+                continue
+            # A run that is over answers with its summary.
+            if isinstance(status, dict) and "state" in status and "learner" in status:
+                answered = True
+                self._on_status(brief(status))
+        return answered, complaint

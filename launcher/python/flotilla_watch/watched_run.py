@@ -39,6 +39,7 @@ class WatchedRun:
         self.logs_version = 0
         self.status = None
         self.status_version = 0
+        self.complaint = ""  # of who asks for its status, and gets none
         self.status_marks = StatusMarks(generations=not path)
         self.lanes = Lanes()
         self.too_many_metrics = False

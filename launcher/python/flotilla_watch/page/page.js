@@ -138,6 +138,9 @@ function takeLanes(data) {
       run.lanes[rank] = { first, segments };
     } else {
       lane.segments.splice(first - lane.first, Infinity, ...segments);
+      const old = Math.max(0, lane.segments.length - data.most);
+      lane.segments.splice(0, old);
+      lane.first += old;
     }
   }
 }
