@@ -33,12 +33,10 @@ absl::StatusOr<std::unique_ptr<CoordinatorProcess>> CoordinatorProcess::Start(
   std::unique_ptr<CoordinatorProcess> result(new CoordinatorProcess(options));
   const bool taken = options.any_port && SomethingListens(options.address);
   absl::Status started =
-      result->Launch(taken ? WithAnyPort(options.address) : options.address);
-  if (started.ok()) started = result->AwaitAddress();
+      result->Begin(taken ? WithAnyPort(options.address) : options.address);
   // Someone may have taken it just now, or listen where we cannot connect.
   if (!started.ok() && options.any_port && !taken) {
-    started = result->Launch(WithAnyPort(options.address));
-    if (started.ok()) started = result->AwaitAddress();
+    started = result->Begin(WithAnyPort(options.address));
   }
   RETURN_IF_ERROR(started);
   return result;
@@ -54,8 +52,6 @@ CoordinatorProcess::~CoordinatorProcess() {
 }
 
 absl::Status CoordinatorProcess::Launch(const std::string& address) {
-  std::error_code ignored;
-  std::filesystem::remove(options_.folder.coordinator_address(), ignored);
   SubprocessOptions program;
   ASSIGN_OR_RETURN(const std::string path, FindProgram("flotilla-coordinator"));
   program.argv = {path, "--listen=" + address,
@@ -64,6 +60,7 @@ absl::Status CoordinatorProcess::Launch(const std::string& address) {
   const RpcCredentials& c = options_.credentials;
   if (!c.uses_tls() && !c.uses_token()) {
     if (c.insecure) {  // an earlier start's would only mislead
+      std::error_code ignored;
       std::filesystem::remove(options_.folder.token(), ignored);
     } else {
       program.argv.push_back("--run-token=" + options_.folder.token());
@@ -78,8 +75,13 @@ absl::Status CoordinatorProcess::Launch(const std::string& address) {
   return absl::OkStatus();
 }
 
-absl::Status CoordinatorProcess::AwaitAddress() {
+// For the first time: on whatever port it gets. The next ones are where it is, so
+// that the file holds for them too, whether or not they can write it again.
+absl::Status CoordinatorProcess::Begin(const std::string& address) {
   const std::string file = options_.folder.coordinator_address();
+  std::error_code ignored;
+  std::filesystem::remove(file, ignored);
+  RETURN_IF_ERROR(Launch(address));
   const absl::Status started = process_->AwaitFile(file, kStartTimeout);
   address_ = FirstLine(file);
   if (started.ok()) return absl::OkStatus();

@@ -54,7 +54,7 @@ class CoordinatorProcess {
   explicit CoordinatorProcess(const CoordinatorOptions& options);
 
   absl::Status Launch(const std::string& address);
-  absl::Status AwaitAddress();
+  absl::Status Begin(const std::string& address);
 
   const CoordinatorOptions options_;
   std::string address_;

@@ -250,8 +250,11 @@ class Job {
   void CountEarlierStarts(const v1::Status& status) {
     for (const v1::LearnerStatus& learner : status.learner()) {
       if (learner.node_rank() != job_.topology.node_rank) continue;
-      first_incarnation_ = std::max<uint64_t>(
-          first_incarnation_, static_cast<uint64_t>(learner.restarts()) + 1);
+      // Of restarts a coordinator forgets those from before its own; one of an
+      // earlier build tells no incarnation.
+      first_incarnation_ =
+          std::max({first_incarnation_, learner.incarnation() + 1,
+                    static_cast<uint64_t>(learner.restarts()) + 1});
     }
   }
 
@@ -413,7 +416,8 @@ class Job {
         calls_->CloseRun(id, secret.value_or(""), "failed", kCallTimeout)
             .IgnoreError();
       }
-      if (coordinator_ != nullptr && result.failure.empty()) AwaitPeers();
+      // They hear of it that the run is over, and why if it failed.
+      if (coordinator_ != nullptr) AwaitPeers();
     }
     const bool met = latest_ && latest_->generation() > 0;
     if (result.exit_code != kExitDone && !met) TakeBackNamed();

@@ -36,7 +36,8 @@ struct TrainerOptions {
 // Blocks until the end. Errors: kInvalidArgument or kFailedPrecondition for a
 // configuration or checkpoint that does not fit; kResourceExhausted for env
 // workers past their restart budget; kInternal for a loss that is not finite;
-// kDeadlineExceeded when no generation forms.
+// kDeadlineExceeded when no generation forms; kResourceExhausted, with who gave up, if
+// the run failed elsewhere.
 absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                                  CoordinatorClient* coordinator,
                                  const ShutdownSignals& signals);

@@ -24,6 +24,13 @@ bool EndsGeneration(const absl::Status& status) {
          absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
+// How a rank ends whose run is over before it has finished it.
+// Errors: kResourceExhausted if the run failed; kAborted.
+absl::Status WhyOver(const v1::Command& newest) {
+  if (newest.failure().empty()) return absl::AbortedError("the run is over");
+  return absl::ResourceExhaustedError(newest.failure());
+}
+
 // Whatever parts the same learners so often, and for as long as they may wait for one
 // another, before they have made an update, does not pass.
 constexpr int kBarrenGenerations = 5;
@@ -154,6 +161,9 @@ absl::Status TrainingLoop::JoinNextGeneration() {
     const bool patient = absl::IsDeadlineExceeded(assignment.status()) ||
                          absl::IsUnavailable(assignment.status());
     if (!patient || absl::Now() > deadline) return assignment.status();
+    // A coordinator that is gone answers nobody. It may have said so before.
+    const v1::Command newest = parts_.coordinator->Latest();
+    if (newest.closed()) return WhyOver(newest);
   }
   LOG(INFO) << "generation " << assignment_.generation() << ": rank "
             << assignment_.rank() << " of " << assignment_.world_size();
@@ -310,7 +320,8 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  return absl::OkStatus();
+  const v1::Command newest = parts_.coordinator->Latest();
+  return newest.failure().empty() ? absl::OkStatus() : WhyOver(newest);
 }
 
 // What a result has in common, however the run ended.

@@ -43,7 +43,8 @@ class TrainingLoop {
   // Run.
   void BeginAt(const Progress& progress, bool has_state);
 
-  // Blocks until the run is over. Errors: see Train.
+  // Blocks until the run is over. Errors: see Train; kResourceExhausted if it
+  // failed elsewhere, with who gave up.
   absl::StatusOr<RunOutcome> Run();
 
   const Progress& progress() const { return progress_; }

@@ -16,6 +16,7 @@
 #include "services/base/status_macros.h"
 #include "services/coordinator/caller.h"
 #include "services/coordinator/journal.h"
+#include "services/coordinator/limits.h"
 #include "services/rpc/grpc_status.h"
 #include "services/rpc/roles.h"
 #include "services/rpc/steady_now.h"
@@ -81,6 +82,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Make(
   if (earlier.has_value()) {
     LOG(INFO) << "taking over run " << earlier->run.run_id()
               << " at generation " << earlier->command.generation();
+    service->takes_over_ = true;
     service->roster_.Restore(*earlier, SteadyNow());
   }
   service->told_ = service->roster_.Command();
@@ -88,7 +90,8 @@ absl::StatusOr<std::unique_ptr<CoordinatorService>> CoordinatorService::Make(
 }
 
 absl::Status CoordinatorService::Start() {
-  RETURN_IF_ERROR(WriteJournal(roster_.State()));
+  const absl::Status written = WriteJournal(roster_.State());
+  if (!takes_over_) RETURN_IF_ERROR(written);  // otherwise Propagate says it
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -436,9 +439,18 @@ grpc::ServerWriteReactor<v1::Status>* CoordinatorService::WatchStatus(
     grpc::CallbackServerContext*, const v1::WatchStatusRequest* request) {
   const std::shared_ptr<StatusStream> stream =
       StatusStream::Start(absl::Milliseconds(request->interval_ms()));
+  bool full = false;
   {
     MutexLock lock(&mu_);
-    watchers_.push_back(stream);
+    watchers_.remove_if([](const auto& watcher) { return watcher->over(); });
+    full = watchers_.size() >= kMaxWatchers;
+    if (!full) watchers_.push_back(stream);
+  }
+  if (full) {
+    stream->Close(absl::ResourceExhaustedError(
+        absl::StrCat(kMaxWatchers,
+                     " watch this run's status already, the most that may; "
+                     "ask with GetStatus, or try again later")));
   }
   if (shut_down_) stream->Close(ShuttingDown());
   Wake();
@@ -504,7 +516,10 @@ void CoordinatorService::Tell(const v1::Command& command) {
     LOG(INFO) << "asked to change "
               << absl::StrJoin(command.change(i).override(), " ");
   }
-  if (command.closed() && !told_.closed()) LOG(INFO) << "the run is over";
+  if (command.closed() && !told_.closed()) {
+    LOG(INFO) << (command.failure().empty() ? "the run is over"
+                                            : command.failure());
+  }
   told_ = command;
 }
 
@@ -602,13 +617,15 @@ void CoordinatorService::SendStatus() {
     watchers_.remove_if([](const auto& watcher) { return watcher->over(); });
     watchers = watchers_;
   }
-  std::optional<v1::Status> status;
+  std::shared_ptr<const v1::Status> status;  // one for all
   const absl::Time now = SteadyNow();
   const uint64_t version = roster_.status_version();
   for (const auto& watcher : watchers) {
     if (!watcher->Wants(version, now)) continue;
-    if (!status.has_value()) status = roster_.GetStatus(now);
-    watcher->Send(*status, version, now);
+    if (status == nullptr) {
+      status = std::make_shared<v1::Status>(roster_.GetStatus(now));
+    }
+    watcher->Send(status, version, now);
   }
 }
 

@@ -53,8 +53,13 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
 
   // Begins to act. Call it once, when the server listens: a second coordinator
   // on a taken port must not touch the journal.
-  // Errors: what WriteFileAtomically says if the journal cannot be written.
+  // Errors: what WriteFileAtomically says if a new run's journal cannot be
+  // written. One that was taken over may stay as it is: this coordinator then
+  // goes on without, as the one before it did.
   absl::Status Start();
+
+  // Whether it carries on a run that another coordinator began.
+  bool takes_over() const { return takes_over_; }
 
   // Ends all that waits, now and later, with UNAVAILABLE. Idempotent.
   void Shutdown();
@@ -148,6 +153,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void PushTo(const std::string& member_id);
 
   const CoordinatorServiceOptions options_;
+  bool takes_over_ = false;  // constant after Make
   Roster roster_;
   KvStore kv_;
   std::atomic<bool> shut_down_ = false;

@@ -8,7 +8,8 @@
 #include "absl/status/status.h"
 #include "flotilla/v1/coordinator.pb.h"
 
-// What one member may make the coordinator keep, or everyone be told.
+// What one member may make the coordinator keep, or everyone be told; and how many
+// may look on.
 
 namespace flotilla {
 
@@ -18,6 +19,10 @@ constexpr size_t kMaxEnvWorkers = 10'000;  // of one learner
 // message of 64 MiB at most. The last quarter is for registering.
 constexpr size_t kMaxSaidBytes = 48 << 20;
 constexpr size_t kMaxReportedBytes = kMaxSaidBytes / 4 * 3;
+// Of WatchStatus, at a time. The thread that writes to each of them moves the
+// clock too, and looking on may take no token: more of them would make it late,
+// and it then takes nobody for dead.
+constexpr size_t kMaxWatchers = 250;
 
 // Incarnations count starts. No member's first is above the one, nor a
 // replacement's further than the other from the one before: what jumps further

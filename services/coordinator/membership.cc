@@ -120,7 +120,7 @@ void Membership::Report(const v1::Heartbeat& progress) {
   // A person waits for it.
   beat_now_ |= progress.change_size() > progress_.change_size();
   progress_ = progress;
-  reported_at_ = absl::Now();
+  reported_at_ = SteadyNow();
   if (beat_now_) changed_.notify_all();
 }
 
@@ -130,7 +130,7 @@ v1::Command Membership::Latest() const {
 }
 
 bool Membership::Pause(absl::Duration duration) {
-  const absl::Time end = absl::Now() + duration;
+  const absl::Time end = SteadyNow() + duration;
   std::shared_ptr<grpc::Channel> channel;
   {
     MutexLock lock(&mu_);
@@ -138,7 +138,7 @@ bool Membership::Pause(absl::Duration duration) {
   }
   const bool connected = channel->GetState(false) == GRPC_CHANNEL_READY;
   while (true) {
-    const absl::Duration left = end - absl::Now();
+    const absl::Duration left = end - SteadyNow();
     {
       MutexLock lock(&mu_);
       if (quit_ || evicted_.has_value()) return false;
@@ -186,7 +186,7 @@ std::unique_ptr<SessionClient> Membership::OpenSession() {
     MutexLock lock(&mu_);
     if (quit_ || left_ || evicted_.has_value()) return nullptr;
     session_over_ = false;
-    heard_at_ = absl::Now();
+    heard_at_ = SteadyNow();
     answered_ = false;
     stub = stub_;
   }
@@ -203,7 +203,7 @@ bool Membership::SendHeartbeats(SessionClient* session) {
     {
       MutexLock lock(&mu_);
       if (quit_ || left_ || session_over_) return answered_;
-      if (absl::Now() - heard_at_ >= patience_) {
+      if (SteadyNow() - heard_at_ >= patience_) {
         Reconnect();
         return answered_;
       }
@@ -217,10 +217,10 @@ bool Membership::SendHeartbeats(SessionClient* session) {
 }
 
 void Membership::AwaitNextBeat() {
-  const absl::Time due = absl::Now() + heartbeat_;
+  const absl::Time due = SteadyNow() + heartbeat_;
   MutexLock lock(&mu_);
   while (!quit_ && !left_ && !session_over_ && !beat_now_ && !register_again_) {
-    const absl::Duration left = due - absl::Now();
+    const absl::Duration left = due - SteadyNow();
     if (left <= absl::ZeroDuration()) return;
     lock.WaitFor(&changed_, left);
   }
@@ -245,7 +245,7 @@ v1::Heartbeat Membership::MakeHeartbeat() {
   beat.set_mean_return(FiniteOrZero(progress_.mean_return()));
   beat.set_steps_per_second(FiniteOrZero(progress_.steps_per_second()));
   beat.set_phase_seconds(progress_.phase_seconds() +
-                         absl::ToDoubleSeconds(absl::Now() - reported_at_));
+                         absl::ToDoubleSeconds(SteadyNow() - reported_at_));
   return beat;
 }
 
@@ -300,7 +300,7 @@ void Membership::OnCommand(const v1::Command& command) {
   latest_ = Merged(latest_, command);
   latest_.set_register_again(false);
   register_again_ |= command.register_again();
-  heard_at_ = absl::Now();
+  heard_at_ = SteadyNow();
   answered_ = true;
   changed_.notify_all();
 }

@@ -13,12 +13,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
 #include "services/base/mutex.h"
 #include "services/coordinator/session_client.h"
 #include "services/rpc/credentials.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 
@@ -117,7 +117,7 @@ class Membership {
   uint64_t generation_ ABSL_GUARDED_BY(mu_) = 0;       // now; 0: joining
   uint64_t last_generation_ ABSL_GUARDED_BY(mu_) = 0;  // the newest ever
   v1::Heartbeat progress_ ABSL_GUARDED_BY(mu_);
-  absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = absl::Now();
+  absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   std::optional<v1::ReportEvaluationRequest> evaluation_ ABSL_GUARDED_BY(mu_);
   v1::Command latest_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::stop_source> fences_ ABSL_GUARDED_BY(mu_);

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/limits.h"
 
@@ -15,6 +16,9 @@
 
 namespace flotilla {
 namespace {
+
+// CloseRunRequest.status of a launcher that gives up.
+constexpr char kFailed[] = "failed";
 
 // How long status still shows who died or left.
 constexpr absl::Duration kForgetAfter = absl::Minutes(1);
@@ -49,6 +53,7 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
   stop_ = command.stop();
   stop_reason_ = command.stop_reason();
   closed_ = command.closed();
+  failure_ = command.failure();
   if (command.has_evaluation()) evaluation_ = command.evaluation();
   changes_.Restore(command.change());
   if (closed_) {
@@ -109,6 +114,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     next.key = seat->key;
     if (member.dials()) {
       next.lessee = seat->lessee;
+      next.reported = seat->reported;
       next.dial = seat->dial;
     }
     *seat = std::move(next);
@@ -155,6 +161,7 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
   if (member.role() != v1::LEARNER) return absl::OkStatus();
 
   if (closed_ && seat == nullptr) {
+    if (!failure_.empty()) return Over();
     return absl::FailedPreconditionError(absl::StrCat(
         id, " comes too late: the run is over (", close_status_, ")"));
   }
@@ -275,17 +282,33 @@ void Roster::TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat) {
     seat->env_workers.clear();
   }
   for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
-    seat->env_workers[worker.id()] = worker;
-    // Leases are not in the journal: after a restart they are what the
-    // learners say.
-    if (now_ >= recovering_until_) continue;
-    Seat* server = Find(worker.id());
-    if (server != nullptr && server->member.role() == v1::ENV_SERVER &&
-        server->lessee.empty()) {
-      server->lessee = seat->member.id();
+    v1::EnvServerStatus& known = seat->env_workers[worker.id()];
+    TakeServer(known.server_id(), worker.server_id(), seat->member.id());
+    known = worker;
+  }
+}
+
+// Where a worker of `learner` plays, and did by its last report. Leases are not
+// in the journal: what was leased by another coordinator, or to a learner that
+// was taken for dead, is known by that alone. A report may be older than a
+// release; the next one ends what it was taken for.
+void Roster::TakeServer(const std::string& before, const std::string& now,
+                        const std::string& learner) {
+  if (before != now) {
+    Seat* left = Find(before);
+    if (left != nullptr && left->reported && left->lessee == learner) {
+      EndLease(left);
       ++status_version_;
     }
   }
+  Seat* server = Find(now);
+  if (server == nullptr || server->member.role() != v1::ENV_SERVER ||
+      server->health != Health::kAlive || !server->lessee.empty()) {
+    return;
+  }
+  server->lessee = learner;
+  server->reported = true;
+  ++status_version_;
 }
 
 void Roster::Weigh(Seat* seat) {
@@ -348,6 +371,7 @@ void Roster::Retire(Seat* seat, Health health, const std::string& how) {
 
 void Roster::EndLease(Seat* seat) {
   seat->lessee.clear();
+  seat->reported = false;
   seat->dial.clear();
 }
 
@@ -492,6 +516,7 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
   std::vector<v1::Member> result;
   for (Seat* seat : free) {
     seat->lessee = request.member_id();
+    seat->reported = false;
     if (seat->member.dials()) seat->dial = request.dial_address();
     result.push_back(seat->member);
   }
@@ -525,6 +550,18 @@ absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
     return absl::NotFoundError(
         absl::StrCat("\"", request.member_id(),
                      "\" is no learner of this run, and cannot close it"));
+  }
+  if (request.status() == kFailed) {
+    // As with a member that goes: nothing that it has no part in ends with it.
+    if (state_ == v1::ACTIVE && seat->rank < 0 && !Recovering()) {
+      return absl::OkStatus();
+    }
+    failure_ = PrintableLine(absl::StrCat(
+        "the run failed: the launcher of ",
+        known ? absl::StrCat(NameOf(*seat), " on ", seat->member.host())
+              : request.member_id(),
+        " gave up; its output says why"));
+    Fence(failure_);
   }
   closed_ = true;
   close_status_ = Shortened(request.status());
@@ -598,6 +635,7 @@ v1::Command Roster::MakeCommand() const {
   command.set_generation(generation_);
   command.set_state(state_);
   command.set_closed(closed_);
+  command.set_failure(failure_);
   *command.mutable_change() = changes_.All();
   return command;
 }

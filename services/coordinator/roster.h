@@ -33,7 +33,7 @@ struct RosterOptions {
 struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
-  v1::Command command;       // fence, stop, evaluation, changes, closed
+  v1::Command command;       // fence, stop, evaluation, changes, how it closed
   v1::MemberKeys keys;       // of learners
 };
 
@@ -97,7 +97,8 @@ class Roster {
   // it has to wait.
   // Errors: kUnavailable if it does not wait (any more); kAborted if the run
   // was stopped, and it has nothing to save, or is over; kResourceExhausted if
-  // the world is full; kAlreadyExists or kNotFound if it was replaced or died.
+  // it has failed, or the world is full; kAlreadyExists or kNotFound if it was
+  // replaced or died.
   absl::StatusOr<std::optional<v1::Assignment>> JoinResult(
       const v1::JoinGenerationRequest& request) const;
 
@@ -131,6 +132,8 @@ class Roster {
 
   // Servers that dial stay leased while nothing is heard of them, and to their
   // next incarnation: their learner alone knows when the stream to it is lost.
+  // A server that nobody has leased, as far as is known here, is that learner's
+  // which says in its heartbeats that it plays there, for as long as it does.
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
       const v1::LeaseEnvServersRequest& request, const std::string& key);
   absl::Status ReleaseEnvServers(const v1::ReleaseEnvServersRequest& request,
@@ -139,6 +142,8 @@ class Roster {
   // In the name of a learner, dead ones too: its launcher closes the run of one
   // that cannot go on. Before the first generation, of anyone's: one that was
   // refused a seat can only say so.
+  // With status "failed" the generation is fenced, and everybody is told who
+  // gave up; one that trains without that learner goes on.
   // Errors: kNotFound if there is no such learner.
   absl::Status CloseRun(const v1::CloseRunRequest& request,
                         const std::string& key);
@@ -199,6 +204,7 @@ class Roster {
     size_t said = 0;           // bytes of member, last and env_workers
     std::optional<Wish> wish;  // learners
     std::string lessee;        // env servers: who plays it
+    bool reported = false;     // says that one, and did not lease it here
     std::string dial;          // and where it listens, if this one dials
     bool awaited = false;      // restored, and not heard of since
   };
@@ -227,6 +233,9 @@ class Roster {
   void ForgetRestarts(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TakeServer(const std::string& before, const std::string& now,
+                  const std::string& learner)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Weigh(Seat* seat) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   std::string NameOf(const Seat& seat) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::RegisterResponse Response() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -240,6 +249,7 @@ class Roster {
   absl::StatusOr<std::optional<v1::Assignment>> ResultOf(
       const v1::JoinGenerationRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetState(v1::GenerationState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fence(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeNumber(uint64_t generation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -302,6 +312,7 @@ class Roster {
   std::string stop_reason_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::string close_status_ ABSL_GUARDED_BY(mu_);
+  std::string failure_ ABSL_GUARDED_BY(mu_);  // why, if it failed
   std::optional<v1::Evaluation> evaluation_ ABSL_GUARDED_BY(mu_);
   ChangeList changes_ ABSL_GUARDED_BY(mu_);
 

@@ -79,9 +79,7 @@ absl::StatusOr<std::optional<v1::Assignment>> Roster::ResultOf(
     return absl::AlreadyExistsError(absl::StrCat(
         id, " was replaced by its incarnation ", seat->member.incarnation()));
   }
-  if (closed_) {
-    return absl::AbortedError(absl::StrCat("the run is over: ", close_status_));
-  }
+  if (closed_) return Over();
   // Also if it has been fenced meanwhile: the caller is told, and joins the
   // next.
   if (seat->rank >= 0 && !seat->wish.has_value() &&
@@ -176,6 +174,12 @@ absl::Status Roster::CheckCurrent(uint64_t generation) const {
   }
   return absl::FailedPreconditionError(absl::StrCat(
       "there is no generation ", generation, "; the newest is ", generation_));
+}
+
+// What who comes to a run that is over is told.
+absl::Status Roster::Over() const {
+  if (!failure_.empty()) return absl::ResourceExhaustedError(failure_);
+  return absl::AbortedError(absl::StrCat("the run is over: ", close_status_));
 }
 
 void Roster::SetState(v1::GenerationState state) {

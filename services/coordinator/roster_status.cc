@@ -94,7 +94,7 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
     status.set_state(Word(LearnerState::kLeft));
   } else if (seat.suspect || silence > kSuspectAfter * options_.heartbeat) {
     status.set_state(Word(LearnerState::kSuspect));
-  } else if (seat.wish.has_value() || (seat.rank < 0 && !closed_)) {
+  } else if (!closed_ && (seat.wish.has_value() || seat.rank < 0)) {
     status.set_state(Word(LearnerState::kJoining));
   } else {
     status.set_state(Word(LearnerState::kAlive));
@@ -115,6 +115,7 @@ v1::LearnerStatus Roster::StatusOf(const Seat& seat, absl::Time now) const {
     added->set_assigned_rank(seat.rank);
   }
   status.set_restarts(learner_restarts_.at(seat.member.id()));
+  status.set_incarnation(seat.member.incarnation());
   return status;
 }
 

@@ -135,6 +135,19 @@ absl::Status CheckWhoMayReadMetrics(const RunCoordinatorOptions& options) {
       "on a network you trust, or listen on 127.0.0.1"));
 }
 
+// Into `file`, if there is one, where something listens. One that takes over a
+// run is, as a rule, where the one before it was: a disk that is full must not
+// end it.
+absl::Status WriteAddress(const std::string& file, const std::string& address,
+                          const CoordinatorService& service) {
+  if (file.empty()) return absl::OkStatus();
+  const absl::Status written =
+      WriteFileAtomically(file, absl::StrCat(address, "\n"));
+  if (written.ok() || !service.takes_over()) return written;
+  LOG(ERROR) << written << "; going on";
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
     const RunCoordinatorOptions& options, CoordinatorService* service) {
   if (options.metrics_listen.empty()) return nullptr;
@@ -154,10 +167,8 @@ absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
   page.content_type = kMetricsContentType;
   page.page = [service] { return MetricsPage(service->CurrentStatus()); };
   ASSIGN_OR_RETURN(auto server, PageServer::Start(std::move(page)));
-  if (!options.metrics_address_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(options.metrics_address_file,
-                                        absl::StrCat(server->address(), "\n")));
-  }
+  RETURN_IF_ERROR(
+      WriteAddress(options.metrics_address_file, server->address(), *service));
   LOG(INFO) << "metrics on " << (https ? "https://" : "http://")
             << server->address() << "/metrics";
   return server;
@@ -192,10 +203,8 @@ absl::Status RunCoordinator(const RunCoordinatorOptions& options,
   ASSIGN_OR_RETURN(auto server, Serve(options, service.get()));
   ASSIGN_OR_RETURN(const auto metrics, ServeMetrics(options, service.get()));
   RETURN_IF_ERROR(service->Start());
-  if (!options.address_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(options.address_file,
-                                        absl::StrCat(server->address(), "\n")));
-  }
+  RETURN_IF_ERROR(
+      WriteAddress(options.address_file, server->address(), *service));
   LOG(INFO) << "coordinator listens on " << server->address();
   WaitForStop(stop);
   LOG(INFO) << "shutting down";

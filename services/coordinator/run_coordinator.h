@@ -33,7 +33,8 @@ struct RunCoordinatorOptions {
 // within two seconds. Blocks.
 //
 // Errors: kInvalidArgument if the options make no sense; what RpcServer::Start
-// and CoordinatorService::Make refuse with.
+// and CoordinatorService::Make refuse with; what WriteFileAtomically says, unless
+// it takes over another's run: its journal and addresses may stay as they are.
 absl::Status RunCoordinator(const RunCoordinatorOptions& options,
                             std::stop_token stop);
 

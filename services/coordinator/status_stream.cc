@@ -30,15 +30,15 @@ bool StatusStream::Wants(uint64_t version, absl::Time now) const {
          (version != sent_version_ && since >= kLeastInterval);
 }
 
-void StatusStream::Send(const v1::Status& status, uint64_t version,
-                        absl::Time now) {
+void StatusStream::Send(std::shared_ptr<const v1::Status> status,
+                        uint64_t version, absl::Time now) {
   MutexLock lock(&mu_);
   if (writing_ || finished_ || closing_.has_value()) return;
-  status_ = status;
+  status_ = std::move(status);
   sent_version_ = version;
   sent_at_ = now;
   writing_ = true;
-  StartWrite(&status_);
+  StartWrite(status_.get());
 }
 
 void StatusStream::Close(const absl::Status& status) {

@@ -28,7 +28,8 @@ class StatusStream final : public grpc::ServerWriteReactor<v1::Status> {
   // the one before is out.
   bool Wants(uint64_t version, absl::Time now) const;
 
-  void Send(const v1::Status& status, uint64_t version, absl::Time now);
+  void Send(std::shared_ptr<const v1::Status> status, uint64_t version,
+            absl::Time now);
   void Close(const absl::Status& status);
   bool over() const;
 
@@ -46,7 +47,8 @@ class StatusStream final : public grpc::ServerWriteReactor<v1::Status> {
   std::shared_ptr<StatusStream> self_;  // until OnDone
 
   mutable Mutex mu_;
-  v1::Status status_ ABSL_GUARDED_BY(mu_);  // gRPC's while writing_
+  std::shared_ptr<const v1::Status> status_
+      ABSL_GUARDED_BY(mu_);  // gRPC's while writing_
   uint64_t sent_version_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Time sent_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();
   bool writing_ ABSL_GUARDED_BY(mu_) = false;

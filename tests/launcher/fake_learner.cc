@@ -1,6 +1,6 @@
 // Stands in for flotilla-learner: takes its command line, has its lifeline, its
-// signals and an env worker, and trains nothing. FAKE_LEARNER says what it
-// does; RUN/events tells what happened, a line each.
+// signals, an env worker or a seat in the run, and trains nothing. FAKE_LEARNER
+// says what it does; RUN/events tells what happened, a line each.
 
 #include <signal.h>
 #include <unistd.h>
@@ -11,12 +11,19 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
+#include "services/base/exit_codes.h"
 #include "services/base/lifeline.h"
+#include "services/base/secret.h"
 #include "services/base/shutdown.h"
+#include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
+#include "services/coordinator/coordinator_client.h"
 
 namespace flotilla {
 namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
 
 class FakeLearner {
  public:
@@ -40,6 +47,7 @@ class FakeLearner {
     if (mode == "crash_once") return CrashOnce();
     if (mode == "train") return TrainUntilSignal();
     if (mode == "deaf") return IgnoreSignals();
+    if (mode == "join" || mode == "join_and_give_up") return JoinPeers(mode);
     return Fail(2, "FAKE_LEARNER is " + mode);
   }
 
@@ -95,6 +103,65 @@ class FakeLearner {
     while ((*signals)->first_signal() == 0) usleep(5000);
     Tell("saved " + rank());
     return (*signals)->first_signal() == SIGINT ? 130 : 75;
+  }
+
+  // As flotilla-learner does, of which some end what they were in by giving up.
+  int JoinPeers(const std::string& mode) {
+    auto seat = TakeSeat();
+    absl::Status ended = seat.status();
+    if (ended.ok()) ended = TrainWithPeers(seat->get(), mode);
+    if (seat.ok()) {
+      (*seat)->Leave(std::string(ended.message())).IgnoreError();
+    }
+    if (absl::IsAborted(ended)) return kExitDone;  // others have finished it
+    return Fail(absl::IsResourceExhausted(ended) ? kExitHopeless : kExitFailed,
+                std::string(ended.message()));
+  }
+
+  absl::StatusOr<std::unique_ptr<CoordinatorClient>> TakeSeat() {
+    v1::Member self;
+    self.set_id(flags_["--member_id"]);
+    self.set_incarnation(std::stoull(flags_["--incarnation"]));
+    self.set_role(v1::LEARNER);
+    self.set_host("here");
+    self.set_pid(getpid());
+    self.set_node_rank(std::stoi(flags_["--node_rank"]));
+    self.set_local_rank(std::stoi(flags_["--local_rank"]));
+    self.set_requested_rank(std::stoi(rank()) + 1);
+    RpcCredentials credentials;
+    credentials.token_file = flags_["--token-file"];
+    ASSIGN_OR_RETURN(const std::string secret,
+                     ReadSecret(flags_["--secret_file"]));
+    return JoinRun(flags_["--coordinator"], self, credentials, kPatience,
+                   secret);
+  }
+
+  absl::Status TrainWithPeers(CoordinatorClient* seat,
+                              const std::string& mode) {
+    for (;;) {
+      ASSIGN_OR_RETURN(const v1::Assignment place,
+                       seat->JoinGeneration(0, false, kPatience));
+      Tell("trains " + rank());
+      if (mode == "join_and_give_up") {
+        // The peers are in this generation, and know it.
+        while (CountTraining() < place.world_size()) usleep(5000);
+        return absl::ResourceExhaustedError("the loss is not finite");
+      }
+      const std::stop_token fence = seat->Fence(place.generation());
+      while (!fence.stop_requested()) usleep(5000);
+      // A collective's abort takes its time, which is longer than that of a
+      // launcher that waits for nobody.
+      sleep(1);
+    }
+  }
+
+  int CountTraining() {
+    const std::string events = Events();
+    int count = 0;
+    for (size_t at = 0; (at = events.find("trains", at)) != events.npos; ++at) {
+      ++count;
+    }
+    return count;
   }
 
   int IgnoreSignals() {

@@ -22,6 +22,7 @@
 #include "services/base/config.h"
 #include "services/base/subprocess.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -147,6 +148,21 @@ class LauncherTest : public testing::Test {
     return status.ok() && (*status)->Wait(kPatience)->code == 0;
   }
 
+  // Kills the coordinator of `launcher`, and waits until another answers where it
+  // was.
+  void LoseCoordinator(pid_t launcher) {
+    std::string address = ReadFile(run() + "/coordinator.address");
+    address.pop_back();  // the line's end
+    for (const pid_t pid : Processes(launcher)) {
+      const std::string name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
+      if (absl::StartsWith(name, "flotilla-coordi")) kill(pid, SIGKILL);
+    }
+    ASSERT_TRUE(Eventually([&] {
+      return absl::StrContains(output(), "the coordinator died (signal 9");
+    })) << output();
+    EXPECT_TRUE(Eventually([&] { return StatusAnswers(address); })) << output();
+  }
+
   // Every process of the run: learners, their workers, the coordinator.
   std::vector<pid_t> Processes(pid_t launcher) const {
     std::vector<pid_t> pids = {launcher};
@@ -241,6 +257,40 @@ TEST_F(LauncherTest, TheProgressOfAResumedRunBeginsWhereItWas) {
                               HasSubstr("update 98")));
   program->Signal(SIGINT);
   EXPECT_EQ(End(std::move(program)).code, 130);
+}
+
+TEST_F(LauncherTest, ARunThatNobodyBeganAgainGoesBackToItsNewestCheckpoint) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  for (const char* name : {"/checkpoints/step_5", "/checkpoints/step_9"}) {
+    const std::string checkpoint = run() + name;
+    fs::create_directories(checkpoint);
+    WriteFile(checkpoint + "/weights.safetensors", "");
+    WriteFile(checkpoint + "/progress.json",
+              "{\"global_step\": 400000, \"update\": 98}");
+    fs::copy(run() + "/config.textproto", checkpoint + "/config.textproto");
+  }
+  const std::string latest = run() + "/checkpoints/latest";
+  fs::create_symlink("step_9", latest);
+  fs::remove(run() + "/events");
+  auto program = Start("train", {"train", "--standalone", "--resume",
+                                 run() + "/checkpoints/step_5/"});
+  ASSERT_TRUE(AwaitEvents("start", 1)) << output();
+  EXPECT_EQ(fs::read_symlink(latest), "step_5");
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+  EXPECT_EQ(fs::read_symlink(latest), "step_9");
+}
+
+// A daemon that ignores it says so to all that it starts.
+TEST_F(LauncherTest, HowLearnersEndIsSeenWhereTheParentIgnoresItsChildren) {
+  std::vector<std::string> words = {
+      "sh",           "-c",        "trap '' CHLD; exec \"$0\" \"$@\"",
+      flotilla_,      "train",     "cartpole_fast",
+      "--standalone", "--run-dir", run()};
+  flotilla_ = "/usr/bin/env";
+  const Ended ended = End(Start("finish", words));
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_THAT(ended.output, HasSubstr("solved: ppo on CartPole-v1"));
 }
 
 TEST_F(LauncherTest, StatusAndStopFindTheRunByItsFolder) {
@@ -340,19 +390,64 @@ TEST_F(LauncherTest, AnUnusableConfigurationIsTwoAtOnce) {
 TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
   auto program = Train("train");
   ASSERT_TRUE(AwaitEvents("worker", 1));
-  std::string address = ReadFile(run() + "/coordinator.address");
-  address.pop_back();  // the line's end
-  for (const pid_t pid : Processes(program->pid())) {
-    const std::string name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
-    if (absl::StartsWith(name, "flotilla-coordi")) kill(pid, SIGKILL);
-  }
-  ASSERT_TRUE(Eventually([&] {
-    return absl::StrContains(output(), "the coordinator died (signal 9");
-  })) << output();
-  EXPECT_TRUE(Eventually([&] { return StatusAnswers(address); })) << output();
+  LoseCoordinator(program->pid());
   program->Signal(SIGINT);
   EXPECT_EQ(End(std::move(program)).code, 130);
   EXPECT_EQ(CountEvents("start"), 1);  // the learner noticed nothing
+}
+
+TEST_F(LauncherTest, ADeadCoordinatorIsReplacedThoughTheDiskIsFull) {
+  fs::create_directory(run());
+  TinyDisk disk(run());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  const std::string address = ReadFile(run() + "/coordinator.address");
+  disk.Fill();
+  LoseCoordinator(program->pid());
+  EXPECT_EQ(ReadFile(run() + "/coordinator.address"), address);
+  program->Signal(SIGINT);
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 130) << ended.output;
+  const std::string died = "the coordinator died";
+  EXPECT_EQ(ended.output.find(died), ended.output.rfind(died)) << ended.output;
+}
+
+// Its learners take up names whose restarts the coordinator does not know: it is
+// a new one.
+TEST_F(LauncherTest, ANodeThatComesBackIsNewerThanItWas) {
+  const std::string file = temp_ / "address";
+  const auto coordinate = [&](const std::string& listen) {
+    fs::remove(file);
+    auto coordinator = Subprocess::Start(
+        {.argv = {temp_ / "bin/flotilla-coordinator", "--listen=" + listen,
+                  "--address-file=" + file, "--insecure",
+                  "--journal=" + (temp_ / "journal")},
+         .log_path = temp_ / "coordinator"});
+    EXPECT_TRUE(coordinator.ok()) << coordinator.status();
+    EXPECT_TRUE(Eventually([&] { return fs::exists(file); }));
+    return *std::move(coordinator);
+  };
+  auto coordinator = coordinate("127.0.0.1:0");
+  std::string address = ReadFile(file);
+  address.pop_back();  // the line's end
+  for (int start = 0; start < 3; ++start) {
+    if (start == 2) {
+      coordinator.reset();
+      coordinator = coordinate(address);
+    }
+    std::vector<std::string> arguments = {
+        "train", "cartpole_fast",    "--run-dir", run(),       "--coordinator",
+        address, "--nproc-per-node", "1",         "--insecure"};
+    if (start > 0) arguments[1] = "--resume";
+    auto node = Start("join", arguments);
+    EXPECT_TRUE(AwaitEvents("trains", start + 1)) << output();
+    EXPECT_EQ(CountEvents(absl::StrCat("start 0 incarnation ", start)), 1);
+    const std::vector<pid_t> pids = Processes(node->pid());
+    node->Signal(SIGKILL);
+    node->Wait(kPatience);
+    ExpectAllGone(pids);
+  }
 }
 
 // ---- Signals and orphans
@@ -542,6 +637,52 @@ TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {
   for (auto& node : nodes) EXPECT_EQ(End(std::move(node)).code, 75);
   EXPECT_THAT(output(),
               HasSubstr("node 1: learners 2 to 3 ended, state saved"));
+}
+
+// Learners that meet, on one node each, of which one gives up in the middle.
+class GivingUpTest : public LauncherTest {
+ protected:
+  // How the launchers of the nodes ended.
+  std::vector<Ended> RunUntilGivenUp(int by_node) {
+    std::string address;
+    {
+      const TakenPort port;  // free again below
+      address = port.address();
+    }
+    std::vector<std::unique_ptr<Subprocess>> nodes;
+    for (int node = 0; node < 2; ++node) {
+      nodes.push_back(
+          Start(node == by_node ? "join_and_give_up" : "join",
+                {"train", "cartpole_fast", "--run-dir", run(), "--nnodes", "2",
+                 "--node-rank", absl::StrCat(node), "--nproc-per-node", "1",
+                 "--coordinator", address}));
+    }
+    std::vector<Ended> ended;
+    for (auto& node : nodes) ended.push_back(End(std::move(node)));
+    EXPECT_EQ(CountEvents("trains"), 2) << output();
+    return ended;
+  }
+};
+
+TEST_F(GivingUpTest, AnotherNodesFailureFailsTheRunThatNode0Writes) {
+  const std::vector<Ended> ended = RunUntilGivenUp(/*by_node=*/1);
+  EXPECT_EQ(ended[0].code, 1) << output();
+  EXPECT_EQ(ended[1].code, 1) << output();
+  EXPECT_THAT(ReadFile(run() + "/summary.json"),
+              AllOf(HasSubstr("\"status\": \"failed\""),
+                    HasSubstr("the launcher of rank 1 (learner/1/0)")));
+  EXPECT_THAT(output(), HasSubstr("learner 1: the loss is not finite"));
+}
+
+TEST_F(GivingUpTest, WhatNode0HostsStaysUntilTheOthersKnowOfItsFailure) {
+  const std::vector<Ended> ended = RunUntilGivenUp(/*by_node=*/0);
+  EXPECT_EQ(ended[0].code, 1) << output();
+  EXPECT_EQ(ended[1].code, 1) << output();
+  EXPECT_THAT(ReadFile(run() + "/summary.json"),
+              AllOf(HasSubstr("\"status\": \"failed\""),
+                    HasSubstr("learner 0: the loss is not finite")));
+  EXPECT_THAT(output(), HasSubstr("the launcher of rank 0 (learner/0/0)"));
+  EXPECT_EQ(CountEvents("start 1"), 1);  // for good
 }
 
 TEST_F(LauncherTest, ARankFromTheEnvironmentIsOneLearner) {

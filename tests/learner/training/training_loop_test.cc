@@ -162,6 +162,51 @@ TEST_F(TrainingLoopTest, AFailedRunSaysSoInItsSummary) {
                                HasSubstr("\"updates\": 2")));
 }
 
+// What a coordinator says once the launcher of node 1 has given up.
+v1::Command Failed() {
+  v1::Command command;
+  command.set_closed(true);
+  command.set_failure("the run failed: the launcher of learner/1/0 gave up");
+  return command;
+}
+
+TEST_F(TrainingLoopTest,
+       ARunThatFailedElsewhereIsNotCompletedByWhoHasFinished) {
+  const auto ends =
+      Train(Config(), [](int rank, FakeLearner* learner,
+                         FakeCoordinatorClient* coordinator, TrainingLoop*) {
+        if (rank != 1) return;
+        learner->rollouts.on_next = [coordinator](int64_t update) {
+          if (update == kUpdates - 1) coordinator->SetLatest(Failed());
+        };
+      });
+  EXPECT_THAT(ends[1].outcome, StatusIs(absl::StatusCode::kResourceExhausted,
+                                        HasSubstr("learner/1/0")));
+  EXPECT_EQ(ends[1].progress.update, kUpdates);
+}
+
+TEST_F(TrainingLoopTest, ARunThatIsOverIsNotJoinedThoughTheCoordinatorIsGone) {
+  RunRanks(1, [&](const v1::Assignment&, FakeCoordinatorClient* coordinator) {
+    v1::RunConfig config = Config();
+    config.mutable_distributed()->set_join_timeout_seconds(20);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;  // no generation ever forms
+    coordinator->SetLatest(Failed());
+    TrainingLoop failed(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+    EXPECT_THAT(failed.Run(), StatusIs(absl::StatusCode::kResourceExhausted,
+                                       HasSubstr("learner/1/0")));
+    v1::Command ended;
+    ended.set_closed(true);
+    coordinator->SetLatest(ended);
+    TrainingLoop late(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    const auto outcome = late.Run();
+    ASSERT_THAT(outcome.status(), IsOk());
+    EXPECT_EQ(*outcome, RunOutcome::kCompleted);
+  });
+}
+
 TEST_F(TrainingLoopTest, CollectingIsSteppingOrInferenceByTurns) {
   v1::RunConfig config = Config();
   config.mutable_distributed()->set_heartbeat_seconds(0.002);

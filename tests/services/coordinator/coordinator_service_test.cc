@@ -11,11 +11,14 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "services/base/secret.h"
+#include "services/coordinator/limits.h"
 #include "tests/services/coordinator/coordinator_service_fixture.h"
 #include "tests/services/rpc/health_client.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -324,6 +327,39 @@ TEST_F(CoordinatorServiceTest, WatchTellsChangesAndKeepsTelling) {
   often.TryCancel();
 }
 
+TEST_F(CoordinatorServiceTest, WhoWatchesBesidesTheMostThatMayIsRefused) {
+  Start(Patient(1, 1));
+  struct Watch {
+    explicit Watch(Stub* stub) {
+      context.set_deadline(std::chrono::system_clock::now() +
+                           std::chrono::seconds(60));
+      v1::WatchStatusRequest request;
+      request.set_interval_ms(60'000);
+      reader = stub->WatchStatus(&context, request);
+    }
+    ~Watch() { context.TryCancel(); }
+    bool IsTold() {
+      v1::Status status;
+      return reader->Read(&status);
+    }
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<v1::Status>> reader;
+  };
+  std::vector<std::unique_ptr<Watch>> watches;
+  while (watches.size() < kMaxWatchers) {
+    watches.push_back(std::make_unique<Watch>(stub_.get()));
+    ASSERT_TRUE(watches.back()->IsTold()) << watches.size();
+  }
+  Watch refused(stub_.get());
+  EXPECT_FALSE(refused.IsTold());
+  EXPECT_THAT(FromGrpc(refused.reader->Finish()),
+              StatusIs(StatusCode::kResourceExhausted,
+                       HasSubstr(absl::StrCat(kMaxWatchers, " watch"))));
+  EXPECT_EQ(GetStatus().state(), v1::GATHERING);
+  watches.back()->context.TryCancel();  // its place is free
+  EXPECT_TRUE(Eventually([&] { return Watch(stub_.get()).IsTold(); }));
+}
+
 TEST_F(CoordinatorServiceTest, StopAndEvaluationReachEverySession) {
   Start(Patient(1, 1));
   FormOne();
@@ -483,6 +519,23 @@ TEST(CoordinatorServiceMakeTest, RefusesJournalsItCannotUse) {
   options.journal = folder / "no/such/folder";
   ASSERT_OK_AND_ASSIGN(auto service, CoordinatorService::Make(options));
   EXPECT_THAT(service->Start(), StatusIs(StatusCode::kNotFound));
+}
+
+TEST(CoordinatorServiceMakeTest, OneThatTakesOverGoesOnWithoutAJournal) {
+  TempDir folder;
+  TinyDisk disk(folder.path());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  CoordinatorServiceOptions options = TestCoordinator::Options(1, 1);
+  options.journal = folder / "journal";
+  { TestCoordinator first(options); }
+  const std::string journal = ReadFile(options.journal);
+  disk.Fill();
+  {
+    ASSERT_OK_AND_ASSIGN(auto next, CoordinatorService::Make(options));
+    EXPECT_TRUE(next->takes_over());
+    EXPECT_OK(next->Start());
+  }
+  EXPECT_EQ(ReadFile(options.journal), journal);
 }
 
 TEST_F(CoordinatorServiceTest, HealthKnowsTheCoordinator) {

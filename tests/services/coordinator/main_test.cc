@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
@@ -221,6 +223,34 @@ TEST(RunCoordinatorTest, FailsIfItCannotSayWhereItListens) {
   options.address_file = folder / "no/such/folder";
   EXPECT_THAT(RunCoordinator(options, {}),
               StatusIs(StatusCode::kNotFound, HasSubstr("no/such/folder")));
+}
+
+TEST(RunCoordinatorTest, OneThatTakesOverServesThoughItCannotSayWhere) {
+  TempDir folder;
+  RunCoordinatorOptions options;
+  options.listen = "unix:" + (folder / "socket");
+  options.service.journal = folder / "journal";
+  options.metrics_listen = "unix:" + (folder / "metrics");
+  for (const bool takes_over : {false, true}) {
+    if (takes_over) {
+      options.address_file = folder / "no/such/folder";
+      options.metrics_address_file = folder / "no/such/folder";
+    }
+    std::stop_source stop;
+    absl::Status ended;
+    std::atomic<bool> over = false;
+    std::thread run([&] {
+      ended = RunCoordinator(options, stop.get_token());
+      over = true;
+    });
+    EXPECT_TRUE(Eventually([&] {
+      return over || CheckHealth(options.listen, RpcCredentials()).ok();
+    }));
+    EXPECT_FALSE(over);
+    stop.request_stop();
+    run.join();
+    EXPECT_OK(ended);
+  }
 }
 
 }  // namespace

@@ -95,6 +95,18 @@ TEST_F(RosterTest, RanksSurviveARestart) {
   EXPECT_EQ(Place(first, 1)->rank(), 1);
 }
 
+// A node that comes back begins above it.
+TEST_F(RosterTest, StatusKnowsIncarnationsFromBeforeARestart) {
+  Make(1);
+  Form({Learner(0, 1)});
+  ASSERT_OK(Register(Learner(0, 2)));
+  ASSERT_OK(Join(Learner(0, 2)));
+  Restart();
+  const v1::Status status = roster_->GetStatus(clock_.Now());
+  EXPECT_EQ(status.learner(0).incarnation(), 2u);
+  EXPECT_THAT(Register(Learner(0, 1)), StatusIs(StatusCode::kAlreadyExists));
+}
+
 TEST_F(RosterTest, ReplacementAfterARestartFences) {
   Make(2);
   Form({Learner(0), Learner(1)});

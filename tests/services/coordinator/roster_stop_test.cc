@@ -13,6 +13,7 @@ namespace flotilla {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -121,6 +122,77 @@ TEST_F(RosterTest, ClosedRunRefusesJoinersAndFencesNothing) {
   Pass(absl::Seconds(10), {});
   EXPECT_EQ(roster_->Command().fenced_generation(), 0u);
   EXPECT_OK(roster_->CheckGeneration(1));
+}
+
+// As a launcher does that gives up.
+v1::CloseRunRequest GivenUp(const v1::Member& learner) {
+  v1::CloseRunRequest request;
+  request.set_member_id(learner.id());
+  request.set_status("failed");
+  return request;
+}
+
+// What those hear that are left.
+auto IsToldWhoGaveUp() {
+  return StatusIs(StatusCode::kResourceExhausted,
+                  AllOf(HasSubstr("the run failed"), HasSubstr("learner/1/0")));
+}
+
+// It may not be known yet that its learner is gone: NCCL waits for that one.
+TEST_F(RosterTest, ALauncherThatGivesUpEndsTheGenerationAndSaysWhoItIs) {
+  Make(2);
+  const v1::Member lost = Learner(0, 1, /*node=*/1);
+  Form({Learner(0), lost});
+  ASSERT_OK(roster_->CloseRun(GivenUp(lost), kKey));
+  for (int coordinator = 0; coordinator < 2; ++coordinator) {
+    EXPECT_EQ(state(), v1::CLOSED);
+    ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(0), 1));
+    EXPECT_TRUE(command.closed());
+    EXPECT_EQ(command.fenced_generation(), 1u);
+    EXPECT_EQ(command.fence_reason(), command.failure());
+    EXPECT_THAT(command.failure(), HasSubstr("rank 1 (learner/1/0) on host1"));
+    EXPECT_THAT(roster_->CheckGeneration(1),
+                StatusIs(StatusCode::kAborted, HasSubstr("learner/1/0")));
+    EXPECT_THAT(Join(Learner(0), 1, 12), IsToldWhoGaveUp());
+    EXPECT_THAT(Register(Learner(5)), IsToldWhoGaveUp());
+    Restart();  // the next one says it too
+  }
+}
+
+TEST_F(RosterTest, WhoWaitsForTheFirstGenerationIsToldWhoGaveUp) {
+  Make(2);
+  ASSERT_OK(Register(Learner(0)));
+  ASSERT_OK(Join(Learner(0)));
+  // One that was refused a seat.
+  ASSERT_OK(roster_->CloseRun(GivenUp(Learner(0, 1, /*node=*/1)), kKey));
+  EXPECT_THAT(roster_->JoinResult(Request(Learner(0))), IsToldWhoGaveUp());
+  // Its launcher's coordinator stays until it has gone.
+  EXPECT_EQ(StateOf(Learner(0)), "alive");
+}
+
+TEST_F(RosterTest, ARunThatEndedWellDoesNotFailAfterwards) {
+  Make(1);
+  Form({Learner(0)});
+  v1::CloseRunRequest request = GivenUp(Learner(0));
+  request.set_status("completed");
+  ASSERT_OK(roster_->CloseRun(request, kKey));
+  ASSERT_OK(roster_->CloseRun(GivenUp(Learner(0)), kKey));
+  EXPECT_EQ(roster_->Command().failure(), "");
+  EXPECT_THAT(Join(Learner(0), 1, 12),
+              StatusIs(StatusCode::kAborted, HasSubstr("completed")));
+}
+
+TEST_F(RosterTest, AWorldGoesOnWithoutWhoGivesUpOutsideOfIt) {
+  Make(1, 2);
+  const v1::Member lost = Learner(0, 1, /*node=*/1);
+  Form({Learner(0), lost});
+  Pass(absl::Seconds(6), {Learner(0)}, 1);
+  ASSERT_OK(Join(Learner(0), 1, 12));
+  ASSERT_EQ(Place(Learner(0), 1, 12)->world_size(), 1);
+  ASSERT_OK(roster_->CloseRun(GivenUp(lost), kKey));
+  EXPECT_EQ(state(), v1::ACTIVE);
+  EXPECT_FALSE(roster_->Command().closed());
+  EXPECT_OK(roster_->CheckGeneration(2));
 }
 
 }  // namespace

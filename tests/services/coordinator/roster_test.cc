@@ -394,6 +394,20 @@ class LeaseTest : public RosterTest {
     ASSERT_OK(roster_->ReleaseEnvServers(request, kKey));
   }
 
+  // A heartbeat whose env worker 1 plays on `server`, as EnvPool says it.
+  void Report(const v1::Member& learner, const std::string& server,
+              uint64_t generation = 1) {
+    v1::Heartbeat beat;
+    beat.set_member_id(learner.id());
+    beat.set_incarnation(learner.incarnation());
+    beat.set_generation(generation);
+    v1::EnvServerStatus* worker = beat.add_env_worker();
+    worker->set_id("env worker 1");
+    worker->set_server_id(server);
+    worker->set_state(server.empty() ? "waiting for a server" : "playing");
+    ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  }
+
   int AssignedRank(const std::string& server) {
     const v1::Status status = roster_->GetStatus(clock_.Now());
     for (const v1::EnvServerStatus& env : status.env_server()) {
@@ -561,19 +575,66 @@ TEST_F(LeaseTest, AreRebuiltFromLearnersAfterARestart) {
   ASSERT_OK(Register(EnvServer("far", 1)));
   Lease(Learner(0), 1);
   Restart();
+  Report(Learner(0), "env/far/1");
+  // It may come back long after its learner.
+  Pass(absl::Seconds(20), {Learner(0)}, 1);
   ASSERT_OK(Register(EnvServer("far", 1)));
-  v1::Heartbeat beat;
-  beat.set_member_id("learner/0/0");
-  beat.set_incarnation(1);
-  beat.set_generation(1);
-  beat.add_env_worker()->set_id("env/far/1");
-  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  Report(Learner(0), "env/far/1");
   EXPECT_EQ(AssignedRank("env/far/1"), 0);
-
-  // Later a stale report does not undo a release.
-  Pass(absl::Seconds(11), {Learner(0), EnvServer("far", 1)}, 1);
+  EXPECT_THAT(Lease(Learner(0), 1), IsEmpty());  // for another of its workers
   Release(Learner(0), "env/far/1");
-  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  Report(Learner(0), "");
+  EXPECT_THAT(Lease(Learner(0), 1), ElementsAre("env/far/1"));
+}
+
+TEST_F(LeaseTest, WhoWasTakenForDeadStillPlaysWhereItDid) {
+  Make(1, 2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(Register(EnvServer("far", 1)));
+  Lease(Learner(1), 1);
+  Pass(absl::Seconds(6), {Learner(0), EnvServer("far", 1)}, 1);
+  EXPECT_EQ(StateOf(Learner(1)), "dead");
+  EXPECT_EQ(AssignedRank("env/far/1"), -1);
+  ASSERT_OK(Register(Learner(1)));
+  Report(Learner(1), "env/far/1");
+  EXPECT_THAT(Lease(Learner(0), 1), IsEmpty());
+}
+
+TEST_F(LeaseTest, AReportFromBeforeTheReleaseHoldsUntilTheNextOne) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(Register(EnvServer("far", 1)));
+  Lease(Learner(0), 1);
+  Release(Learner(0), "env/far/1");
+  Report(Learner(0), "env/far/1");
+  Report(Learner(0), "");
+  EXPECT_THAT(Lease(Learner(1), 1), ElementsAre("env/far/1"));
+  // Whoever has leased it since keeps it.
+  Report(Learner(0), "env/far/1");
+  EXPECT_EQ(AssignedRank("env/far/1"), 1);
+}
+
+TEST_F(LeaseTest, AnotherWorkersLeaseDoesNotEndWithAReport) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(Register(EnvServer("far", 1)));
+  Lease(Learner(0), 1);
+  Report(Learner(0), "env/far/1");
+  Release(Learner(0), "env/far/1");
+  Lease(Learner(0), 1);  // for one that has not begun to play
+  Report(Learner(0), "");
+  EXPECT_THAT(Lease(Learner(1), 1), IsEmpty());
+}
+
+TEST_F(LeaseTest, OnlyEnvServersAreTakenForLeasedByAReport) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  Report(Learner(0), "learner/0/1");
+  Report(Learner(0), "env/nobody/1");
+  v1::Member server = EnvServer("far", 1);
+  ASSERT_OK(Register(server));
+  ASSERT_OK(Leave(server));
+  Report(Learner(0), "env/far/1");
   EXPECT_EQ(AssignedRank("env/far/1"), -1);
 }
 
