@@ -28,7 +28,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr absl::Duration kGoodbyePatience = absl::Seconds(5);
 constexpr absl::Duration kWatchInterval = absl::Milliseconds(10);
-constexpr char kIdKey[] = "collective/nccl-id";
 
 // Ends the process unless it is destroyed in time: NCCL's abort can hang, and a
 // learner that hangs helps nobody.
@@ -400,17 +399,18 @@ absl::StatusOr<std::string> ShareId(const NcclApi& api,
                                     const v1::Assignment& assignment,
                                     CoordinatorClient* coordinator,
                                     absl::Duration timeout) {
+  std::string id = "here";
   if (assignment.rank() == 0) {
-    std::string id(kNcclIdBytes, '\0');
+    id.assign(kNcclIdBytes, '\0');
     const int result = api.make_id(id.data());
     if (result != kNcclOk) {
       return absl::UnavailableError(absl::StrCat(
           "NCCL cannot make an id: ", api.describe(nullptr, result)));
     }
-    RETURN_IF_ERROR(coordinator->Set(assignment.generation(), kIdKey, id));
   }
-  RETURN_IF_ERROR(MeetAll(assignment, coordinator, "nccl", timeout));
-  return coordinator->Get(assignment.generation(), kIdKey, timeout);
+  ASSIGN_OR_RETURN(const std::vector<std::string> told,
+                   ExchangeAll(assignment, coordinator, "nccl", id, timeout));
+  return told[0];
 }
 
 }  // namespace

@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -37,6 +37,34 @@ absl::Status NameTheMissing(const v1::Assignment& assignment,
       ": ", absl::StrJoin(missing, ", ")));
 }
 
+// A coordinator that was started again has forgotten what it was told.
+constexpr absl::Duration kTellAgain = absl::Seconds(2);
+
+absl::Status Tell(const v1::Assignment& assignment,
+                  CoordinatorClient* coordinator, const std::string& topic,
+                  const std::string& value) {
+  return coordinator->Set(assignment.generation(),
+                          KeyOf(topic, assignment.rank()), value);
+}
+
+absl::StatusOr<std::vector<std::string>> Hear(const v1::Assignment& assignment,
+                                              CoordinatorClient* coordinator,
+                                              const std::string& topic,
+                                              absl::Duration timeout) {
+  std::vector<std::string> keys, values;
+  for (int rank = 0; rank < assignment.world_size(); ++rank) {
+    keys.push_back(KeyOf(topic, rank));
+  }
+  const uint64_t generation = assignment.generation();
+  RETURN_IF_ERROR(coordinator->Wait(generation, keys, timeout));
+  for (const std::string& key : keys) {
+    ASSIGN_OR_RETURN(std::string theirs,
+                     coordinator->Get(generation, key, timeout));
+    values.push_back(std::move(theirs));
+  }
+  return values;
+}
+
 }  // namespace
 
 absl::Status MeetAll(const v1::Assignment& assignment,
@@ -49,25 +77,19 @@ absl::StatusOr<std::vector<std::string>> ExchangeAll(
     const v1::Assignment& assignment, CoordinatorClient* coordinator,
     const std::string& topic, const std::string& value,
     absl::Duration timeout) {
-  const uint64_t generation = assignment.generation();
-  RETURN_IF_ERROR(
-      coordinator->Set(generation, KeyOf(topic, assignment.rank()), value));
-  std::vector<std::string> keys;
-  for (int rank = 0; rank < assignment.world_size(); ++rank) {
-    keys.push_back(KeyOf(topic, rank));
+  const absl::Time deadline = SteadyNow() + timeout;
+  RETURN_IF_ERROR(Tell(assignment, coordinator, topic, value));
+  while (true) {
+    const absl::Duration left = deadline - SteadyNow();
+    auto values =
+        Hear(assignment, coordinator, topic, std::min(left, kTellAgain));
+    if (!absl::IsDeadlineExceeded(values.status())) return values;
+    if (left <= kTellAgain) {
+      return NameTheMissing(assignment, coordinator, topic, timeout);
+    }
+    const absl::Status told = Tell(assignment, coordinator, topic, value);
+    if (!told.ok() && !absl::IsUnavailable(told)) return told;
   }
-  const absl::Status waited = coordinator->Wait(generation, keys, timeout);
-  if (absl::IsDeadlineExceeded(waited)) {
-    return NameTheMissing(assignment, coordinator, topic, timeout);
-  }
-  RETURN_IF_ERROR(waited);
-  std::vector<std::string> values;
-  for (const std::string& key : keys) {
-    ASSIGN_OR_RETURN(std::string theirs,
-                     coordinator->Get(generation, key, timeout));
-    values.push_back(std::move(theirs));
-  }
-  return values;
 }
 
 bool OnSameHost(const v1::Member& a, const v1::Member& b) {
