@@ -139,7 +139,10 @@ void AgentCollector::Begin(const Task& task) {
       seat.fresh |= seat.pending;
       seat.pending = false;
     }
-    if (options_.reset_state) std::ranges::fill(StateOf(i), 0.0f);
+    // A pending decision's own is what an update begins with, and the next follows.
+    if (options_.reset_state && !seat.pending) {
+      std::ranges::fill(StateOf(i), 0.0f);
+    }
     if (!seat.learns) continue;
     seat.at = 0;
     if (state_size_ > 0) {

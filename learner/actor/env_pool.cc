@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<EnvPool>> EnvPool::Start(
   for (Worker& worker : pool->workers_) {
     if (worker.remote) {
       // Those of other hosts may come later, but for one to learn the spaces.
-      if (!pool->spec_.env_id().empty()) continue;
+      if (pool->spec_.observation_size() > 0) continue;
       if (worker.replacement.wait_for(absl::ToChronoMilliseconds(
               options.remote_timeout)) != std::future_status::ready) {
         return absl::DeadlineExceededError(absl::StrCat(
@@ -107,6 +107,19 @@ void EnvPool::Release(Worker* worker) {
   options_.coordinator->ReleaseEnvServers({worker->up.remote_id}).IgnoreError();
 }
 
+// Whether its server is another of our workers' by now, and not this one's to give
+// back: a coordinator that had forgotten the lease gave it to both. The later one
+// ends the earlier one's stream as ABORTED, and may not have shaken hands yet. But
+// one that dials is ended so too, by itself.
+bool EnvPool::IsTaken(const Worker& worker, const absl::Status& why) const {
+  const std::string& server = worker.up.remote_id;
+  if (absl::IsAborted(why) && options_.dial == nullptr) return true;
+  return std::any_of(
+      workers_.begin(), workers_.end(), [&](const Worker& other) {
+        return other.id != worker.id && other.up.remote_id == server;
+      });
+}
+
 absl::string_view EnvPool::Observation(int slot, int leaf) const {
   const Slot& s = slots_[slot];
   return workers_[s.worker].up.stream->Observation(s.batch, leaf);
@@ -137,7 +150,7 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
   worker->refused_rows = 0;
   worker->refused.clear();
   const v1::EnvSpec& spec = worker->up.stream->spec();
-  if (spec_.env_id().empty()) {
+  if (spec_.observation_size() == 0) {  // nobody has come yet
     spec_ = spec;
   } else if (!google::protobuf::util::MessageDifferencer::Equals(spec_, spec)) {
     return absl::FailedPreconditionError(
@@ -181,7 +194,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
     again->set_id(worker->up.remote_id);
     again->set_host(worker->up.host);
     again->set_dials(true);
-  } else {
+  } else if (!IsTaken(*worker, why)) {
     Release(worker);
   }
   worker->up = EnvWorker();  // kills what still runs
@@ -378,6 +391,7 @@ void EnvPool::NoteStatus() {
     status.set_num_envs(rows_per_worker_);
     status.set_restarts(worker.restarts);
     status.set_address(worker.up.address);
+    status.set_server_id(worker.up.remote_id);
     status.set_pid(worker.pid);
     status.set_state(Word(worker.up.stream != nullptr ? EnvServerState::kPlaying
                           : worker.remote             ? EnvServerState::kWaiting

@@ -124,6 +124,7 @@ class EnvPool {
 
   EnvPool() = default;
   void Release(Worker* worker);
+  bool IsTaken(const Worker& worker, const absl::Status& why) const;
   absl::Status Fail(Worker* worker, const absl::Status& why);
   // Counts the rows that failed in the slot's batch. Errors: kDataLoss if the
   // worker is to be dropped.

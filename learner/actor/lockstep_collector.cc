@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "learner/device/host.h"
 #include "services/base/status_macros.h"
@@ -44,6 +45,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->final_step.clear();
   r->final_observation.clear();
   r->observation.CopyStep(0, carried_, 0);
+  const bool went_on = std::exchange(filled_, false);
   acts_there_ = r->there != nullptr && policy->resident() != nullptr;
   if (acts_there_) {
     if (!resident_) {
@@ -74,6 +76,11 @@ absl::Status LockstepCollector::Fill(const Task& task) {
         ASSIGN_OR_RETURN(const EnvPool::Event event,
                          Take(slot, t, task, give_up));
         if (event == EnvPool::Event::kLate) end = t;
+      } else if (!went_on && !absent_[slot]) {
+        // It came for the last step of a rollout that was not finished.
+        r->observation.Restart(0, pool_->first_row(slot),
+                               pool_->rows_per_slot());
+        StoreObservation(slot, 0, r);
       }
       const Deciding deciding(this, stats);
       Decide(slot, t, end, policy, task.draws, r);
@@ -84,6 +91,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->valid.narrow(0, end, r->length - end).zero_();
   // The last row opens the next rollout.
   carried_.CopyStep(0, r->observation, end);
+  filled_ = true;
   if (acts_there_) resident_->End(end);
   const uint8_t* valid = Host<uint8_t>(r->valid);
   r->valid_steps = 0;

@@ -45,6 +45,7 @@ class LockstepCollector final : public Collector {
   bool acts_there_ = false;  // the current one is
   std::vector<bool> fresh_;  // per slot: was written since it was decided about
   bool started_ = false;
+  bool filled_ = true;        // the rollout before, or there was none
   std::vector<bool> absent_;  // per slot, at the current step
   // Per slot: actions were sent and not answered. True at a Collect's begin
   // only after one that failed; that answer's transition is then forgotten.
@@ -56,7 +57,7 @@ class LockstepCollector final : public Collector {
   std::vector<uint8_t> final_row_;  // one final observation
   ActionColumns columns_;
   std::vector<uint8_t> ended_;  // [rows_per_slot]
-  // The last step of the rollout before.
+  // The last step of the rollout before, if that was filled.
   ObservationStore carried_;
 };
 

@@ -94,7 +94,11 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
         "\" has other spaces in evaluations than in training; "
         "evaluation.kwargs may change neither observations nor actions"));
   }
-  const int theirs = opponents == nullptr ? 0 : trained.opponent_slots;
+  // Its kwargs may have an environment play the other side itself.
+  const int slots = SlotsOf(pool->spec());
+  const int theirs = opponents == nullptr || slots == 1
+                         ? 0
+                         : std::min(trained.opponent_slots, slots - 1);
   GameCollection played;
   if (games != nullptr) {
     pool->Record({.sink = &played,
@@ -160,7 +164,7 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   if (games != nullptr) {
     *games = GamesOf(options.env, pool->spec());
     games->set_round(static_cast<int64_t>(round));
-    played.AddTo(quota, agents - theirs, games);
+    played.AddTo(quota, slots - theirs, games);
   }
   return done;
 }

@@ -120,6 +120,12 @@ void ObservationStore::Encode(int i, WireColumns columns, int64_t from,
       case LeafKind::kDiscrete:
         Widen(part, source, rows, reinterpret_cast<int64_t*>(out),
               part.elements);
+        // Checked, but a server may write what it has handed over.
+        for (int64_t k = 0; k < rows * part.elements; ++k) {
+          int64_t* const value = reinterpret_cast<int64_t*>(out) + k;
+          *value = std::clamp<int64_t>(*value, 0,
+                                       spec.num_values[k % part.elements] - 1);
+        }
         break;
       case LeafKind::kVector: {
         float* to = reinterpret_cast<float*>(out) + part.column;

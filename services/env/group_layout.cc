@@ -353,6 +353,13 @@ absl::Status CheckStepFields(const GroupLayout& layout, bool shared,
   RETURN_IF_ERROR(CheckEpisodeEnds(layout, step));
   if (!step.active().empty()) {
     RETURN_IF_ERROR(CheckFlags("step.active", step.active(), layout.rows));
+    const size_t idle = step.active().find('\0');
+    if (layout.agents == 1 && idle != step.active().npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "step.active is 0 in row ", idle,
+          ", want 1: where an environment has one agent, each step is its own; "
+          "play what others do before it is answered"));
+    }
   }
   return CheckErrors(layout, step);
 }

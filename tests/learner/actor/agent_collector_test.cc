@@ -84,7 +84,9 @@ class AgentCollectorTest : public ::testing::Test {
     ASSERT_OK(spaces);
     spaces_ = *spaces;
     collector_ = MakeCollector(
-        pool_.get(), spaces_, {.opponent_slots = opponent_slots}, &normalizer_);
+        pool_.get(), spaces_,
+        {.reset_state = reset_state_, .opponent_slots = opponent_slots},
+        &normalizer_);
   }
 
   ~AgentCollectorTest() override {
@@ -170,6 +172,7 @@ class AgentCollectorTest : public ::testing::Test {
   }
 
   int agents_ = 2;
+  bool reset_state_ = false;
   std::optional<TurnsFactory> factory_;
   std::optional<EnvService> service_;
   std::optional<InProcessServer> server_;
@@ -210,6 +213,41 @@ TEST_F(AgentCollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
     for (const Decision& d : decisions_[b]) truncated += d.truncated;
   }
   EXPECT_GT(truncated, 10);
+}
+
+// An update begins with initial_state, and has to come to the states that decided: also
+// where a slot's first step was decided before the rollout, and zeroed is what follows
+// from nothing else.
+TEST_F(AgentCollectorTest, StatesThatAreResetAreThoseOfTheReplay) {
+  int pending = 0;
+  for (const bool reset : {false, true}) {
+    for (const auto& [agents, groups, length] :
+         {std::tuple(2, 1, 7), {2, 2, 1}, {3, 2, 5}, {5, 1, 4}}) {
+      SCOPED_TRACE(::testing::Message()
+                   << agents << " agents, reset " << reset);
+      reset_state_ = reset;
+      pool_.reset();
+      Start(agents, /*environments=*/4, groups);
+      Rollout r = MakeRollout(spaces_, length, collector_->rows(), false, 1);
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_OK(
+            collector_->Collect(&policy_, &draws_, {}, nullptr, &r, &stats_));
+        for (int64_t b = 0; b < r.rows; ++b) {
+          float state = r.initial_state[b][0].item<float>();
+          pending += reset && state > 0;
+          for (int64_t t = 0; t < length && r.valid[t][b].item<uint8_t>();
+               ++t) {
+            EXPECT_EQ(r.value[t][b].item<float>(), state)
+                << "rollout " << i << ", row " << b << ", step " << t;
+            const bool ends = r.terminated[t][b].item<uint8_t>() != 0 ||
+                              r.truncated[t][b].item<uint8_t>() != 0;
+            state = ends ? 0 : state + 1;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(pending, 0);
 }
 
 TEST_F(AgentCollectorTest, NothingIsLostWhereARolloutEndsShort) {

@@ -15,7 +15,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/env/env_service.h"
 #include "tests/learner/actor/leases.h"
+#include "tests/learner/actor/turns.h"
+#include "tests/testing/in_process_server.h"
 #include "tests/testing/temp_dir.h"
 
 namespace flotilla {
@@ -228,11 +231,16 @@ TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
   Act(pool.get(), 1);
   EXPECT_EQ(pool->Receive(1, {}).value(), EnvPool::Event::kStep);
   EXPECT_EQ(pool->Describe()[1].address(), first);
+  // What a coordinator that has forgotten its leases goes by.
+  EXPECT_EQ(pool->Describe()[1].id(), "env worker 1");
+  EXPECT_EQ(pool->Describe()[1].server_id(), "first");
+  EXPECT_EQ(pool->Describe()[0].server_id(), "");
 
   Act(pool.get(), 1);
   server->Signal(SIGKILL);
   AwaitEvent(pool.get(), 1, EnvPool::Event::kAbsent);
   EXPECT_EQ(pool->restarts(), 1);
+  EXPECT_EQ(pool->Describe()[1].server_id(), "");
   const std::string second = "unix:" + folder.path() + "/second";
   auto replacement = StartServer(second);
   leases.Offer("second", second);
@@ -240,6 +248,67 @@ TEST(EnvPoolTest, ServersOfOtherHostsComeAndGo) {
   EXPECT_EQ(pool->Describe()[1].address(), second);
   pool.reset();
   EXPECT_THAT(leases.released(), testing::IsSupersetOf({"first", "second"}));
+}
+
+// A pool of one local worker and two of other hosts, on "first" and "second".
+// Then "second" dies: whichever of them played there waits for another.
+class TwoRemoteWorkersTest : public testing::Test {
+ protected:
+  TwoRemoteWorkersTest() {
+    EnvWorkerOptions options = CartPole(12, /*workers=*/3, /*groups=*/1);
+    options.env.set_remote_workers(2);
+    options.env.set_quorum(0.1);
+    options.coordinator = &leases_;
+    pool_ = Start(options);
+    EXPECT_EQ(pool_->Receive(0, {}).value(), EnvPool::Event::kReset);
+    leases_.Offer("first", first_);
+    while (plays_ == 0) {
+      for (const int slot : {1, 2}) {
+        if (pool_->Receive(slot, {}).value() == EnvPool::Event::kReset) {
+          plays_ = slot;
+          waits_ = 3 - slot;
+        }
+      }
+    }
+    const std::string second = "unix:" + folder_.path() + "/second";
+    auto server = StartServer(second);
+    leases_.Offer("second", second);
+    AwaitEvent(pool_.get(), waits_, EnvPool::Event::kReset);
+    Act(pool_.get(), waits_);
+    server->Signal(SIGKILL);
+    AwaitEvent(pool_.get(), waits_, EnvPool::Event::kAbsent);
+  }
+
+  TempDir folder_;
+  Leases leases_{folder_.path()};
+  const std::string first_ = "unix:" + folder_.path() + "/first";
+  std::unique_ptr<Subprocess> server_ = StartServer(first_);
+  std::unique_ptr<EnvPool> pool_;
+  int plays_ = 0, waits_ = 0;  // slots
+};
+
+// By a coordinator that does not know yet that it is leased.
+TEST_F(TwoRemoteWorkersTest, WhoLosesItsServerToAnotherDoesNotGiveItBack) {
+  Act(pool_.get(), plays_);
+  leases_.Offer("first", first_);
+  AwaitEvent(pool_.get(), plays_, EnvPool::Event::kAbsent);
+  AwaitEvent(pool_.get(), waits_, EnvPool::Event::kReset);
+  EXPECT_THAT(leases_.released(), testing::ElementsAre("second"));
+  EXPECT_EQ(pool_->Describe()[waits_].server_id(), "first");
+  EXPECT_EQ(pool_->Describe()[plays_].server_id(), "");
+}
+
+// A server that was lost, and is leased to another before that is seen.
+TEST_F(TwoRemoteWorkersTest, WhoIsLateToSeeALossDoesNotGiveBackWhatIsAnothers) {
+  Act(pool_.get(), plays_);
+  server_.reset();
+  server_ = StartServer(first_);
+  leases_.Offer("first", first_);
+  AwaitEvent(pool_.get(), waits_, EnvPool::Event::kReset);
+  AwaitEvent(pool_.get(), plays_, EnvPool::Event::kAbsent);
+  EXPECT_THAT(leases_.released(), testing::ElementsAre("second"));
+  Act(pool_.get(), waits_);
+  EXPECT_EQ(pool_->Receive(waits_, {}).value(), EnvPool::Event::kStep);
 }
 
 // ---- Servers of others (env.server)
@@ -291,6 +360,46 @@ TEST(EnvPoolTest, AServerThatRunsIsAwaitedWhereItIsLost) {
   server = StartServer(address);
   back.get();
   EXPECT_EQ(pool->restarts(), 1);
+}
+
+// Also where its specification has no name.
+TEST(EnvPoolTest, AServerThatComesBackServesWhatItDid) {
+  for (const bool unnamed : {false, true}) {
+    SCOPED_TRACE(unnamed ? "unnamed" : "named");
+    TempDir folder;
+    const std::string address = "unix:" + folder.path() + "/server";
+    const auto serve = [&](TurnsFactory* factory, EnvService* service) {
+      factory->unnamed = unnamed;
+      return std::make_unique<InProcessServer>(
+          std::vector<RpcServerOptions::NamedService>{
+              {"flotilla.v1.EnvService", service}},
+          [service] { service->Shutdown(); }, address);
+    };
+    TurnsFactory two(2), three(3);
+    EnvService of_two(&two, PlayOptions()), of_three(&three, PlayOptions());
+    auto server = serve(&two, &of_two);
+    EnvWorkerOptions options = CartPole(6, /*workers=*/1, /*groups=*/1);
+    options.env.set_id("Turns");
+    options.env.set_server(address);
+    auto pool = Start(options);
+    ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+    Act(pool.get(), 0, 0);
+    ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kStep);
+    server.reset();
+    server = serve(&three, &of_three);
+    Act(pool.get(), 0, 0);
+    absl::StatusOr<EnvPool::Event> event = EnvPool::Event::kAbsent;
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (event.ok() && *event == EnvPool::Event::kAbsent) {
+      ASSERT_LT(absl::Now(), deadline);
+      event = pool->Receive(0, {});
+      if (event.ok()) Act(pool.get(), 0, 0);
+    }
+    EXPECT_THAT(std::string(event.status().message()),
+                testing::HasSubstr("serves another specification"));
+    pool.reset();
+    server.reset();
+  }
 }
 
 TEST(EnvPoolTest, AServerOfOnePlayerRefusesTheSecondWorkerWithARemedy) {

@@ -212,6 +212,41 @@ TEST(LockstepCollectorTest, ALateStepOpensTheNextRollout) {
   EXPECT_EQ(player.pool->restarts(), 0);
 }
 
+// A generation that ends between two slots of a rollout's last step.
+TEST(LockstepCollectorTest,
+     WhatCameForALastStepThatWasNotFinishedOpensTheNext) {
+  Player player(CartPole(1, 2));
+  Rollout r = MakeRollout(player.spaces, 20, 8, false);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  class Stopper : public RandomPolicy {
+   public:
+    void Decide(const Observations& seen, bool greedy, Draws* draws,
+                const DecisionOutput& out) override {
+      deciding_ = true;
+      RandomPolicy::Decide(seen, greedy, draws, out);
+      deciding_ = false;
+    }
+    // Of the first slot's last step.
+    void Value(const Observations& seen, float* value) override {
+      RandomPolicy::Value(seen, value);
+      if (!deciding_) stop.request_stop();
+    }
+    std::stop_source stop;
+
+   private:
+    bool deciding_ = false;
+  };
+  for (int i = 0; i < 5; ++i) {
+    Stopper stopper;
+    EXPECT_TRUE(absl::IsCancelled(player.collector.Collect(
+        &stopper, &player.draws, stopper.stop.get_token(), nullptr, &r,
+        &player.stats)));
+    ASSERT_TRUE(player.Collect(&r).ok());
+    ExpectNoSplice(r);
+    EXPECT_EQ(r.valid_steps, 20 * 8);
+  }
+}
+
 TEST(LockstepCollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
   EnvWorkerOptions options = CartPole(1, 2);
   options.env.mutable_options()->set_max_episode_steps(5);

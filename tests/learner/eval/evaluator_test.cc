@@ -1,5 +1,6 @@
 #include "learner/eval/evaluator.h"
 
+#include <memory>
 #include <vector>
 
 #include "glog/logging.h"
@@ -79,6 +80,34 @@ TEST(EvaluatorTest, TheTasksOwnMetricsComeWithEveryEpisode) {
     // Twelve steps away at the least.
     EXPECT_EQ(e.metrics.at("success"), 0);
     EXPECT_EQ(e.metrics.at("spl"), 0);
+  }
+}
+
+// Trained against itself, or with both slots, and evaluated against what the
+// environment plays: then that has one agent.
+TEST(EvaluatorTest, EveryGameAgainstTheEnvironmentsOwnPlayerCounts) {
+  EnvWorkerOptions options = CartPole(8);
+  options.env.set_id("Selfplay");
+  TrainedEnv trained = TrainedOn(options);
+  ASSERT_EQ(trained.spec.agents(), 2);
+  (*options.env.mutable_options()->mutable_kwargs())["opponent"] = "best";
+  OneWay policy;
+  const Opponents selves = {.players = {{1, std::make_shared<OneWay>(), 1}}};
+  for (const bool selfplay : {false, true}) {
+    SCOPED_TRACE(selfplay ? "against itself" : "both slots");
+    trained.opponent_slots = selfplay ? 1 : 0;
+    v1::RecordedGames games;
+    const auto played = Evaluate(options, trained, &policy,
+                                 selfplay ? &selves : nullptr, Normalizer(),
+                                 /*episodes=*/20, /*greedy=*/true, /*round=*/1,
+                                 /*stop=*/{}, &games);
+    ASSERT_TRUE(played.ok()) << played.status();
+    double returns = 0, scores = 0;
+    for (const EvaluatedEpisode& e : *played) returns += e.raw_return;
+    for (const v1::RecordedGame& game : games.game()) scores += game.score();
+    EXPECT_EQ(games.game_size(), 20);
+    EXPECT_NE(returns, 0);
+    EXPECT_FLOAT_EQ(scores, returns);
   }
 }
 

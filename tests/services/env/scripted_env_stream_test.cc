@@ -143,6 +143,8 @@ TEST_F(ScriptedEnvStreamTest, EveryFieldOfAStepIsChecked) {
        "step.active has 3 bytes, want 2"},
       {[](Step s) { s->set_active("\1\2"); },
        "step.active is 2 in row 1, want 0 or 1"},
+      {[](Step s) { s->set_active(std::string("\1\0", 2)); },
+       "step.active is 0 in row 1, want 1: where an environment has one agent"},
       {[](Step s) { s->add_episode_end()->set_others_play_on(true); },
        "step.episode_end says that others play on after row 0"},
       {[](Step s) { s->add_episode_end()->set_row(1); },
