@@ -65,23 +65,25 @@ int FilmGame(const std::string& command, const GameAlbum::Place& place,
              const FilmOptions& options) {
   const auto signals = ShutdownSignals::Install();
   if (!signals.ok()) return Report(command, signals.status());
+  const auto failed = [&](const absl::Status& why) {
+    return absl::IsCancelled(why) ? 128 + (*signals)->first_signal()
+                                  : Report(command, why);
+  };
   std::unique_ptr<VideoWriter> video;
   std::function<absl::Status(const v1::Frame&)> on_frame;
   if (options.video) {
-    auto opened = VideoWriter::Open(*options.video, options.frames_per_second);
-    if (!opened.ok()) return Report(command, opened.status());
+    auto opened = VideoWriter::Open(*options.video, options.frames_per_second,
+                                    (*signals)->Stop());
+    if (!opened.ok()) return failed(opened.status());
     video = *std::move(opened);
     on_frame = [&](const v1::Frame& frame) { return video->Write(frame); };
   }
   const auto played =
       PlayGameAgain(place, options.credentials, on_frame, (*signals)->Stop());
-  if (absl::IsCancelled(played.status())) {
-    return 128 + (*signals)->first_signal();
-  }
-  if (!played.ok()) return Report(command, played.status());
+  if (!played.ok()) return failed(played.status());
   if (video != nullptr) {
     const absl::Status closed = video->Close();
-    if (!closed.ok()) return Report(command, closed);
+    if (!closed.ok()) return failed(closed);
   }
   if (options.quiet) {
     // Somebody reads what was printed before.

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -51,12 +52,13 @@ absl::Status CheckVideoPath(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
-    const std::string& path, double frames_per_second) {
+    const std::string& path, double frames_per_second, std::stop_token stop) {
   RETURN_IF_ERROR(CheckVideoPath(path));
   std::signal(SIGPIPE, SIG_IGN);
   std::unique_ptr<VideoWriter> writer(new VideoWriter);
   RETURN_IF_ERROR(writer->scratch_.status());
   writer->path_ = path;
+  writer->stop_ = std::move(stop);
   const std::string& folder = writer->scratch_.path();
   const std::string pipe = folder + "/frames";
   if (mkfifo(pipe.c_str(), 0600) != 0) {
@@ -81,6 +83,7 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
           absl::StrCat("cannot open ", pipe, ": ", std::strerror(errno)));
     }
     if (writer->encoder_->Wait(kEncoderPoll)) return writer->Explain();
+    if (writer->stop_.stop_requested()) return absl::CancelledError("stopped");
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError("the video's encoder does not start");
     }
@@ -110,7 +113,12 @@ absl::Status VideoWriter::Write(const v1::Frame& frame) {
 absl::Status VideoWriter::Close() {
   const Size end;
   RETURN_IF_ERROR(WriteBytes(&end, sizeof(end)));
-  const auto exit = encoder_->Wait(kEndTimeout);
+  const absl::Time deadline = absl::Now() + kEndTimeout;
+  std::optional<Subprocess::Exit> exit;
+  while (!exit && absl::Now() < deadline) {
+    if (stop_.stop_requested()) return absl::CancelledError("stopped");
+    exit = encoder_->Wait(kEncoderPoll);
+  }
   if (exit && exit->code == 0) return absl::OkStatus();
   return Explain();
 }

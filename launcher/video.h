@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,9 +28,10 @@ class VideoWriter {
  public:
   // Blocks until the encoder is there. Ignores SIGPIPE from here on.
   // Errors: those of CheckVideoPath; kFailedPrecondition, with the remedy, if Python
-  // or its packages are not there.
+  // or its packages are not there; kCancelled, here and by Close, once `stop` is asked
+  // for.
   static absl::StatusOr<std::unique_ptr<VideoWriter>> Open(
-      const std::string& path, double frames_per_second);
+      const std::string& path, double frames_per_second, std::stop_token stop);
 
   // Without Close there will be no file.
   ~VideoWriter() = default;
@@ -48,6 +50,7 @@ class VideoWriter {
   absl::Status Explain();
 
   std::string path_;
+  std::stop_token stop_;
   ScratchFolder scratch_;
   std::unique_ptr<Subprocess> encoder_;
   OwnedFd pipe_;

@@ -65,6 +65,10 @@ class Algorithm {
   // A frozen copy that another thread may use.
   virtual std::unique_ptr<Policy> Freeze() const = 0;
 
+  // Likewise, and it explores as it does at the end of training, whenever that is
+  // called: an earlier self.
+  virtual std::unique_ptr<Policy> FreezeForPlay() const { return Freeze(); }
+
   // The policy's weights, as checkpoints name them: live views.
   virtual std::vector<NamedTensor> Weights() = 0;
 

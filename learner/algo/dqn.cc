@@ -82,6 +82,9 @@ class Dqn : public Algorithm {
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenQPolicy(net_, policy_.epsilon());
   }
+  std::unique_ptr<Policy> FreezeForPlay() const override {
+    return MakeFrozenQPolicy(net_, config_.dqn().epsilon_end());
+  }
   std::vector<NamedTensor> Weights() override { return net_.Named(); }
   std::vector<NamedTensor> State() override {
     std::vector<NamedTensor> state = step_.State();

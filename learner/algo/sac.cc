@@ -79,6 +79,9 @@ class Sac : public Algorithm {
   std::unique_ptr<Policy> Freeze() const override {
     return MakeFrozenSquashedPolicy(actor_, gaussian_, policy_.uniform());
   }
+  std::unique_ptr<Policy> FreezeForPlay() const override {
+    return MakeFrozenSquashedPolicy(actor_, gaussian_, /*uniform=*/false);
+  }
   std::vector<NamedTensor> Weights() override { return actor_.Flat().named; }
   std::vector<NamedTensor> State() override;
 

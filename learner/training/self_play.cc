@@ -182,7 +182,7 @@ std::shared_ptr<Policy> SelfPlay::PolicyOf(int64_t place) {
     t.tensor.copy_(then);
   }
   algorithm_->StateWasReplaced();
-  std::shared_ptr<Policy> policy = algorithm_->Freeze();
+  std::shared_ptr<Policy> policy = algorithm_->FreezeForPlay();
   for (size_t i = 0; i < live.size(); ++i) live[i].tensor.copy_(newest[i]);
   algorithm_->StateWasReplaced();
   return policy;

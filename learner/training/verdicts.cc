@@ -133,7 +133,8 @@ bool Verdicts::Solved(int64_t update) const {
 
 bool Verdicts::EndTheRun(int64_t update) const {
   const v1::Evaluation newest = Newest();
-  return newest.stop() && (!awaited() || newest.update() + delay_ <= update);
+  // What was evaluated in a future that was lost with its learners is none of ours yet.
+  return newest.stop() && newest.update() + delay_ <= update;
 }
 
 }  // namespace flotilla

@@ -80,23 +80,31 @@ TEST(DqnTest, EpsilonFollowsTheGlobalStep) {
   EXPECT_DOUBLE_EQ(Update(algorithm.get(), rollouts[0], {0, 250000, &alone})
                        .at("charts/epsilon"),
                    EpsilonAt(config, 250000));
-  // So late, hardly a row explores: all but a few do what greedy rows do.
-  algorithm->BeforeCollecting(100000000);
+  // Rows that do not do what greedy ones do.
   const int64_t R = 4000;
   const torch::Tensor seen = torch::randn({R, 4});
-  std::vector<float> ignored(R);
-  std::vector<int64_t> action(R), best(R);
   Draws draws(1);
-  const void* leaf = seen.data_ptr();
-  const Observations o{.leaf = &leaf, .rows = R};
-  algorithm->live_policy()->Decide(
-      o, false, &draws,
-      {action.data(), nullptr, ignored.data(), ignored.data()});
-  algorithm->live_policy()->Decide(
-      o, true, &draws, {best.data(), nullptr, ignored.data(), ignored.data()});
-  int64_t others = 0;
-  for (int64_t r = 0; r < R; ++r) others += action[r] != best[r];
-  EXPECT_NEAR(others / static_cast<double>(R), 0.025, 0.0125);
+  const auto others = [&](Policy* policy) {
+    std::vector<float> ignored(R);
+    std::vector<int64_t> action(R), best(R);
+    const void* leaf = seen.data_ptr();
+    const Observations o{.leaf = &leaf, .rows = R};
+    policy->Decide(o, false, &draws,
+                   {action.data(), nullptr, ignored.data(), ignored.data()});
+    policy->Decide(o, true, &draws,
+                   {best.data(), nullptr, ignored.data(), ignored.data()});
+    int64_t differ = 0;
+    for (int64_t r = 0; r < R; ++r) differ += action[r] != best[r];
+    return static_cast<double>(differ) / R;
+  };
+  algorithm->BeforeCollecting(0);
+  EXPECT_NEAR(others(algorithm->live_policy()), 0.5, 0.05);
+  EXPECT_NEAR(others(algorithm->Freeze().get()), 0.5, 0.05);
+  // An earlier self explores as at the end, whatever the time.
+  EXPECT_NEAR(others(algorithm->FreezeForPlay().get()), 0.025, 0.0125);
+  // So late, hardly a row explores: all but a few do what greedy rows do.
+  algorithm->BeforeCollecting(100000000);
+  EXPECT_NEAR(others(algorithm->live_policy()), 0.025, 0.0125);
 }
 
 TEST(DqnTest, RanksDrawDifferentTransitions) {
