@@ -409,15 +409,11 @@ class Job {
   }
 
   void Conclude(const SupervisorResult& result) {
-    if (job_.topology.has_peers()) {
-      if (!result.failure.empty()) {
-        const std::string id = MemberId(job_.topology, 0);
-        const auto secret = ReadSecret(job_.folder.secret(id));
-        calls_->CloseRun(id, secret.value_or(""), "failed", kCallTimeout)
-            .IgnoreError();
-      }
-      // They hear of it that the run is over, and why if it failed.
-      if (coordinator_ != nullptr) AwaitPeers();
+    if (job_.topology.has_peers() && !result.failure.empty()) {
+      const std::string id = OneThatTrained();
+      const auto secret = ReadSecret(job_.folder.secret(id));
+      calls_->CloseRun(id, secret.value_or(""), "failed", kCallTimeout)
+          .IgnoreError();
     }
     const bool met = latest_ && latest_->generation() > 0;
     if (result.exit_code != kExitDone && !met) TakeBackNamed();
@@ -431,6 +427,8 @@ class Job {
         WriteFailure(result.failure, FreshSummary());
       }
     }
+    // They hear of it that the run is over, and why if it failed.
+    if (job_.topology.has_peers() && coordinator_ != nullptr) AwaitPeers();
     if (job_.topology.hosts_coordinator) {
       ShowSummary();
     } else {
@@ -440,9 +438,27 @@ class Job {
     if (result.exit_code == kExitPreempted) Requeue();
   }
 
+  // Of ours, one that has a place among those that train, if any has: who gives up
+  // ends the run for these.
+  std::string OneThatTrained() const {
+    std::string id = MemberId(job_.topology, 0);
+    if (!latest_) return id;
+    for (int i = job_.topology.num_learners - 1; i >= 0; --i) {
+      for (const v1::LearnerStatus& learner : latest_->learner()) {
+        if (learner.id() == MemberId(job_.topology, i) && learner.rank() >= 0) {
+          id = learner.id();
+        }
+      }
+    }
+    return id;
+  }
+
+  // Until the next signal at most: nobody waits longer who wants to be gone.
   void AwaitPeers() {
+    const int signals = signals_.signals();
     const absl::Time deadline = absl::Now() + kLingerTimeout;
     while (absl::Now() < deadline && PeersLive() &&
+           signals_.signals() == signals &&
            !signals_.StopNow().stop_requested()) {
       absl::SleepFor(absl::Milliseconds(100));
     }

@@ -48,7 +48,8 @@ absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
   if (newest.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--resume: there is no run \"runs/", name,
-                     "-*\" to go on with; name its folder with --run-dir"));
+                     "-DATE-TIME\" to go on with; name its folder with "
+                     "--run-dir"));
   }
   return newest;
 }
@@ -91,10 +92,12 @@ absl::Status TakeResumePath(TrainFlags* flags) {
   return absl::OkStatus();
 }
 
-// By Slurm, after a preemption or the loss of a node.
-bool WasRequeued() {
+// By Slurm, after a preemption or the loss of a node, or by Kubernetes, which does not
+// say whether it has.
+bool MayBeStartedAgain() {
   const char* restarts = std::getenv("SLURM_RESTART_COUNT");
-  return restarts != nullptr && std::atoi(restarts) > 0;
+  return (restarts != nullptr && std::atoi(restarts) > 0) ||
+         std::getenv("JOB_COMPLETION_INDEX") != nullptr;
 }
 
 // A run that ended before it had trained is in nobody's way.
@@ -146,8 +149,12 @@ absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
         fs::path(*flags.resume).parent_path().parent_path().string();
     // Started again by what watches over it, a job goes on with what it has made of
     // the checkpoint.
-    if (!place.GoesOnInPlace() && (topology.has_peers() || WasRequeued()) &&
-        HasTrained(folder)) {
+    if (!place.GoesOnInPlace() &&
+        (topology.has_peers() || MayBeStartedAgain()) && HasTrained(folder)) {
+      place.notice = absl::StrCat("resume: ", place.run_dir,
+                                  " holds a run, which goes on from its own "
+                                  "newest checkpoint, not from ",
+                                  *flags.resume);
       flags.resume = place.resume = "latest";
     }
   }

@@ -17,6 +17,7 @@ struct TrainPlace {
   bool is_named_here = false;  // run_dir: nobody chose its name
   std::string config_path;
   std::optional<std::string> resume;  // "latest" or a checkpoint's path
+  std::string notice;  // for people, where it is not what was typed; "": it is
   std::string source_run;  // the folder of the run that is resumed; "": none
 
   // Whether the run that is resumed is the one that lives there.

@@ -341,6 +341,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   if (!detected.ok()) return WithReason(detected.status(), survey);
   job.topology = *std::move(detected);
   ASSIGN_OR_RETURN(const TrainPlace place, FindTrainPlace(flags, job.topology));
+  if (!place.notice.empty()) job.notices.push_back(place.notice);
   ASSIGN_OR_RETURN(job.config,
                    LoadConfig(flags, place, &job.changes, &job.notices));
   RETURN_IF_ERROR(

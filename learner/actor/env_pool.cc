@@ -120,6 +120,11 @@ bool EnvPool::IsTaken(const Worker& worker, const absl::Status& why) const {
       });
 }
 
+bool EnvPool::HoldsBatch(int slot) const {
+  const Slot& s = slots_[slot];
+  return workers_[s.worker].up.stream != nullptr && !s.fresh;
+}
+
 absl::string_view EnvPool::Observation(int slot, int leaf) const {
   const Slot& s = slots_[slot];
   return workers_[s.worker].up.stream->Observation(s.batch, leaf);

@@ -82,6 +82,8 @@ class EnvPool {
 
   const v1::StepBatch& batch(int slot) const { return slots_[slot].batch; }
   absl::string_view Observation(int slot, int leaf) const;
+  // Whether that batch can still be looked at: its worker was not lost since.
+  bool HoldsBatch(int slot) const;
 
   // Sends the slot's actions: per action leaf [R, ...] as bytes. A failure shows
   // at the next Receive; where the worker was replaced since the last one, nothing

@@ -72,15 +72,17 @@ absl::Status LockstepCollector::Fill(const Task& task) {
       end = t;
     }
     for (int slot = 0; slot < slots; ++slot) {
-      if (t > 0 || !started_ || in_flight_[slot]) {
-        ASSIGN_OR_RETURN(const EnvPool::Event event,
-                         Take(slot, t, task, give_up));
-        if (event == EnvPool::Event::kLate) end = t;
-      } else if (!went_on && !absent_[slot]) {
-        // It came for the last step of a rollout that was not finished.
+      // What came for the last step of a rollout that was not finished.
+      const bool came =
+          t == 0 && started_ && !went_on && !in_flight_[slot] && !absent_[slot];
+      if (came && pool_->HoldsBatch(slot)) {
         r->observation.Restart(0, pool_->first_row(slot),
                                pool_->rows_per_slot());
         StoreObservation(slot, 0, r);
+      } else if (t > 0 || !started_ || in_flight_[slot] || came) {
+        ASSIGN_OR_RETURN(const EnvPool::Event event,
+                         Take(slot, t, task, give_up));
+        if (event == EnvPool::Event::kLate) end = t;
       }
       const Deciding deciding(this, stats);
       Decide(slot, t, end, policy, task.draws, r);

@@ -31,6 +31,7 @@ v1::Command Merged(const v1::Command& known, v1::Command command) {
     *command.mutable_evaluation() = known.evaluation();
   }
   if (known.closed()) command.set_closed(true);
+  if (command.failure().empty()) command.set_failure(known.failure());
   return command;
 }
 

@@ -552,8 +552,11 @@ absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
                      "\" is no learner of this run, and cannot close it"));
   }
   if (request.status() == kFailed) {
-    // As with a member that goes: nothing that it has no part in ends with it.
-    if (state_ == v1::ACTIVE && seat->rank < 0 && !Recovering()) {
+    // As with a member that goes: nothing ends with it that it has no part in, or
+    // has finished.
+    const bool needed =
+        known && seat->rank >= 0 && seat->last.phase() != v1::FINISHED;
+    if (state_ == v1::ACTIVE && !needed && !Recovering()) {
       return absl::OkStatus();
     }
     failure_ = PrintableLine(absl::StrCat(

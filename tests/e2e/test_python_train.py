@@ -336,8 +336,8 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         ("CartPole-v7",),
         ("no_module cannot be imported",),
         ("learners is 0",),
-        ('there is no run "runs/cartpole_ppo-*" to go on with', "name its folder with run_dir"),
-        ('there is no run "runs/cartpole_ppo-*" to go on with', "name its folder with run_dir"),
+        ('there is no run "runs/cartpole_ppo-DATE-TIME" to go on with', "name its folder with run_dir"),
+        ('there is no run "runs/cartpole_ppo-DATE-TIME" to go on with', "name its folder with run_dir"),
         ("the run in fails ended with exit code 1", "ZeroDivisionError"),
         ("FLOTILLA_BIN is /no/where",),
     ]

@@ -22,6 +22,7 @@ class TrainPlaceTest : public testing::Test {
     fs::current_path(temp_.path());
     unsetenv("SLURM_RESTART_COUNT");
     unsetenv("SLURM_JOB_ID");
+    unsetenv("JOB_COMPLETION_INDEX");
     unsetenv("TORCHELASTIC_RUN_ID");
   }
   ~TrainPlaceTest() override {
@@ -91,6 +92,8 @@ TEST_F(TrainPlaceTest, AJobThatIsStartedAgainGoesOnWithWhatItMade) {
   setenv("SLURM_RESTART_COUNT", "1", 1);
   EXPECT_EQ(Resume("a/checkpoints/step_1", "b").value().resume, "latest");
   EXPECT_EQ(Resume("a/checkpoints/step_1", "b").value().source_run, "b");
+  EXPECT_THAT(Resume("a/checkpoints/step_1", "b").value().notice,
+              HasSubstr("b holds a run, which goes on from its own newest"));
   unsetenv("SLURM_RESTART_COUNT");
   topology_.max_world_size = 2;  // another launcher's
   EXPECT_EQ(Resume("a/checkpoints/step_1", "b").value().resume, "latest");

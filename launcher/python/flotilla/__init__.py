@@ -47,7 +47,7 @@ def train(
 
     Fields of the configuration are overridden by sections, ppo={"epochs": 8}, or by paths,
     overrides={"ppo.epochs": 8, "env.num_envs": 16}. `run_dir` is runs/CONFIG-TIME by default. `resume=True` goes on with
-    what is in it, by default with the newest of runs/CONFIG-*; a checkpoint as `resume`, from there. `learners` are 1 by
+    what is in it, by default with the newest of runs/CONFIG-TIME; a checkpoint as `resume`, from there. `learners` are 1 by
     default, and of a run that goes on as many as it had. `flags` are more words for `flotilla train`. Progress is a line
     in a terminal, an output that is rewritten in a notebook, lines elsewhere ("plain", "none").
 

@@ -127,7 +127,7 @@ def _newest_folder(name):
         with contextlib.suppress(OSError):
             begun.append(((folder / "config.textproto").stat().st_mtime_ns, folder))
     if not begun:
-        raise Error(f'resume: there is no run "runs/{name}-*" to go on with; name its folder with run_dir')
+        raise Error(f'resume: there is no run "runs/{name}-DATE-TIME" to go on with; name its folder with run_dir')
     return max(begun)[1]
 
 

@@ -381,6 +381,7 @@ TEST(EnvPoolTest, AServerThatComesBackServesWhatItDid) {
     EnvWorkerOptions options = CartPole(6, /*workers=*/1, /*groups=*/1);
     options.env.set_id("Turns");
     options.env.set_server(address);
+    options.env.set_max_worker_restarts(1);
     auto pool = Start(options);
     ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
     Act(pool.get(), 0, 0);

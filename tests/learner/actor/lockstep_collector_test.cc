@@ -4,6 +4,10 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <functional>
+#include <stop_token>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -212,39 +216,71 @@ TEST(LockstepCollectorTest, ALateStepOpensTheNextRollout) {
   EXPECT_EQ(player.pool->restarts(), 0);
 }
 
+// Calls `at_end` when the first slot's last step is looked at.
+class LastStepPolicy : public RandomPolicy {
+ public:
+  explicit LastStepPolicy(std::function<void()> at_end)
+      : at_end_(std::move(at_end)) {}
+  void Decide(const Observations& seen, bool greedy, Draws* draws,
+              const DecisionOutput& out) override {
+    deciding_ = true;
+    RandomPolicy::Decide(seen, greedy, draws, out);
+    deciding_ = false;
+  }
+  void Value(const Observations& seen, float* value) override {
+    RandomPolicy::Value(seen, value);
+    if (!deciding_ && at_end_) std::exchange(at_end_, nullptr)();
+  }
+
+ private:
+  std::function<void()> at_end_;
+  bool deciding_ = false;
+};
+
 // A generation that ends between two slots of a rollout's last step.
 TEST(LockstepCollectorTest,
      WhatCameForALastStepThatWasNotFinishedOpensTheNext) {
   Player player(CartPole(1, 2));
   Rollout r = MakeRollout(player.spaces, 20, 8, false);
   ASSERT_TRUE(player.Collect(&r).ok());
-  class Stopper : public RandomPolicy {
-   public:
-    void Decide(const Observations& seen, bool greedy, Draws* draws,
-                const DecisionOutput& out) override {
-      deciding_ = true;
-      RandomPolicy::Decide(seen, greedy, draws, out);
-      deciding_ = false;
-    }
-    // Of the first slot's last step.
-    void Value(const Observations& seen, float* value) override {
-      RandomPolicy::Value(seen, value);
-      if (!deciding_) stop.request_stop();
-    }
-    std::stop_source stop;
-
-   private:
-    bool deciding_ = false;
-  };
   for (int i = 0; i < 5; ++i) {
-    Stopper stopper;
+    std::stop_source stop;
+    LastStepPolicy policy([&] { stop.request_stop(); });
     EXPECT_TRUE(absl::IsCancelled(player.collector.Collect(
-        &stopper, &player.draws, stopper.stop.get_token(), nullptr, &r,
-        &player.stats)));
+        &policy, &player.draws, stop.get_token(), nullptr, &r, &player.stats)));
     ASSERT_TRUE(player.Collect(&r).ok());
     ExpectNoSplice(r);
     EXPECT_EQ(r.valid_steps, 20 * 8);
   }
+}
+
+// And the worker of both is lost before the second has answered.
+TEST(LockstepCollectorTest, WhatALostWorkerSentForALastStepIsNotLookedAtAgain) {
+  Player player(CartPole(1, 2));
+  Rollout r = MakeRollout(player.spaces, 20, 8, false);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  bool stopped = false;  // before another worker came
+  for (int i = 0; i < 5 && !stopped; ++i) {
+    std::stop_source stop;
+    std::jthread stopper;
+    const int64_t before = player.pool->restarts();
+    LastStepPolicy policy([&] {
+      kill(static_cast<pid_t>(player.pool->Describe()[0].pid()), SIGKILL);
+      stopper = std::jthread([&](std::stop_token over) {
+        while (player.pool->restarts() == before && !over.stop_requested()) {
+          std::this_thread::yield();
+        }
+        stop.request_stop();
+      });
+    });
+    const absl::Status status = player.collector.Collect(
+        &policy, &player.draws, stop.get_token(), nullptr, &r, &player.stats);
+    stopped = absl::IsCancelled(status);
+    EXPECT_TRUE(stopped || status.ok()) << status;
+    ASSERT_TRUE(player.Collect(&r).ok());
+    ExpectNoSplice(r);
+  }
+  EXPECT_TRUE(stopped);
 }
 
 TEST(LockstepCollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {

@@ -182,6 +182,18 @@ TEST_F(RosterTest, ARunThatEndedWellDoesNotFailAfterwards) {
               StatusIs(StatusCode::kAborted, HasSubstr("completed")));
 }
 
+// Rank 0 still writes what it came to.
+TEST_F(RosterTest, WhoGivesUpHavingFinishedEndsNothing) {
+  Make(2);
+  const v1::Member done = Learner(0, 1, /*node=*/1);
+  Form({Learner(0), done});
+  ASSERT_OK(Beat(done, 1, v1::FINISHED));
+  ASSERT_OK(roster_->CloseRun(GivenUp(done), kKey));
+  EXPECT_EQ(state(), v1::ACTIVE);
+  EXPECT_EQ(roster_->Command().failure(), "");
+  EXPECT_OK(roster_->CheckGeneration(1));
+}
+
 TEST_F(RosterTest, AWorldGoesOnWithoutWhoGivesUpOutsideOfIt) {
   Make(1, 2);
   const v1::Member lost = Learner(0, 1, /*node=*/1);
