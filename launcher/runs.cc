@@ -8,12 +8,11 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <regex>
 #include <utility>
 
-#include "absl/algorithm/container.h"
-#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "services/base/host_name.h"
 #include "services/base/text_file.h"
 
@@ -53,24 +52,10 @@ absl::Status InUse(const RunFolder& folder) {
 
 // Whether `name` is NewRunPath's, or a Slurm job's, of that configuration: that of
 // "ppo-large" begins with "ppo-" too.
-bool IsRunOf(absl::string_view name, const std::string& config_name) {
-  if (!absl::ConsumePrefix(&name, config_name + "-")) return false;
-  const auto digits = [&](size_t count) {
-    if (name.size() < count ||
-        !absl::c_all_of(name.substr(0, count), absl::ascii_isdigit)) {
-      return false;
-    }
-    name.remove_prefix(count);
-    return true;
-  };
-  const auto number = [&] {
-    return !name.empty() && absl::c_all_of(name, absl::ascii_isdigit);
-  };
-  if (absl::ConsumePrefix(&name, "slurm")) return number();
-  if (!digits(8) || !absl::ConsumePrefix(&name, "-") || !digits(6)) {
-    return false;
-  }
-  return name.empty() || (absl::ConsumePrefix(&name, "-") && number());
+bool IsRunOf(const std::string& name, const std::string& config_name) {
+  static const std::regex kEnd("-([0-9]{8}-[0-9]{6}(-[0-9]+)?|slurm[0-9]+)");
+  return absl::StartsWith(name, config_name) &&
+         std::regex_match(name.substr(config_name.size()), kEnd);
 }
 
 }  // namespace

@@ -54,14 +54,6 @@ absl::StatusOr<std::string> ChooseRunDir(const TrainFlags& flags,
   return newest;
 }
 
-// Absolute, and without the "/" that a shell completes a folder's name with: what is
-// above such a path is the folder itself.
-fs::path WithoutLastSlash(const std::string& path) {
-  std::error_code error;
-  const fs::path whole = fs::absolute(path, error).lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();
-}
-
 // A PATH that is a run's folder, or a checkpoint inside one, also says where
 // the run lives, unless --run-dir does.
 absl::Status TakeResumePath(TrainFlags* flags) {
@@ -85,7 +77,7 @@ absl::Status TakeResumePath(TrainFlags* flags) {
                      " is neither a run's folder nor a checkpoint (no "
                      "weights.safetensors)"));
   }
-  const fs::path checkpoint = WithoutLastSlash(path);
+  const fs::path checkpoint = WholePath(path);
   flags->resume = checkpoint.string();
   const fs::path run = checkpoint.parent_path().parent_path();
   if (!flags->run_dir && RunFolder(run).HoldsRun()) flags->run_dir = run;

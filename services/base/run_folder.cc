@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -13,11 +12,12 @@ namespace flotilla {
 
 namespace fs = std::filesystem;
 
-std::string RunFolder::name() const {
-  const fs::path whole = fs::absolute(path_).lexically_normal();
-  return whole.has_filename() ? whole.filename()
-                              : whole.parent_path().filename();
+fs::path WholePath(const std::string& path) {
+  const fs::path whole = fs::absolute(path).lexically_normal();
+  return whole.has_filename() ? whole : whole.parent_path();
 }
+
+std::string RunFolder::name() const { return WholePath(path_).filename(); }
 
 std::string RunFolder::secret(const std::string& member_id) const {
   return absl::StrCat(path_, "/secrets/",

@@ -2,12 +2,17 @@
 #define FLOTILLA_SERVICES_BASE_RUN_FOLDER_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 
 namespace flotilla {
+
+// `path` from the root, without the "/" that a shell completes a folder's name with:
+// of that, the parent is the folder itself.
+std::filesystem::path WholePath(const std::string& path);
 
 // A run's folder as product.md describes it: the only place that knows where in
 // it anything is.

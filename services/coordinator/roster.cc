@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/limits.h"
 
@@ -16,9 +15,6 @@
 
 namespace flotilla {
 namespace {
-
-// CloseRunRequest.status of a launcher that gives up.
-constexpr char kFailed[] = "failed";
 
 // How long status still shows who died or left.
 constexpr absl::Duration kForgetAfter = absl::Minutes(1);
@@ -275,42 +271,6 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   return MakeCommand();
 }
 
-void Roster::TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat) {
-  // Workers that came and went over a long run: those that are left report
-  // again.
-  if (seat->env_workers.size() + heartbeat.env_worker_size() > kMaxEnvWorkers) {
-    seat->env_workers.clear();
-  }
-  for (const v1::EnvServerStatus& worker : heartbeat.env_worker()) {
-    v1::EnvServerStatus& known = seat->env_workers[worker.id()];
-    TakeServer(known.server_id(), worker.server_id(), seat->member.id());
-    known = worker;
-  }
-}
-
-// Where a worker of `learner` plays, and did by its last report. Leases are not
-// in the journal: what was leased by another coordinator, or to a learner that
-// was taken for dead, is known by that alone. A report may be older than a
-// release; the next one ends what it was taken for.
-void Roster::TakeServer(const std::string& before, const std::string& now,
-                        const std::string& learner) {
-  if (before != now) {
-    Seat* left = Find(before);
-    if (left != nullptr && left->reported && left->lessee == learner) {
-      EndLease(left);
-      ++status_version_;
-    }
-  }
-  Seat* server = Find(now);
-  if (server == nullptr || server->member.role() != v1::ENV_SERVER ||
-      server->health != Health::kAlive || !server->lessee.empty()) {
-    return;
-  }
-  server->lessee = learner;
-  server->reported = true;
-  ++status_version_;
-}
-
 void Roster::Weigh(Seat* seat) {
   size_t said = seat->member.ByteSizeLong() + seat->last.ByteSizeLong();
   for (const auto& [id, worker] : seat->env_workers) {
@@ -367,12 +327,6 @@ void Roster::Retire(Seat* seat, Health health, const std::string& how) {
     }
   }
   ++status_version_;
-}
-
-void Roster::EndLease(Seat* seat) {
-  seat->lessee.clear();
-  seat->reported = false;
-  seat->dial.clear();
 }
 
 void Roster::Tick(absl::Time now) {
@@ -486,100 +440,6 @@ absl::Status Roster::ReportCollected(const v1::ReportCollectedRequest& request,
     Changed();
   }
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
-    const v1::LeaseEnvServersRequest& request, const std::string& key) {
-  MutexLock lock(&mu_);
-  RETURN_IF_ERROR(CheckLearner(request.member_id(), key));
-  if (request.count() < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("count is ", request.count(), ", want 1 or more"));
-  }
-  RETURN_IF_ERROR(CheckDialAddress(request.dial_address()));
-  std::vector<Seat*> free;
-  for (auto& [id, seat] : seats_) {
-    if (seat.member.role() == v1::ENV_SERVER && seat.health == Health::kAlive &&
-        !seat.suspect && seat.lessee.empty() &&
-        (!seat.member.dials() || !request.dial_address().empty())) {
-      free.push_back(&seat);
-    }
-  }
-  // The learner's own host first.
-  const std::string& host = Find(request.member_id())->member.host();
-  std::stable_partition(free.begin(), free.end(), [&](const Seat* seat) {
-    return seat->member.host() == host;
-  });
-  if (free.size() > static_cast<size_t>(request.count())) {
-    free.resize(request.count());
-  }
-  std::vector<v1::Member> result;
-  for (Seat* seat : free) {
-    seat->lessee = request.member_id();
-    seat->reported = false;
-    if (seat->member.dials()) seat->dial = request.dial_address();
-    result.push_back(seat->member);
-  }
-  if (!result.empty()) ++status_version_;
-  return result;
-}
-
-absl::Status Roster::ReleaseEnvServers(
-    const v1::ReleaseEnvServersRequest& request, const std::string& key) {
-  MutexLock lock(&mu_);
-  const Seat* lessee = Find(request.member_id());
-  if (lessee == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckKey(*lessee, key));
-  for (const std::string& id : request.env_server_id()) {
-    Seat* seat = Find(id);
-    if (seat == nullptr || seat->lessee != request.member_id()) continue;
-    EndLease(seat);
-    ++status_version_;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
-                              const std::string& key) {
-  MutexLock lock(&mu_);
-  const Seat* seat = Find(request.member_id());
-  if (seat != nullptr) RETURN_IF_ERROR(CheckKey(*seat, key));
-  if (closed_) return absl::OkStatus();
-  const bool known = seat != nullptr && seat->member.role() == v1::LEARNER;
-  if (!known && generation_ > 0) {
-    return absl::NotFoundError(
-        absl::StrCat("\"", request.member_id(),
-                     "\" is no learner of this run, and cannot close it"));
-  }
-  if (request.status() == kFailed) {
-    // As with a member that goes: nothing ends with it that it has no part in, or
-    // has finished.
-    const bool needed =
-        known && seat->rank >= 0 && seat->last.phase() != v1::FINISHED;
-    if (state_ == v1::ACTIVE && !needed && !Recovering()) {
-      return absl::OkStatus();
-    }
-    failure_ = PrintableLine(absl::StrCat(
-        "the run failed: the launcher of ",
-        known ? absl::StrCat(NameOf(*seat), " on ", seat->member.host())
-              : request.member_id(),
-        " gave up; its output says why"));
-    Fence(failure_);
-  }
-  closed_ = true;
-  close_status_ = Shortened(request.status());
-  SetState(v1::CLOSED);
-  return absl::OkStatus();
-}
-
-v1::GenerationState Roster::Stop(const std::string& reason) {
-  MutexLock lock(&mu_);
-  if (!stop_) {
-    stop_ = true;
-    stop_reason_ = Shortened(reason);
-    Changed();
-  }
-  return state_;
 }
 
 absl::StatusOr<uint64_t> Roster::Set(const v1::SetRequest& request) {

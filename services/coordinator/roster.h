@@ -201,12 +201,13 @@ class Roster {
     v1::Heartbeat last;    // without env_worker
     absl::Time last_beat;
     std::map<std::string, v1::EnvServerStatus> env_workers;
-    size_t said = 0;           // bytes of member, last and env_workers
-    std::optional<Wish> wish;  // learners
-    std::string lessee;        // env servers: who plays it
-    bool reported = false;     // says that one, and did not lease it here
-    std::string dial;          // and where it listens, if this one dials
-    bool awaited = false;      // restored, and not heard of since
+    size_t said = 0;            // bytes of member, last and env_workers
+    std::optional<Wish> wish;   // learners
+    std::string lessee;         // env servers: who plays it
+    bool reported = false;      // says that one, and did not lease it here
+    std::string given_back_by;  // since whose lease there was none
+    std::string dial;           // and where it listens, if this one dials
+    bool awaited = false;       // restored, and not heard of since
   };
 
   // Members: roster.cc.

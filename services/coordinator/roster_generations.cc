@@ -176,12 +176,6 @@ absl::Status Roster::CheckCurrent(uint64_t generation) const {
       "there is no generation ", generation, "; the newest is ", generation_));
 }
 
-// What who comes to a run that is over is told.
-absl::Status Roster::Over() const {
-  if (!failure_.empty()) return absl::ResourceExhaustedError(failure_);
-  return absl::AbortedError(absl::StrCat("the run is over: ", close_status_));
-}
-
 void Roster::SetState(v1::GenerationState state) {
   if (state == state_) return;
   state_ = state;

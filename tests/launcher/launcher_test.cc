@@ -1,28 +1,20 @@
 // The program `flotilla`, with the real coordinator and env server and learners
 // that fake training.
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <regex>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/config.h"
 #include "services/base/subprocess.h"
+#include "tests/launcher/launcher_fixture.h"
 #include "tests/testing/temp_dir.h"
-#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -32,169 +24,6 @@ using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr absl::Duration kPatience = absl::Seconds(40);
-
-bool Eventually(const std::function<bool()>& ready) {
-  const absl::Time deadline = absl::Now() + kPatience;
-  while (!ready()) {
-    if (absl::Now() > deadline) return false;
-    absl::SleepFor(absl::Milliseconds(10));
-  }
-  return true;
-}
-
-bool IsGone(pid_t pid) {
-  const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat"));
-  const size_t name_end = stat.rfind(") ");
-  return name_end == std::string::npos || stat[name_end + 2] == 'Z';
-}
-
-// A free port of this host, held until the object goes.
-class TakenPort {
- public:
-  TakenPort() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    listen(fd_, 5);
-    socklen_t size = sizeof(address);
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size);
-    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
-  }
-  ~TakenPort() { close(fd_); }
-  const std::string& address() const { return address_; }
-
- private:
-  const int fd_;
-  std::string address_;
-};
-
-struct Ended {
-  int code = -1;
-  std::string output;
-};
-
-class LauncherTest : public testing::Test {
- protected:
-  LauncherTest() {
-    const std::string bin = std::getenv("FLOTILLA_BIN");
-    fs::create_directories(temp_ / "bin");
-    for (const char* name : {"flotilla-coordinator", "flotilla-envserver"}) {
-      fs::create_symlink(bin + "/" + name,
-                         temp_ / (std::string("bin/") + name));
-    }
-    fs::create_symlink(FAKE_LEARNER_PATH, temp_ / "bin/flotilla-learner");
-    flotilla_ = bin + "/flotilla";
-  }
-
-  // `flotilla train cartpole_fast --standalone --run-dir RUN ...`
-  std::unique_ptr<Subprocess> Train(const std::string& mode,
-                                    std::vector<std::string> more = {}) {
-    more.insert(more.begin(),
-                {"train", "cartpole_fast", "--standalone", "--run-dir", run()});
-    return Start(mode, more);
-  }
-
-  std::unique_ptr<Subprocess> Start(const std::string& mode,
-                                    std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), flotilla_);
-    std::vector<std::pair<std::string, std::string>> env = {
-        {"FLOTILLA_PROGRAM_FOLDER", temp_ / "bin"},
-        {"FLOTILLA_CONFIG_DIR",
-         std::string(std::getenv("FLOTILLA_SOURCE")) + "/deploy/configs"},
-        {"FAKE_LEARNER", mode}};
-    env.insert(env.end(), more_env_.begin(), more_env_.end());
-    auto program = Subprocess::Start(
-        {.argv = arguments, .env = env, .log_path = output_path()});
-    EXPECT_TRUE(program.ok()) << program.status();
-    return *std::move(program);
-  }
-
-  Ended End(std::unique_ptr<Subprocess> program) {
-    const auto exit = program->Wait(kPatience);
-    EXPECT_TRUE(exit.has_value()) << "it did not end\n" << output();
-    return {exit ? exit->code : -1, output()};
-  }
-
-  Ended Run(const std::string& mode,
-            const std::vector<std::string>& arguments) {
-    fs::remove(output_path());
-    return End(Start(mode, arguments));
-  }
-
-  // Waits for `count` lines of RUN/events that begin with `word`.
-  bool AwaitEvents(const std::string& word, int count) {
-    return Eventually([&] { return CountEvents(word) >= count; });
-  }
-
-  int CountEvents(const std::string& word) const {
-    int found = 0;
-    for (const std::string& line : Events()) {
-      found += absl::StartsWith(line, word);
-    }
-    return found;
-  }
-
-  std::vector<std::string> Events() const {
-    return absl::StrSplit(ReadFile(run() + "/events"), '\n', absl::SkipEmpty());
-  }
-
-  bool StatusAnswers(const std::string& address) {
-    auto status = Subprocess::Start(
-        {.argv = {flotilla_, "status", "--coordinator", address},
-         .log_path = temp_ / "status"});
-    return status.ok() && (*status)->Wait(kPatience)->code == 0;
-  }
-
-  // Kills the coordinator of `launcher`, and waits until another answers where it
-  // was.
-  void LoseCoordinator(pid_t launcher) {
-    std::string address = ReadFile(run() + "/coordinator.address");
-    address.pop_back();  // the line's end
-    for (const pid_t pid : Processes(launcher)) {
-      const std::string name = ReadFile(absl::StrCat("/proc/", pid, "/comm"));
-      if (absl::StartsWith(name, "flotilla-coordi")) kill(pid, SIGKILL);
-    }
-    ASSERT_TRUE(Eventually([&] {
-      return absl::StrContains(output(), "the coordinator died (signal 9");
-    })) << output();
-    EXPECT_TRUE(Eventually([&] { return StatusAnswers(address); })) << output();
-  }
-
-  // Every process of the run: learners, their workers, the coordinator.
-  std::vector<pid_t> Processes(pid_t launcher) const {
-    std::vector<pid_t> pids = {launcher};
-    for (const std::string& line : Events()) {
-      const std::vector<std::string> words = absl::StrSplit(line, ' ');
-      if (words[0] == "start" || words[0] == "worker") {
-        pids.push_back(atoi(words.back().c_str()));
-      }
-    }
-    const std::string children = ReadFile(
-        absl::StrCat("/proc/", launcher, "/task/", launcher, "/children"));
-    for (const auto& word :
-         absl::StrSplit(children, ' ', absl::SkipWhitespace())) {
-      pids.push_back(atoi(std::string(word).c_str()));
-    }
-    return pids;
-  }
-
-  static void ExpectAllGone(const std::vector<pid_t>& pids) {
-    for (const pid_t pid : pids) {
-      EXPECT_TRUE(Eventually([&] { return IsGone(pid); })) << pid;
-    }
-  }
-
-  std::string run() const { return temp_ / "run"; }
-  std::string output_path() const { return temp_ / "output"; }
-  std::string output() const { return ReadFile(output_path()); }
-
-  TempDir temp_;
-  std::string flotilla_;
-  std::vector<std::pair<std::string, std::string>> more_env_;
-};
 
 // ---- A run from start to end
 
@@ -387,69 +216,6 @@ TEST_F(LauncherTest, AnUnusableConfigurationIsTwoAtOnce) {
   EXPECT_THAT(ended.output, HasSubstr("the model does not fit"));
 }
 
-TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
-  auto program = Train("train");
-  ASSERT_TRUE(AwaitEvents("worker", 1));
-  LoseCoordinator(program->pid());
-  program->Signal(SIGINT);
-  EXPECT_EQ(End(std::move(program)).code, 130);
-  EXPECT_EQ(CountEvents("start"), 1);  // the learner noticed nothing
-}
-
-TEST_F(LauncherTest, ADeadCoordinatorIsReplacedThoughTheDiskIsFull) {
-  fs::create_directory(run());
-  TinyDisk disk(run());
-  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
-  auto program = Train("train");
-  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
-  const std::string address = ReadFile(run() + "/coordinator.address");
-  disk.Fill();
-  LoseCoordinator(program->pid());
-  EXPECT_EQ(ReadFile(run() + "/coordinator.address"), address);
-  program->Signal(SIGINT);
-  const Ended ended = End(std::move(program));
-  EXPECT_EQ(ended.code, 130) << ended.output;
-  const std::string died = "the coordinator died";
-  EXPECT_EQ(ended.output.find(died), ended.output.rfind(died)) << ended.output;
-}
-
-// Its learners take up names whose restarts the coordinator does not know: it is
-// a new one.
-TEST_F(LauncherTest, ANodeThatComesBackIsNewerThanItWas) {
-  const std::string file = temp_ / "address";
-  const auto coordinate = [&](const std::string& listen) {
-    fs::remove(file);
-    auto coordinator = Subprocess::Start(
-        {.argv = {temp_ / "bin/flotilla-coordinator", "--listen=" + listen,
-                  "--address-file=" + file, "--insecure",
-                  "--journal=" + (temp_ / "journal")},
-         .log_path = temp_ / "coordinator"});
-    EXPECT_TRUE(coordinator.ok()) << coordinator.status();
-    EXPECT_TRUE(Eventually([&] { return fs::exists(file); }));
-    return *std::move(coordinator);
-  };
-  auto coordinator = coordinate("127.0.0.1:0");
-  std::string address = ReadFile(file);
-  address.pop_back();  // the line's end
-  for (int start = 0; start < 3; ++start) {
-    if (start == 2) {
-      coordinator.reset();
-      coordinator = coordinate(address);
-    }
-    std::vector<std::string> arguments = {
-        "train", "cartpole_fast",    "--run-dir", run(),       "--coordinator",
-        address, "--nproc-per-node", "1",         "--insecure"};
-    if (start > 0) arguments[1] = "--resume";
-    auto node = Start("join", arguments);
-    EXPECT_TRUE(AwaitEvents("trains", start + 1)) << output();
-    EXPECT_EQ(CountEvents(absl::StrCat("start 0 incarnation ", start)), 1);
-    const std::vector<pid_t> pids = Processes(node->pid());
-    node->Signal(SIGKILL);
-    node->Wait(kPatience);
-    ExpectAllGone(pids);
-  }
-}
-
 // ---- Signals and orphans
 
 TEST_F(LauncherTest, SignalsAreForwardedAndGiveTheirCodes) {
@@ -613,99 +379,6 @@ TEST_F(LauncherTest, AFolderInUseIsRefused) {
   EXPECT_THAT(second.output, HasSubstr("is in use by pid"));
   program->Signal(SIGINT);
   EXPECT_EQ(End(std::move(program)).code, 130);
-}
-
-// ---- Several launchers
-
-TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {
-  std::string address;
-  {
-    const TakenPort port;  // free again below
-    address = port.address();
-  }
-  std::vector<std::unique_ptr<Subprocess>> nodes;
-  for (const char* node : {"1", "0"}) {
-    nodes.push_back(
-        Start("train", {"train", "cartpole_fast", "--run-dir", run(),
-                        "--nnodes", "2", "--node-rank", node,
-                        "--nproc-per-node", "2", "--coordinator", address}));
-  }
-  ASSERT_TRUE(AwaitEvents("worker", 4)) << output();
-  EXPECT_EQ(CountEvents("start 3 incarnation 0"), 1);  // the ranks of node 1
-  EXPECT_EQ(CountEvents("start 0 incarnation 0"), 1);
-  for (auto& node : nodes) node->Signal(SIGTERM);
-  for (auto& node : nodes) EXPECT_EQ(End(std::move(node)).code, 75);
-  EXPECT_THAT(output(),
-              HasSubstr("node 1: learners 2 to 3 ended, state saved"));
-}
-
-// Learners that meet, on one node each, of which one gives up in the middle.
-class GivingUpTest : public LauncherTest {
- protected:
-  // How the launchers of the nodes ended.
-  std::vector<Ended> RunUntilGivenUp(int by_node) {
-    std::string address;
-    {
-      const TakenPort port;  // free again below
-      address = port.address();
-    }
-    std::vector<std::unique_ptr<Subprocess>> nodes;
-    for (int node = 0; node < 2; ++node) {
-      nodes.push_back(
-          Start(node == by_node ? "join_and_give_up" : "join",
-                {"train", "cartpole_fast", "--run-dir", run(), "--nnodes", "2",
-                 "--node-rank", absl::StrCat(node), "--nproc-per-node", "1",
-                 "--coordinator", address}));
-    }
-    std::vector<Ended> ended;
-    for (auto& node : nodes) ended.push_back(End(std::move(node)));
-    EXPECT_EQ(CountEvents("trains"), 2) << output();
-    return ended;
-  }
-};
-
-TEST_F(GivingUpTest, AnotherNodesFailureFailsTheRunThatNode0Writes) {
-  const std::vector<Ended> ended = RunUntilGivenUp(/*by_node=*/1);
-  EXPECT_EQ(ended[0].code, 1) << output();
-  EXPECT_EQ(ended[1].code, 1) << output();
-  EXPECT_THAT(ReadFile(run() + "/summary.json"),
-              AllOf(HasSubstr("\"status\": \"failed\""),
-                    HasSubstr("the launcher of rank 1 (learner/1/0)")));
-  EXPECT_THAT(output(), HasSubstr("learner 1: the loss is not finite"));
-}
-
-TEST_F(GivingUpTest, WhatNode0HostsStaysUntilTheOthersKnowOfItsFailure) {
-  const std::vector<Ended> ended = RunUntilGivenUp(/*by_node=*/0);
-  EXPECT_EQ(ended[0].code, 1) << output();
-  EXPECT_EQ(ended[1].code, 1) << output();
-  EXPECT_THAT(ReadFile(run() + "/summary.json"),
-              AllOf(HasSubstr("\"status\": \"failed\""),
-                    HasSubstr("learner 0: the loss is not finite")));
-  EXPECT_THAT(output(), HasSubstr("the launcher of rank 0 (learner/0/0)"));
-  EXPECT_EQ(CountEvents("start 1"), 1);  // for good
-}
-
-TEST_F(LauncherTest, ARankFromTheEnvironmentIsOneLearner) {
-  setenv("RANK", "0", 1);
-  setenv("LOCAL_RANK", "0", 1);
-  setenv("WORLD_SIZE", "1", 1);
-  const Ended ended =
-      Run("finish", {"train", "cartpole_fast", "--run-dir", run()});
-  const Ended refused = Run("finish", {"train", "cartpole_fast", "--dry-run",
-                                       "--nproc-per-node", "2"});
-  for (const char* name : {"RANK", "LOCAL_RANK", "WORLD_SIZE"}) unsetenv(name);
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(CountEvents("start"), 1);
-  EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.output, HasSubstr("contradicts RANK=0"));
-}
-
-TEST_F(LauncherTest, SeveralLaunchersNeedANamedFolder) {
-  const Ended ended =
-      Run("finish", {"train", "cartpole_fast", "--nnodes", "2", "--node-rank",
-                     "0", "--coordinator", "127.0.0.1:1"});
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_THAT(ended.output, HasSubstr("--run-dir"));
 }
 
 // ---- Before anything starts
