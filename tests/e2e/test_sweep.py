@@ -112,7 +112,12 @@ def test_several_share_a_sweep(sandbox, sweeping):
     cores = sorted(os.sched_getaffinity(0))
     sweeps = [sweeping(text, prefix=["taskset", "-c", str(cores[i % len(cores)])]) for i in range(2)]
     folder = sandbox.folder / "sweeps" / "sweep"
-    poll(lambda: len({event["by"] for event in events(folder, "begin")}) == 2, "both have begun a trial")
+
+    def both_have_begun():
+        assert all(sweep.poll() is None for sweep in sweeps), said(sandbox)
+        return len({event["by"] for event in events(folder, "begin")}) == 2
+
+    poll(both_have_begun, "both have begun a trial")
     for sweep in sweeps:
         assert sweep.wait(2 * TIMEOUT) == 0, said(sandbox)
     begun = [(event["trial"], event["seed"]) for event in events(folder, "begin")]

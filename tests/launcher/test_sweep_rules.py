@@ -1,5 +1,6 @@
 """What `flotilla sweep` decides, without a run: values, journal, rounds, claims."""
 
+import argparse
 import collections
 import fcntl
 import json
@@ -18,6 +19,7 @@ sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_sweep import front, members, placement, plans, proposals, report, space, trial_run  # noqa: E402
 from flotilla_sweep.journal import Claim, Journal, JournalError  # noqa: E402
 from flotilla_sweep.state import Part, State  # noqa: E402
+from flotilla_sweep.sweep import Sweep  # noqa: E402
 
 RATE = {"field": "optimizer.learning_rate", "kind": "log_uniform", "low": 1e-4, "high": 1e-2, "values": []}
 CLIP = {"field": "ppo.clip_ratio", "kind": "uniform", "low": -0.5, "high": 0.5, "values": []}
@@ -195,6 +197,45 @@ def test_a_claim_lasts_as_long_as_anyone_who_has_it(tmp_path):
     assert not second.take()
     heir.communicate()
     assert second.take()
+
+
+def test_a_sweep_may_begin_beside_one_that_begins_or_was_killed_as_it_began(tmp_path, monkeypatch):
+    words = make_sweep(file="sweep.textproto", text="trials: 9", base="cartpole_fast", base_path="base", base_text="seed: 1")
+
+    def make():
+        return Sweep(argparse.Namespace(flotilla="true", sweep_dir=str(tmp_path / "sweep"), sweep=json.dumps(words)))
+
+    def opened():
+        sweep = make()
+        try:
+            sweep.open()
+        finally:
+            sweep.member.leave()
+        return sweep
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_):
+        raise Killed
+
+    renamed = []
+    replace = os.replace
+
+    def begin_beside(source, target):
+        """Whoever comes in the middle of a file that is being written waits for the lock."""
+        renamed.append(source.name)
+        beside = make()
+        monkeypatch.setattr(beside.member, "enter", kill)
+        with pytest.raises(Killed):
+            beside.open()
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", kill)
+    with pytest.raises(Killed):
+        opened()
+    monkeypatch.setattr(os, "replace", begin_beside)
+    assert opened().state.begun_as["trials"] == 9 and len(renamed) == 2
 
 
 # ---- Rounds, against slow loops

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 
 
 NUMBERS = {"trial": int, "round": int, "seed": int}
@@ -114,6 +115,12 @@ def write_whole(path, text):
         file.flush()
         os.fsync(file.fileno())
     os.replace(new, path)
+
+
+def name_of(name):
+    """What a file is, or is about to be: write_whole may be at it, or was killed there."""
+    being_written = re.fullmatch(r"\.(.+)\.\d+", name)
+    return being_written[1] if being_written else name
 
 
 def flock(descriptor, how, path):

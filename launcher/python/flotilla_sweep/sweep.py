@@ -10,7 +10,7 @@ import sys
 import time
 
 from flotilla_sweep import proposals, report
-from flotilla_sweep.journal import Claim, Journal, JournalError, write_whole
+from flotilla_sweep.journal import Claim, Journal, JournalError, name_of, write_whole
 from flotilla_sweep.members import Member, lives, out_of_reach
 from flotilla_sweep.placement import make_slots
 from flotilla_sweep.plans import draw_trial, plan_of
@@ -58,7 +58,7 @@ class Sweep:
         if self.sweep["method"] == "OPTUNA" and (lacks := proposals.missing(self.sweep)):
             raise Refused(lacks)
         if self.folder.exists() and not (self.folder / "journal.jsonl").exists():
-            strange = sorted(set(os.listdir(self.folder)) - OURS)
+            strange = sorted(name for name in os.listdir(self.folder) if name_of(name) not in OURS)
             if strange:
                 raise Refused(f"{self.folder} is no sweep's folder: it has {strange[0]} in it; choose another --sweep-dir")
         begun = self.folder.exists() and any(event["event"] == "begin" for event in Journal(self.folder).read())
