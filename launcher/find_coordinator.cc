@@ -6,6 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "launcher/run_record.h"
 #include "launcher/runs.h"
 #include "launcher/topology.h"
 
@@ -20,6 +23,18 @@ std::string AddressIn(const RunFolder& folder) {
 }
 
 }  // namespace
+
+std::string JournalEpoch(const RunFolder& folder) {
+  std::ifstream journal(folder.coordinator_journal());
+  for (std::string line; std::getline(journal, line) && line != "---";) {
+    absl::string_view epoch = line;
+    if (absl::ConsumePrefix(&epoch, "epoch: \"") &&
+        absl::ConsumeSuffix(&epoch, "\"")) {
+      return std::string(epoch);
+    }
+  }
+  return "";
+}
 
 absl::StatusOr<RunAddress> FindCoordinator(
     const std::optional<std::string>& coordinator,
@@ -56,13 +71,19 @@ RpcCredentials WithRunToken(const RpcCredentials& credentials,
 }
 
 absl::Status CheckSameRun(const RunAddress& run, const v1::Status& status) {
-  if (run.run_dir.empty() || status.run_id().empty() ||
-      status.run_id() == RunFolder(run.run_dir).name()) {
+  if (run.run_dir.empty() || status.run_id().empty()) return absl::OkStatus();
+  const RunFolder folder(run.run_dir);
+  const bool same_name = status.run_id() == folder.name();
+  const std::string epoch = JournalEpoch(folder);
+  // A full disk leaves the journal as it was before the coordinator was replaced.
+  if (same_name &&
+      (epoch.empty() || epoch == status.epoch() || IsHeldHere(folder))) {
     return absl::OkStatus();
   }
-  return absl::UnavailableError(
-      absl::StrCat("the run in ", run.run_dir, " is over; the coordinator at ",
-                   run.address, " is of the run \"", status.run_id(), "\""));
+  return absl::UnavailableError(absl::StrCat(
+      "the run in ", run.run_dir, " is over; the coordinator at ", run.address,
+      same_name ? " is of another run of that name"
+                : absl::StrCat(" is of the run \"", status.run_id(), "\"")));
 }
 
 }  // namespace flotilla

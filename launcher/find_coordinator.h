@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "flotilla/v1/coordinator.pb.h"
+#include "services/base/run_folder.h"
 #include "services/rpc/credentials.h"
 
 namespace flotilla {
@@ -28,6 +29,10 @@ absl::StatusOr<RunAddress> FindCoordinator(
 // folder ("": none is known) holds one that we may read.
 RpcCredentials WithRunToken(const RpcCredentials& credentials,
                             const std::string& run_dir);
+
+// Of the coordinator that has written the run's journal, whose first lines name it;
+// "" if there is none.
+std::string JournalEpoch(const RunFolder& folder);
 
 // Whether `status`, which came from that address, is of the run in that folder:
 // ports are used again.

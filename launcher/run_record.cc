@@ -94,7 +94,7 @@ void FindStatus(const RunFolder& folder,
   const std::string who =
       holder ? absl::StrCat("pid ", holder->pid, " on ", holder->host) : "";
   const bool local = holder && holder->host == HostName();
-  if (local && Holds(holder->pid, folder.lock())) {
+  if (IsHeldHere(folder)) {
     return set("running", absl::StrCat(who, " holds .lock"));
   }
   const auto written = WrittenAt(folder.metrics());
@@ -215,6 +215,12 @@ std::string FamilyOf(const RunRecord& run) {
 }
 
 }  // namespace
+
+bool IsHeldHere(const RunFolder& folder) {
+  const auto holder = LastHolder(folder);
+  return holder && holder->host == HostName() &&
+         Holds(holder->pid, folder.lock());
+}
 
 RunRecord ReadRunRecord(const std::string& path, absl::Time now) {
   const RunFolder folder(path);

@@ -45,6 +45,9 @@ struct RunRecord {
   }
 };
 
+// Whether a launcher of this host is at work in the folder.
+bool IsHeldHere(const RunFolder& folder);
+
 // Reads what there is at `path`, which HoldsRun(); what is broken is noted.
 RunRecord ReadRunRecord(const std::string& path, absl::Time now);
 

@@ -194,6 +194,11 @@ class Job {
                        calls_->GetStatus(kCallTimeout));
       CountEarlierStarts(status);
       if (!PeersLive()) RETURN_IF_ERROR(GoOnFromNamed());
+      // Left by one of the run's own, which would be asked for.
+      if (JournalEpoch(job_.folder) != status.epoch()) {
+        std::error_code absent;
+        fs::remove(job_.folder.coordinator_journal(), absent);
+      }
       return WriteFileAtomically(job_.folder.coordinator_address(),
                                  address_ + "\n");
     }

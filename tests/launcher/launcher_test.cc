@@ -162,6 +162,36 @@ TEST_F(LauncherTest, StopLeavesAnotherRunOnTheSamePortAlone) {
   EXPECT_EQ(End(std::move(program)).code, 130);
 }
 
+TEST_F(LauncherTest, RunsOfOneNameOnTheSamePortAreToldApart) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  fs::create_directories(temp_ / "old");
+  const std::string old = temp_ / "old/run";
+  fs::rename(run(), old);
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  fs::copy(run() + "/coordinator.address", old + "/coordinator.address",
+           fs::copy_options::overwrite_existing);
+  fs::remove(old + "/token");
+  const auto ask = [&](const std::string& command, const std::string& folder) {
+    auto asked = Subprocess::Start(
+        {.argv = {flotilla_, command, folder}, .log_path = temp_ / "asked"});
+    EXPECT_TRUE(asked.ok());
+    return (*asked)->Wait(kPatience)->code;
+  };
+  EXPECT_EQ(ask("stop", old), 1);
+  EXPECT_THAT(ReadFile(temp_ / "asked"),
+              AllOf(HasSubstr("old/run is over"),
+                    HasSubstr("is of another run of that name")));
+  fs::remove(temp_ / "asked");
+  EXPECT_EQ(ask("status", old), 0);  // its summary
+  EXPECT_THAT(ReadFile(temp_ / "asked"), HasSubstr("old/run is over"));
+  // Each coordinator of a run is the run's.
+  LoseCoordinator(program->pid());
+  EXPECT_EQ(ask("stop", run()), 0) << ReadFile(temp_ / "asked");
+  program->Signal(SIGINT);
+  End(std::move(program));
+}
+
 // ---- Faults
 
 TEST_F(LauncherTest, ADeadLearnerIsReplacedAndTheOtherStays) {
