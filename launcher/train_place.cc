@@ -153,7 +153,7 @@ absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
   if (flags.resume == "latest") place.source_run = place.run_dir;
   // Where launchers share a folder, the one that made it may be ahead of us.
   if (topology.hosts_coordinator && HasTrained(folder) &&
-      !place.GoesOnInPlace() && !flags.dry_run) {
+      !place.GoesOnInPlace()) {
     return absl::InvalidArgumentError(
         absl::StrCat("the folder ", place.run_dir, " holds ",
                      flags.resume ? "another run; go on with that (--resume "

@@ -19,7 +19,7 @@ sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_sweep import front, members, placement, plans, proposals, report, space, trial_run  # noqa: E402
 from flotilla_sweep.journal import Claim, Journal, JournalError  # noqa: E402
 from flotilla_sweep.state import Part, State  # noqa: E402
-from flotilla_sweep.sweep import Sweep  # noqa: E402
+from flotilla_sweep.sweep import Refused, Sweep  # noqa: E402
 
 RATE = {"field": "optimizer.learning_rate", "kind": "log_uniform", "low": 1e-4, "high": 1e-2, "values": []}
 CLIP = {"field": "ppo.clip_ratio", "kind": "uniform", "low": -0.5, "high": 0.5, "values": []}
@@ -202,8 +202,8 @@ def test_a_claim_lasts_as_long_as_anyone_who_has_it(tmp_path):
 def test_a_sweep_may_begin_beside_one_that_begins_or_was_killed_as_it_began(tmp_path, monkeypatch):
     words = make_sweep(file="sweep.textproto", text="trials: 9", base="cartpole_fast", base_path="base", base_text="seed: 1")
 
-    def make():
-        return Sweep(argparse.Namespace(flotilla="true", sweep_dir=str(tmp_path / "sweep"), sweep=json.dumps(words)))
+    def make(flotilla="true"):
+        return Sweep(argparse.Namespace(flotilla=str(flotilla), sweep_dir=str(tmp_path / "sweep"), sweep=json.dumps(words)))
 
     def opened():
         sweep = make()
@@ -236,6 +236,19 @@ def test_a_sweep_may_begin_beside_one_that_begins_or_was_killed_as_it_began(tmp_
         opened()
     monkeypatch.setattr(os, "replace", begin_beside)
     assert opened().state.begun_as["trials"] == 9 and len(renamed) == 2
+
+    # The folder of the first trial is taken by who has begun it meanwhile.
+    begun = json.dumps({"event": "begin", "trial": 0, "round": 0, "seed": 0, "by": "host-1", "host": "host"})
+    taken = tmp_path / "flotilla"
+    taken.write_text(f"#!/bin/sh\necho '{begun}' >> {tmp_path}/sweep/journal.jsonl\necho the folder holds a run already >&2\nexit 2\n")
+    taken.chmod(0o755)
+    sweep = make(taken)
+    sweep.rehearse()
+    assert sweep.has_begun()
+    (tmp_path / "sweep" / "journal.jsonl").unlink()
+    taken.write_text("#!/bin/sh\necho the folder holds a run already >&2\nexit 2\n")
+    with pytest.raises(Refused, match="cannot run: the folder holds a run already"):
+        make(taken).rehearse()
 
 
 # ---- Rounds, against slow loops

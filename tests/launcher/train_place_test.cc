@@ -85,6 +85,19 @@ TEST_F(TrainPlaceTest, AnotherRunsFolderIsNotTakenForTheCheckpoint) {
   }
 }
 
+TEST_F(TrainPlaceTest, ADryRunSaysWhatTheRunWouldBeRefusedFor) {
+  MakeRun("a");
+  TrainFlags flags;
+  flags.config = "a/config.textproto";
+  flags.run_dir = "a";
+  for (const bool dry_run : {false, true}) {
+    flags.dry_run = dry_run;
+    EXPECT_THAT(
+        std::string(FindTrainPlace(flags, topology_).status().message()),
+        HasSubstr("the folder a holds a run already"));
+  }
+}
+
 // The same command line, on a node that was preempted or lost.
 TEST_F(TrainPlaceTest, AJobThatIsStartedAgainGoesOnWithWhatItMade) {
   MakeRun("a");

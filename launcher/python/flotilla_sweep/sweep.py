@@ -61,8 +61,7 @@ class Sweep:
             strange = sorted(name for name in os.listdir(self.folder) if name_of(name) not in OURS)
             if strange:
                 raise Refused(f"{self.folder} is no sweep's folder: it has {strange[0]} in it; choose another --sweep-dir")
-        begun = self.folder.exists() and any(event["event"] == "begin" for event in Journal(self.folder).read())
-        if not begun:
+        if not self.has_begun():
             self.rehearse()
         for name in ("trials", "claims", "logs", "members"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -104,8 +103,12 @@ class Sweep:
         if any(before.get(name) != self.sweep.get(name) for name in ("trials", "metric")):
             self.write_words()
 
+    def has_begun(self):
+        return self.folder.exists() and any(event["event"] == "begin" for event in Journal(self.folder).read())
+
     def rehearse(self):
-        """Asks `flotilla train` whether the first trial can run."""
+        """Asks `flotilla train` whether the first trial can run. Where somebody has begun
+        it meanwhile, it can, and its folder is taken."""
         plan = plan_of(self.sweep)
         trial, part = draw_trial(self.sweep, 0), Part(len(plan.budgets) - 1, 0, 0)
         run_dir = self.folder / "trials" / run_name(self.sweep, part)
@@ -113,7 +116,7 @@ class Sweep:
         checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.signals:
             raise Stopped
-        if checked.returncode != 0:
+        if checked.returncode != 0 and not self.has_begun():
             values = " ".join(f"{field}={value}" for field, value in trial.values.items())
             lines = [line for line in checked.stderr.splitlines() if ": warning: " not in line] or ["nothing was said"]
             raise Refused(f"{self.sweep['file']}: trial 0 ({values}) cannot run: {lines[0].removeprefix('flotilla train: ')}")
