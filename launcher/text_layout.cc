@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace flotilla {
 
@@ -41,6 +43,16 @@ std::string Padded(const std::string& text, size_t width, bool right) {
   const size_t length = Characters(text);
   const std::string blanks(width > length ? width - length : 0, ' ');
   return right ? blanks + text : text + blanks;
+}
+
+std::string ShellWord(const std::string& word) {
+  const bool plain =
+      !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+        return absl::ascii_isalnum(c) || absl::StrContains("%+,-./:=@_", c);
+      });
+  return plain ? word
+               : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}),
+                              "'");
 }
 
 std::string Table(std::vector<std::vector<std::string>> rows,

@@ -24,6 +24,9 @@ size_t Characters(const std::string& text);
 // `text` and blanks, `width` characters in all; on the right side with `right`.
 std::string Padded(const std::string& text, size_t width, bool right = false);
 
+// `word` as a shell takes it for one: in quotes where it is not plain.
+std::string ShellWord(const std::string& word);
+
 // Rows below one another, two blanks between columns, which are as wide as their
 // widest cell; those in `right` are aligned to the right. A column without a
 // word below its title, the first row, is left out. Lines end with "\n".

@@ -21,6 +21,7 @@
 #include "launcher/status_poller.h"
 #include "launcher/summary.h"
 #include "launcher/supervisor.h"
+#include "launcher/text_layout.h"
 #include "launcher/train_plan.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
@@ -554,7 +555,7 @@ class Job {
       return;
     }
     std::fprintf(stderr, "go on with: flotilla train --resume --run-dir %s\n",
-                 job_.folder.path().c_str());
+                 ShellWord(job_.folder.path()).c_str());
   }
 
   // Slurm's preemption signal: back into the queue, once, after the save.

@@ -232,6 +232,12 @@ def test_a_run_that_nobody_named_goes_on_with_as_many_learners(scripts):
     assert list(run.parent.iterdir()) == [run]
     more += 3000
     scripts.run(f"""
+        trained = flotilla.train("cartpole_ppo", env=Corridor, steps={more}, resume="runs/{run.name}/checkpoints/latest", overrides={SMALL})
+        assert trained.summary["global_steps"] >= {more} and trained.summary["world_size"] == 2
+    """)
+    assert list(run.parent.iterdir()) == [run]
+    more += 3000
+    scripts.run(f"""
         trained = flotilla.train("cartpole_ppo", env=Corridor, learners=1, steps={more}, resume="runs/{run.name}", run_dir="other", overrides={SMALL})
         assert trained.summary["global_steps"] >= {more} and trained.summary["world_size"] == 1
     """)

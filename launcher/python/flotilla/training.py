@@ -78,8 +78,11 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
         words.append("--resume=latest" if resume is True else f"--resume={os.fspath(resume)}")
     if run_dir is not None:
         folder = pathlib.Path(run_dir)
+    elif resume is True:
+        folder = _newest_folder(name)
     else:
-        folder = _newest_folder(name) if resume is True else _new_folder(name)
+        its_own = _run_of(resume) if resume else None
+        folder = its_own if its_own and _begun(its_own) else _new_folder(name)
     try:
         had = _learners_of(folder if resume is True else resume) if resume and learners is None else None
         learners = learners or had or 1
@@ -131,14 +134,17 @@ def _newest_folder(name):
     return max(begun)[1]
 
 
-def _learners_of(path):
-    """How many learners a node had of the run whose folder, or a checkpoint's in it, is at `path`. The program keeps to
-    that where it is told no number; None where no run has begun, of which the program would choose one itself."""
+def _run_of(path):
+    """The folder of the run that is at `path`, or whose checkpoint is."""
     folder = pathlib.Path(os.path.abspath(path))
-    if (folder / WEIGHTS).exists():
-        folder = folder.parent.parent
+    return folder.parent.parent if (folder / WEIGHTS).exists() else folder
+
+
+def _learners_of(path):
+    """How many learners a node had of the run that is at `path`, or whose checkpoint is. The program keeps to that where
+    it is told no number; None where no run has begun, of which the program would choose one itself."""
     try:
-        found = re.search(r"learners_per_node:\s*(\d+)", (folder / "topology.textproto").read_text())
+        found = re.search(r"learners_per_node:\s*(\d+)", (_run_of(path) / "topology.textproto").read_text())
     except (OSError, UnicodeDecodeError):
         return None
     return int(found[1]) if found else None

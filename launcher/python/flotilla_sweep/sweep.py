@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -290,7 +291,7 @@ class Sweep:
                 print(f"\n{self.folder / 'best.textproto'}\n{self.folder / 'front.svg'}")
             sys.stdout.flush()
         if not finished:
-            say(f"go on with: flotilla sweep {self.folder}")
+            say(f"go on with: flotilla sweep {shlex.quote(str(self.folder))}")
             return self.exit_code_of_signal()
         if self.state.best() is None:
             say("flotilla sweep: no trial has a score; the table says why, and logs/ has what their launchers said")
