@@ -20,8 +20,9 @@ namespace flotilla {
 // byte of `observation`, and does not count steps: ThreadVectorEnv applies
 // spec().max_episode_steps and the automatic reset.
 //
-// An error or an exception costs the learner one transition: the environment is
-// made anew. Not thread-safe; calls on one object never overlap, but may come
+// An error or an exception costs the learner that row's episode. The next one begins
+// by a Reset of the same object; with --renew-failed, or where that Reset fails too,
+// by that of one made anew. Not thread-safe; calls on one object never overlap, but may come
 // from different threads.
 class Environment : public MultiAgentEnvironment {
  public:

@@ -20,6 +20,7 @@
 #include "envserver/envs/pong.h"
 #include "envserver/envs/sleep.h"
 #include "envserver/envs/snake.h"
+#include "envserver/guard.h"
 #include "envserver/gym_vector_env.h"
 #include "envserver/thread_vector_env.h"
 #include "glog/logging.h"
@@ -164,7 +165,7 @@ EnvironmentOr EnvironmentRegistry::Make(const std::string& env_id,
   ASSIGN_OR_RETURN(const Entry* entry, Find(env_id));
   ASSIGN_OR_RETURN(const EnvironmentArguments arguments,
                    ArgumentsOf(*entry, env_id, options, worker_id));
-  return entry->make(arguments);
+  return Guard([&] { return entry->make(arguments); });
 }
 
 absl::StatusOr<std::unique_ptr<BatchEnvironment>>
@@ -175,7 +176,7 @@ EnvironmentRegistry::MakeBatch(const std::string& env_id,
   CHECK(entry->make_batch != nullptr) << env_id << " steps on its own";
   ASSIGN_OR_RETURN(const EnvironmentArguments arguments,
                    ArgumentsOf(*entry, env_id, options, worker_id));
-  return entry->make_batch(arguments, environments);
+  return Guard([&] { return entry->make_batch(arguments, environments); });
 }
 
 absl::StatusOr<EnvironmentArguments> EnvironmentRegistry::ArgumentsOf(

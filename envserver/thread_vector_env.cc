@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "envserver/guard.h"
 #include "glog/logging.h"
 #include "services/base/printable.h"
 #include "services/base/random.h"
@@ -21,18 +21,6 @@ namespace {
 // reasons in it.
 constexpr size_t kMaxErrorBytes = 480;
 constexpr size_t kMaxReasonBytes = 200;
-
-// Environments are others' code, and may throw.
-template <typename Call>
-auto Guard(Call call) -> decltype(call()) {
-  try {
-    return call();
-  } catch (const std::exception& error) {
-    return absl::InternalError(error.what());
-  } catch (...) {
-    return absl::InternalError("an exception that is no std::exception");
-  }
-}
 
 void Blank(Row observation) {
   for (std::span<std::byte> leaf : observation) {

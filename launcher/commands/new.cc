@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,7 +54,12 @@ std::string ProjectName(const fs::path& folder) {
   for (char& c : name) {
     if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   }
-  if (name.empty() || !std::isalpha(static_cast<unsigned char>(name[0]))) {
+  // Targets that CMake has already.
+  static const std::set<std::string> kTaken = {
+      "all",     "clean", "edit_cache", "help",          "install",
+      "package", "test",  "depend",     "rebuild_cache", "package_source"};
+  if (name.empty() || !std::isalpha(static_cast<unsigned char>(name[0])) ||
+      kTaken.contains(name)) {
     name = "my_" + name;
   }
   return name;

@@ -166,6 +166,8 @@ def test_an_environment_of_ones_own_is_learned_and_its_server_replaced(prefix, s
     words = ["flotilla", "train", "corridor_ppo.textproto", "--dry-run"]
     said = run([*words, "--set=env.options.kwargs.sise=9"], project, prefix, code=2)
     assert "sise" in said and 'did you mean "size"?' in said
+    said = run([*words, "--set=env.options.kwargs.size=1"], project, prefix, code=2)
+    assert "env.options.kwargs.size is 1, want 2 or more" in said
     said = run([*words, "--set=env.id=Corridor-v1"], project, prefix, code=2)
     assert 'did you mean "Corridor-v0"?' in said
     job = sandbox.train(
@@ -248,6 +250,12 @@ def test_a_project_is_not_written_over_anything(prefix, tmp_path):
     said = run(["flotilla", "new", "network", "there"], tmp_path, prefix, code=2)
     assert "is not empty" in said
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["mine.txt"]
+
+
+def test_a_project_is_not_called_as_a_target_that_cmake_has(prefix, tmp_path):
+    run(["flotilla", "new", "environment", "test"], tmp_path, prefix)
+    assert "project(my_test" in (tmp_path / "test" / "CMakeLists.txt").read_text()
+    assert (tmp_path / "test" / "my_test_ppo.textproto").exists()
     # Out of a build, it says what is missing.
     said = run([BIN / "flotilla", "new", "algorithm", "y"], tmp_path)
     assert "cmake --install" in said

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -226,6 +228,26 @@ TEST(OwnEnvironmentTest, WhatPlaysSaysItsIdOptionsAndLimit) {
   EXPECT_EQ(env->spec().env_id(), "Mine-v0");
   EXPECT_EQ(env->spec().max_episode_steps(), 3);
   EXPECT_EQ(env->spec().option_size(), 5);
+}
+
+TEST(OwnEnvironmentTest, WhatAMakerThrowsIsTold) {
+  EnvironmentRegistry registry;
+  registry.Add("Broken-v0",
+               [](const EnvironmentArguments&)
+                   -> absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> {
+                 throw std::runtime_error("level file castle.map is missing");
+               });
+  registry.AddBatch(
+      "Broken-v1",
+      [](const EnvironmentArguments&, size_t)
+          -> absl::StatusOr<std::unique_ptr<BatchEnvironment>> { throw 7; });
+  EXPECT_THAT(
+      RegistryFactory(&registry, /*threads=*/1).Describe("Broken-v0", {}),
+      StatusIs(absl::StatusCode::kInternal,
+               "level file castle.map is missing"));
+  EXPECT_THAT(registry.MakeBatch("Broken-v1", {}, 0, 4),
+              StatusIs(absl::StatusCode::kInternal,
+                       HasSubstr("an exception that is no")));
 }
 
 TEST(OwnEnvironmentDeathTest, TwoOfOneNameAreTheProgramsMistake) {

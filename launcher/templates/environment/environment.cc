@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "absl/strings/str_cat.h"
 #include "envserver/env_server_main.h"
 #include "services/base/random.h"
 
@@ -17,6 +18,15 @@ using namespace flotilla;
 // (right); the place is seen, and so is a 1.
 class Corridor : public Environment {
  public:
+  // An option that does not fit is refused before anything is trained.
+  static absl::StatusOr<std::unique_ptr<Corridor>> Make(int64_t size) {
+    if (size < 2) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "env.options.kwargs.size is ", size, ", want 2 or more"));
+    }
+    return std::make_unique<Corridor>(size);
+  }
+
   explicit Corridor(int64_t size) : size_(size) {
     v1::Leaf* seen = spec_.add_observation();
     seen->set_dtype(v1::FLOAT32);
@@ -66,7 +76,7 @@ int main(int argc, char** argv) {
   EnvironmentRegistry registry;
   registry.Add("Corridor-v0",
                [](const EnvironmentArguments& arguments) {
-                 return std::make_unique<Corridor>(arguments.Int("size"));
+                 return Corridor::Make(arguments.Int("size"));
                },
                {{"size", 8, "cells, the goal's among them"}});
   return EnvServerMain(argc, argv, registry);
