@@ -19,6 +19,7 @@
 #include "launcher/train_place.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
+#include "services/base/config_rules.h"
 #include "services/base/config_text.h"
 #include "services/base/cores.h"
 #include "services/base/device_choice.h"
@@ -169,14 +170,6 @@ std::string BlamedField(absl::string_view message) {
   return std::string(message.substr(begin, end - begin));
 }
 
-// Whether all who play are elsewhere, and they alone know what.
-bool IsPlayedElsewhere(const v1::RunConfig& config) {
-  const v1::EnvConfig& env = config.env();
-  return !env.dial_listen().empty() &&
-         env.remote_workers() == env.num_workers() &&
-         config.evaluation().every_updates() == 0;
-}
-
 // What can be asked of the environment before anything is started: whether it
 // is there, and a network and an algorithm fit it. `devices` are the learners', each of
 // which plays `num_envs`.
@@ -185,7 +178,16 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
                               int num_envs, const TrainFlags& flags,
                               const std::string& config_path,
                               std::stop_token stop) {
-  if (IsPlayedElsewhere(config)) return absl::OkStatus();
+  if (IsPlayedElsewhere(config)) {
+    if (config.evaluation().has_stop_return()) {
+      std::fprintf(stderr,
+                   "flotilla train: warning: evaluation.stop_return is %g, and "
+                   "nothing is evaluated, as all environments dial in: the run "
+                   "ends with total_env_steps\n",
+                   config.evaluation().stop_return());
+    }
+    return absl::OkStatus();
+  }
   const v1::EnvConfig& env = config.env();
   const bool ours = env.server().empty();
   const auto response = AskEnvServer(

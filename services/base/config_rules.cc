@@ -136,9 +136,10 @@ void CheckModel(const v1::ModelConfig& model, Problems* problems) {
           problems);
 }
 
-void CheckEvaluation(const v1::EvaluationConfig& evaluation,
-                     Problems* problems) {
-  Require(!evaluation.has_stop_return() || evaluation.every_updates() != 0,
+void CheckEvaluation(const v1::RunConfig& config, Problems* problems) {
+  const v1::EvaluationConfig& evaluation = config.evaluation();
+  Require(!evaluation.has_stop_return() || evaluation.every_updates() != 0 ||
+              IsPlayedElsewhere(config),
           "evaluation.stop_return",
           absl::StrCat("is ", evaluation.stop_return(),
                        ", but nothing is ever evaluated; set "
@@ -204,6 +205,13 @@ bool IsGym(const std::string& env_id) {
          absl::StartsWith(env_id, kZooPrefix);
 }
 
+bool IsPlayedElsewhere(const v1::RunConfig& config) {
+  const v1::EnvConfig& env = config.env();
+  return !env.dial_listen().empty() &&
+         env.remote_workers() == env.num_workers() &&
+         config.evaluation().every_updates() == 0;
+}
+
 std::string EnvOptionsPart(const v1::EnvConfig& env) {
   if (!env.server().empty()) return "";
   if (absl::StartsWith(env.id(), kAtariPrefix)) return "atari";
@@ -219,7 +227,7 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config) {
   CheckEnv(config.env(), &problems);
   CheckModel(config.model(), &problems);
   TraitsOf(config).FindProblems(config, &problems);
-  CheckEvaluation(config.evaluation(), &problems);
+  CheckEvaluation(config, &problems);
   CheckCheckpoint(config, &problems);
   CheckDistributed(config.distributed(), &problems);
   Require(

@@ -23,6 +23,10 @@ std::vector<ConfigProblem> FindProblems(const v1::RunConfig& config);
 // none, as for whatever another's server (env.server) makes.
 std::string EnvOptionsPart(const v1::EnvConfig& env);
 
+// Whether all who play are of other programs, which dial in, and nobody is evaluated:
+// what they play, they alone know.
+bool IsPlayedElsewhere(const v1::RunConfig& config);
+
 // What fits next to `value`, of multiples of `unit`: "use 8 or 12".
 std::string NearbyMultiples(int64_t value, int64_t unit);
 

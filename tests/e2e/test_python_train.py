@@ -11,7 +11,7 @@ import textwrap
 
 import pytest
 
-from harness import BIN, TIMEOUT, guide, poll, summary, training_lines
+from harness import BIN, SOURCE, TIMEOUT, guide, poll, summary, training_lines
 from torch_python import TorchPython
 
 PACKAGE = BIN.parent / "share" / "flotilla" / "python"
@@ -116,6 +116,37 @@ def test_a_class_of_the_script_is_trained_on_until_it_is_solved(scripts, learner
     assert done.returncode == 0 and "0.8" in done.stdout, done.stdout + done.stderr
 
 
+def test_who_is_refused_leaves_a_run_the_environment_that_it_has(scripts):
+    out = scripts.run(f"""
+        import pathlib
+        class Longer(Corridor):
+            def __init__(self):
+                super().__init__(size=9)
+
+        def attempt(**more):
+            try:
+                flotilla.train("cartpole_ppo", run_dir="run", steps=2048, progress="none", **more)
+                print("trained")
+            except flotilla.Error as error:
+                print(" ".join(str(error).splitlines()))
+            print(sorted(path.name for path in pathlib.Path("run").glob("*.pickle")))
+
+        attempt(env=Corridor, overrides={SMALL})
+        attempt(env=Longer, overrides={SMALL})
+        attempt(env=Longer, overrides={SMALL}, resume=True)
+        attempt(env=Longer, ppo={{"epoks": 3}})
+    """)
+    trained, first, *others = out.splitlines()
+    assert trained == "trained" and re.fullmatch(r"\['environment-[0-9a-f]{12}\.pickle'\]", first)
+    for said, wanted in zip(others[::2], ["holds a run already", "env.id was", "epoks"], strict=True):
+        assert wanted in said
+    assert set(others[1::2]) == {first}
+    # Without it, the way on is told.
+    (scripts.sandbox.folder / "run").rename(scripts.sandbox.folder / "moved")
+    done = scripts.sandbox.run("evaluate", "moved", env=scripts.env)
+    assert done.returncode != 0 and "if that was moved or renamed, move it back, or go on with flotilla.train" in done.stderr
+
+
 def test_an_environment_that_is_there_steps_in_this_process(scripts):
     out = scripts.run(f"""
         env = Corridor()
@@ -132,8 +163,17 @@ def test_an_environment_that_is_there_steps_in_this_process(scripts):
             return made[-1]
         two = flotilla.train("cartpole_ppo", env=make, learners=2, in_process=True, steps=4096, overrides={SMALL | {"env.num_envs": 4}})
         assert len(made) >= 8 and two.run_dir.parent.name == "runs"
+
+        # Its arguments may be the configuration's, and what would be evaluated is not.
+        import pathlib
+        words = pathlib.Path("{SOURCE / "deploy" / "configs" / "cartpole_fast.textproto"}").read_text()
+        pathlib.Path("mine.textproto").write_text(words.replace("env {{", 'env {{ options {{ kwargs {{ key: "size" value: "5" }} }}', 1))
+        class Sized(Corridor):
+            def __init__(self, size):
+                super().__init__(size)
+        flotilla.train("mine.textproto", env=Sized, in_process=True, steps=4096, run_dir="mine", overrides={SMALL})
     """)
-    assert "closed" not in out
+    assert "closed" not in out and "evaluation.stop_return is 475, and nothing is evaluated" in out
 
 
 def test_ids(scripts):
@@ -312,6 +352,11 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         attempt("cartpole_ppo", lambda: 5, in_process=True)
         attempt("cartpole_ppo", 5)
         attempt("cartpole_ppo", Corridor(), learners=2)
+        attempt("cartpole_ppo", Corridor(), overrides={{"env.num_envs": 16}})
+        attempt("cartpole_ppo", Corridor(), overrides={{"env.options.kwargs.size": 5}})
+        attempt("cartpole_ppo", Corridor, in_process=True, evaluation={{"every_updates": 5}})
+        made = []
+        attempt("cartpole_ppo", lambda: made.append(5) or (Corridor() if len(made) == 1 else 5), in_process=True)
         attempt("cartpole_ppo", gymnasium.vector.SyncVectorEnv([Corridor] * 2))
         attempt("cartpole_ppo", "CartPole-v7")
         attempt("cartpole_ppo", "no_module:Thing")
@@ -338,6 +383,10 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
         ("returned a int, want a gymnasium.Env",),
         ("env is a int; want a Gymnasium environment, a class or function",),
         ("learners is 2, and one environment plays for 1",),
+        ("env.num_envs is 16, and one environment that is there already has 1; leave it out",),
+        ("Corridor is made already, and takes no env.options.kwargs",),
+        ("evaluation.every_updates is 5, and what steps in this process (in_process=True) has 0",),
+        ("the environment cannot be played: what makes lambda returned a int, want a gymnasium.Env",),
         ("env is a vector of environments",),
         ("CartPole-v7",),
         ("no_module cannot be imported",),
@@ -349,7 +398,7 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
     ]
     for line, words in zip(out.splitlines(), wanted, strict=True):
         assert all(word in line for word in words), f"{words}: {line}"
-    assert "environment.pickle" not in out
+    assert "environment-" not in out
     # What never began leaves nothing.
     assert not list((scripts.sandbox.folder / "runs").iterdir())
 

@@ -70,7 +70,14 @@ def main():
     if flags.pickled:
         from flotilla_gym import pickled
 
-        more["make"] = pickled.load(flags.pickled)
+        try:
+            more["make"] = pickled.load(flags.pickled)
+        except FileNotFoundError:
+            message = (
+                f"there is no {flags.pickled}, which has the run's environment: flotilla.train wrote it into the run's folder; "
+                "if that was moved or renamed, move it back, or go on with flotilla.train(..., env=..., resume=True, run_dir=...)"
+            )
+            return _fail(flags.error_file, message, _EXIT_FAILED)
     server = Server(flags.num_envs, flags.server_version, flags.retry_wait_seconds, bool(flags.renew_failed), **more)
 
     async def serve():

@@ -67,6 +67,7 @@ class Dialling:
         self._token_file = token_file
         self._stopped = threading.Event()
         self._dialler = None
+        self._refused = ""
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="flotilla-dial", daemon=True)
         self._thread.start()
@@ -79,6 +80,11 @@ class Dialling:
                 self._dialler.stop()
         self._thread.join(5)
 
+    @property
+    def failure(self):
+        """Why it plays for nobody, however often it dials; "" where it may."""
+        return self._refused or (self._dialler.failure if self._dialler is not None else "")
+
     def _run(self):
         while not (address := self._address()):
             if self._stopped.wait(0.05):
@@ -90,7 +96,7 @@ class Dialling:
         try:
             asyncio.run(self._dialler.run())
         except Refused as refused:
-            print(f"flotilla_gym: {refused}", file=sys.stderr, flush=True)
+            self._refused = str(refused)
 
 
 class _Identity:
@@ -167,6 +173,7 @@ class _Dialler:
         self._loop = None
         self._stopped = False
         self._said = ""
+        self.failure = ""  # why what is offered cannot be played as the learner wants it
 
     def take_seat(self, stream):
         if stream.hello.env_id != self._offer.env_id:
@@ -174,7 +181,11 @@ class _Dialler:
         self._say(f"{self._order[1]} plays {stream.hello.num_envs} x {stream.hello.env_id}")
 
     def rows(self, hello):
-        return Rows(hello, self.retry_wait, self.renew_failed, self._offer.make)
+        try:
+            return Rows(hello, self.retry_wait, self.renew_failed, self._offer.make)
+        except Refused as refused:
+            self.failure = str(refused)
+            raise
 
     def stop(self):
         """Has run() return soon. From any thread."""

@@ -2,7 +2,9 @@
 
 import contextlib
 import functools
+import hashlib
 import importlib
+import os
 import pathlib
 import pickle
 import re
@@ -14,7 +16,6 @@ from flotilla import launch
 from flotilla.errors import Error
 from flotilla.run import messages
 
-PICKLE = "environment.pickle"  # in the run's folder
 _PYTHON = pathlib.Path(__file__).resolve().parents[1]
 _NEEDED = "gymnasium grpcio protobuf numpy"
 
@@ -40,8 +41,12 @@ class Named:
         """What the program says, without what the caller never said."""
         return line
 
+    def failure(self):
+        """Why it can never be played; "" while it can."""
+        return ""
+
     def forget(self, run_dir):
-        """The run that was to be there has not begun."""
+        """What was written into the folder for a run that was refused goes."""
 
 
 class Made(Named):
@@ -50,14 +55,17 @@ class Made(Named):
     def __init__(self, make, env_id):
         self._make, self._env_id = make, env_id
         self._pickle = _pickled(make)
+        self._new = None  # the file, if it is ours
 
     def fields(self, run_dir, learners):
         run_dir.mkdir(parents=True, exist_ok=True)
-        path = (run_dir / PICKLE).absolute()
-        # A run that is evaluated meanwhile keeps what it has opened.
-        part = path.with_name(f".{PICKLE}")
-        part.write_bytes(self._pickle)
-        part.replace(path)
+        # Another for each content: a run that is there already, or that refuses this one, plays what it was made with.
+        path = (run_dir / f"environment-{hashlib.sha256(self._pickle).hexdigest()[:12]}.pickle").absolute()
+        if not path.exists():
+            part = path.with_name(f".{path.name}.{os.getpid()}")
+            part.write_bytes(self._pickle)
+            part.replace(path)
+            self._new = path
         command = shlex.join([sys.executable, str(_PYTHON / "flotilla_gym"), "--pickled", str(path)])
         self._server = f"exec:{command}"
         return {"env.id": self._env_id, "env.server": self._server}
@@ -70,38 +78,48 @@ class Made(Named):
         return line.replace(f'env.server "{self._server}"', self._env_id)
 
     def forget(self, run_dir):
+        config = run_dir / "config.textproto"
         with contextlib.suppress(OSError):
-            (run_dir / PICKLE).unlink()
-            run_dir.rmdir()  # if that was all
+            if self._new is not None and not (config.exists() and self._new.name in config.read_text()):
+                self._new.unlink()
+                run_dir.rmdir()  # if that was all
 
 
 class Here(Named):
     """One that lives in this process: an environment that is there already, or what makes some. It dials in, from a
     thread for each learner."""
 
-    def __init__(self, env, env_id, lent, sets):
+    def __init__(self, env, env_id, lent, options, sets):
         self._env, self._env_id, self._lent = env, env_id, lent
-        game, close = self.example(_options(sets))
+        self._fixed = {
+            "env.id": env_id, "env.dial_listen": "127.0.0.1:0", "env.num_workers": 1, "env.remote_workers": 1,
+            # Nobody else has them to evaluate on.
+            "evaluation.every_updates": 0,
+        } | ({"env.num_envs": 1, "env.groups": 1} if lent else {})  # fmt: skip
+        given = dict(text.split("=", 1) for text in sets)
+        for path in sorted(given.keys() & self._fixed.keys()):
+            if given[path] != str(self._fixed[path]):
+                raise Error(f"{path} is {given[path]}, and {self._whose()} has {self._fixed[path]}; leave it out")
+        if lent and (options.kwargs or options.gym_kwargs):
+            raise Error(f"{env_id} is made already, and takes no env.options.kwargs; give what makes one (its class, or a function)")
+        self._diallings = []
+        game, close = self.example(options)
         try:
             _check_spaces(game, env_id)
         finally:
             close()
         self._address = None
 
+    def _whose(self):
+        return "one environment that is there already" if self._lent else "what steps in this process (in_process=True)"
+
     def fields(self, run_dir, learners):
-        fields = {
-            "env.id": self._env_id, "env.dial_listen": "127.0.0.1:0", "env.num_workers": 1, "env.remote_workers": 1,
-            # Nobody else has them to evaluate on.
-            "evaluation.every_updates": 0,
-        }  # fmt: skip
-        if self._lent:
-            if learners != 1:
-                raise Error(f"learners is {learners}, and one environment plays for 1; give what makes one (its class, or a function)")
-            fields |= {"env.num_envs": 1, "env.groups": 1}
+        if self._lent and learners != 1:
+            raise Error(f"learners is {learners}, and one environment plays for 1; give what makes one (its class, or a function)")
         self._learners = learners
         self._address = run_dir / "coordinator.address"
         self._before = _stamp(self._address)
-        return fields
+        return self._fixed
 
     def serve(self, run_dir):
         from flotilla_gym.dialling import Dialling
@@ -113,15 +131,18 @@ class Here(Named):
                     return self._address.read_text().strip()
             return ""
 
-        diallings = [
+        self._diallings = [
             Dialling(address, self._env, env_id=self._env_id, token_file=str(run_dir / "token")) for _ in range(self._learners)
         ]
 
         def stop():
-            for dialling in diallings:
+            for dialling in self._diallings:
                 dialling.stop()
 
         return stop
+
+    def failure(self):
+        return next((why for dialling in self._diallings if (why := dialling.failure)), "")
 
     def example(self, options):
         if self._lent:
@@ -131,8 +152,8 @@ class Here(Named):
         return _made(self._env, self._env_id, options)
 
 
-def of(env, in_process, sets):
-    """What `env`, as flotilla.train takes it with these assignments, is. Raises Error."""
+def of(env, in_process, config, sets):
+    """What `env`, as flotilla.train takes it with this configuration and these assignments, is. Raises Error."""
     if env is None:
         return Named()
     if isinstance(env, str) and not in_process:
@@ -148,7 +169,7 @@ def of(env, in_process, sets):
     if not lent and not callable(env):
         raise Error(f"env is a {type(env).__name__}; want a Gymnasium environment, a class or function that makes one, or an id")
     name = _name(env)
-    return Here(env, name, lent, sets) if in_process or lent else Made(env, name)
+    return Here(env, name, lent, _options(config, sets), sets) if in_process or lent else Made(env, name)
 
 
 def _gymnasium():
@@ -213,15 +234,26 @@ def _pickled(make):
         ) from None
 
 
-def _options(sets):
-    """EnvOptions with what assignments have an environment made with."""
-    options = messages()[0].EnvOptions()
+def _options(config, sets):
+    """EnvOptions with what a configuration and assignments have an environment made with."""
+    options = _configured(config).env.options
     for text in sets:
         path, _, value = text.partition("=")
         for field, section in (("env.options.kwargs.", options.kwargs), ("env.options.gym_kwargs.", options.gym_kwargs)):
             if path.startswith(field):
                 section[path.removeprefix(field)] = value
     return options
+
+
+def _configured(config):
+    """The configuration of this name or path; an empty one where the program will say why there is none."""
+    from google.protobuf import text_format
+
+    run = messages()[0].RunConfig()
+    done = subprocess.run([launch.program(), "configs", config], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    with contextlib.suppress(text_format.ParseError):
+        text_format.Parse(done.stdout, run)
+    return run
 
 
 def _made(make, env_id, options):

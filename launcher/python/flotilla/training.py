@@ -70,7 +70,7 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
     # The last word counts: the caller's own.
     sets = assignments({path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None})
     sets += assignments(sections) + assignments(overrides or {})
-    served = own_env.of(env, in_process, sets)
+    served = own_env.of(env, in_process, config, sets)
     words = ["train", config, "--progress=none"]
     if resume == "latest":  # the program's word for it
         resume = True
@@ -93,11 +93,10 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
         words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
         _Watch(words, folder, served, display.make(progress, name)).run()
     finally:
-        if not _begun(folder):
-            served.forget(folder)
-            if run_dir is None:
-                with contextlib.suppress(OSError):  # not empty
-                    folder.rmdir()
+        served.forget(folder)
+        if run_dir is None and not _begun(folder):
+            with contextlib.suppress(OSError):  # not empty
+                folder.rmdir()
     return Training(folder, served)
 
 
@@ -156,6 +155,7 @@ class _Watch:
     def __init__(self, words, folder, served, shown):
         self._words, self._folder, self._served, self._shown = words, folder, served, shown
         self._interrupts = 0
+        self._failure = ""  # of the environment, in this process
         self._lines = queue.SimpleQueue()
         self._progress = display.Progress(folder / "metrics.jsonl")
         self._total = 0
@@ -175,6 +175,8 @@ class _Watch:
         if self._interrupts:
             folder = os.fspath(self._folder)
             raise KeyboardInterrupt(f"the run in {folder} was stopped; resume=True, run_dir={folder!r} goes on with it")
+        if self._failure:
+            raise Error(f"the environment cannot be played: {self._failure}")
         if code not in (0, _PREEMPTED):
             raise Error(self._why(code))
         for line in self._launch.complained:
@@ -206,6 +208,9 @@ class _Watch:
                 self._launch.interrupt()
                 if forwarded == 1:
                     self._shown.say("stopping, once a checkpoint is saved; interrupt again not to wait for it")
+            if not self._failure and (why := self._served.failure()):
+                self._failure = why
+                self._launch.interrupt()
             self._show()
         return code
 
