@@ -218,6 +218,11 @@ int RunCheckEnv(const Arguments& arguments) {
     return usage("needs an environment's ID, or the ADDRESS of a server");
   }
   flags.target = parsed.positional[0];
+  if (absl::StartsWith(flags.target, "exec:")) {
+    return usage(absl::StrCat("\"", flags.target,
+                              "\" is a program: start it with --listen "
+                              "unix:PATH, and name unix:PATH here"));
+  }
   ConformanceOptions options;
   options.timeout = flags.timeout();
   options.hello_limit = absl::Seconds(flags.hello_limit.value_or(0));

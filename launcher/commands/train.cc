@@ -219,6 +219,13 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
     RETURN_IF_ERROR(
         AskLearner(config, response->spec(), kLearnerTimeout, stop));
   }
+  if (!ours && env.retry() == v1::RETRY_RENEW &&
+      !absl::StrContains(env.server(), "renew")) {
+    std::fprintf(stderr,
+                 "flotilla train: warning: env.retry is RETRY_RENEW, of which "
+                 "what env.server names is not told; start that with "
+                 "--renew-failed\n");
+  }
   const bool on_gpu = std::ranges::any_of(
       devices, [](const auto& device) { return device != "cpu"; });
   v1::RunConfig of_learner = config;

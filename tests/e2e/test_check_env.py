@@ -98,6 +98,7 @@ def test_a_wrong_command_line_is_refused_by_name(sandbox):
     for words, code, says in (
         ((), 2, "needs an environment's ID, or the ADDRESS"),
         (("CartPole-v7",), 2, 'did you mean "CartPole-v1"?'),
+        (("exec:build/mine",), 2, "is a program: start it with --listen unix:PATH"),
         (("CartPole-v1", "--env=Maze"), 2, "--env goes with an ADDRESS"),
         (("CartPole-v1", "--num-envs=3"), 2, "want an even number"),
         (("CartPole-v1", "--set=seed=3"), 2, "only env.options.*"),

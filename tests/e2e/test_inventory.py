@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from harness import BIN
+
 
 def lines(sandbox, *words, code=0):
     result = sandbox.run(*words)
@@ -50,6 +52,14 @@ def table(sandbox, *words):
             name, *cells = re.split(r"\s{2,}", line.strip())
             rows.setdefault(name, cells)
     return rows
+
+
+def test_what_a_program_of_ones_own_is_not_told_is_said(sandbox):
+    own = f"exec:{BIN / 'flotilla-example-envs'}"
+    words = ["train", "cartpole_ppo", "--dry-run", "--set=env.id=Corridor-v0", "--set=env.retry=RETRY_RENEW"]
+    for server, says in ((own, True), (f"{own} --renew-failed", False)):
+        result = sandbox.run(*words, f"--set=env.server={server}")
+        assert result.returncode == 0 and ("start that with --renew-failed" in result.stderr) == says, result.stderr
 
 
 def test_a_dry_run_works_the_sizes_out(sandbox):

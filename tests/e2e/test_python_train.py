@@ -94,8 +94,9 @@ def test_a_class_of_the_script_is_trained_on_until_it_is_solved(scripts, learner
     out = scripts.run(f"""
         trained = flotilla.train(
             "cartpole_ppo", env=Corridor, learners={learners}, steps=100_000, seed=3, run_dir="run",
-            overrides={SMALL | {"env.options.kwargs.size": 5, "env.num_workers": 2}}, **{EVALUATED},
+            overrides={SMALL | {"env.options.kwargs.size": 5, "env.num_workers": 2, "env.retry": "RETRY_RENEW"}}, **{EVALUATED},
         )
+        assert trained.run.config.env.server.endswith(" --renew_failed=1")
         assert trained.status == "solved" and trained.summary["world_size"] == {learners}
         assert trained.run.config.seed == 3 and list(trained.run.config.model.hidden) == [16]
         assert np.nanmax(trained.metrics["charts/episodic_return"]) > 0

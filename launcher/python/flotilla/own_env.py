@@ -52,8 +52,14 @@ class Named:
 class Made(Named):
     """One that a class or function makes, in processes of its own: each worker's, and each evaluation's."""
 
-    def __init__(self, make, env_id):
+    def __init__(self, make, env_id, config, sets):
         self._make, self._env_id = make, env_id
+        # What becomes of one that failed: a program of ours is told by its command alone.
+        env = _configured(config).env
+        given = {"env.retry_wait_seconds": env.retry_wait_seconds, "env.retry": messages()[0].EnvRetry.Name(env.retry)}
+        given |= dict(text.split("=", 1) for text in sets)
+        self._flags = [f"--retry_wait_seconds={given['env.retry_wait_seconds']}"]
+        self._flags += ["--renew_failed=1"] if given["env.retry"] == "RETRY_RENEW" else []
         self._pickle = _pickled(make)
         self._new = None  # the file, if it is ours
 
@@ -66,7 +72,7 @@ class Made(Named):
             part.write_bytes(self._pickle)
             part.replace(path)
             self._new = path
-        command = shlex.join([sys.executable, str(_PYTHON / "flotilla_gym"), "--pickled", str(path)])
+        command = shlex.join([sys.executable, str(_PYTHON / "flotilla_gym"), "--pickled", str(path), *self._flags])
         self._server = f"exec:{command}"
         return {"env.id": self._env_id, "env.server": self._server}
 
@@ -169,7 +175,7 @@ def of(env, in_process, config, sets):
     if not lent and not callable(env):
         raise Error(f"env is a {type(env).__name__}; want a Gymnasium environment, a class or function that makes one, or an id")
     name = _name(env)
-    return Here(env, name, lent, _options(config, sets), sets) if in_process or lent else Made(env, name)
+    return Here(env, name, lent, _options(config, sets), sets) if in_process or lent else Made(env, name, config, sets)
 
 
 def _gymnasium():
