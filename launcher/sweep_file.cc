@@ -35,8 +35,12 @@ constexpr const char* kMetricGroups[] = {
 
 class Reader {
  public:
-  Reader(std::string path, std::string base, const SweepMachine& machine)
-      : path_(std::move(path)), base_(std::move(base)), machine_(machine) {}
+  Reader(std::string path, std::string base, const SweepMachine& machine,
+         std::optional<int> parallel)
+      : path_(std::move(path)),
+        base_(std::move(base)),
+        machine_(machine),
+        given_parallel_(parallel) {}
 
   absl::StatusOr<Json> Read() {
     const auto text = WholeFile(path_);
@@ -51,6 +55,9 @@ class Reader {
     FindOutOfRange(sweep_, &problems);
     for (const ConfigProblem& problem : problems) {
       return InvalidAt(path_, absl::StrCat(problem.path, " ", problem.message));
+    }
+    if (given_parallel_) {
+      sweep_.mutable_placement()->set_parallel(*given_parallel_);
     }
     RETURN_IF_ERROR(FindBase());
     RETURN_IF_ERROR(CheckBudget());
@@ -258,6 +265,8 @@ class Reader {
     const v1::SweepPlacement& placement = sweep_.placement();
     const std::string where = At("placement");
     const int64_t parallel = placement.parallel();
+    const std::string fewer =
+        given_parallel_ ? "--parallel" : "placement.parallel";
     if (placement.gpus() > 0 && placement.gpus() != placement.learners()) {
       return InvalidAt(
           where, absl::StrCat("placement.gpus is ", placement.gpus(),
@@ -269,9 +278,8 @@ class Reader {
           where,
           absl::StrCat(parallel, " trials at a time of ", placement.gpus(),
                        " GPUs each take ", parallel * placement.gpus(),
-                       ", and this host has ", machine_.gpus,
-                       "; lower placement.parallel or "
-                       "placement.gpus"));
+                       ", and this host has ", machine_.gpus, "; lower ", fewer,
+                       " or placement.gpus"));
     }
     if (parallel * placement.cores() > machine_.cores) {
       return InvalidAt(
@@ -279,8 +287,7 @@ class Reader {
           absl::StrCat(parallel, " trials at a time of ", placement.cores(),
                        " cores each take ", parallel * placement.cores(),
                        ", and this process may use ", machine_.cores,
-                       "; lower placement.parallel or "
-                       "placement.cores"));
+                       "; lower ", fewer, " or placement.cores"));
     }
     return absl::OkStatus();
   }
@@ -347,6 +354,7 @@ class Reader {
   const std::string path_;
   std::string base_;
   const SweepMachine machine_;
+  const std::optional<int> given_parallel_;
   v1::Sweep sweep_;
   TextFormat::ParseInfoTree locations_;
   std::vector<std::string> overrides_;
@@ -359,8 +367,9 @@ class Reader {
 }  // namespace
 
 absl::StatusOr<Json> ReadSweep(const std::string& path, const std::string& base,
-                               const SweepMachine& machine) {
-  return Reader(path, base, machine).Read();
+                               const SweepMachine& machine,
+                               std::optional<int> parallel) {
+  return Reader(path, base, machine, parallel).Read();
 }
 
 }  // namespace flotilla

@@ -2,6 +2,7 @@
 #define FLOTILLA_LAUNCHER_SWEEP_FILE_H_
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -21,11 +22,13 @@ struct SweepMachine {
 // is what launcher/python/flotilla_sweep takes: the message as JSON with all its
 // defaults, the base's text and budget in it.
 //
-// `base` is used in place of the file that the sweep names, unless it is "".
+// `base` is used in place of the file that the sweep names, unless it is "", and
+// `parallel`, as --parallel has it, in place of placement.parallel.
 //
 // Errors: kNotFound, kInvalidArgument, one line that begins with the place to change.
 absl::StatusOr<Json> ReadSweep(const std::string& path, const std::string& base,
-                               const SweepMachine& machine);
+                               const SweepMachine& machine,
+                               std::optional<int> parallel = std::nullopt);
 
 }  // namespace flotilla
 

@@ -104,8 +104,10 @@ class Space {
                                       "\" already; remove one of the two"));
       }
     }
+    // What the tensors of a checkpoint follow from.
     if (sweep_.has_pbt() &&
-        (field == "env.id" || absl::StartsWith(field, "model."))) {
+        (field == "env.id" || field == "optimizer.type" ||
+         field == "self_play.pool_size" || absl::StartsWith(field, "model."))) {
       return InvalidAt(
           parameter.where,
           "pbt forks runs, and a run that goes on cannot change it; "

@@ -49,21 +49,15 @@ absl::StatusOr<std::vector<std::string>> MakeCommand(const std::string& named,
   if (folder.empty()) {
     folder = "sweeps/" + fs::path(file).stem().string();
   }
+  const std::vector<Gpu> gpus = SurveyGpus().gpus;
   ASSIGN_OR_RETURN(
       Json sweep,
       ReadSweep(file, base,
-                {.cores = CoresToFill(),
-                 .gpus = static_cast<int>(SurveyGpus().gpus.size())}));
-  if (flags.parallel) {
-    Json& placement = sweep["placement"];
-    const int gpus = placement["gpus"].get<int>() * *flags.parallel;
-    if (gpus > static_cast<int>(SurveyGpus().gpus.size())) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--parallel ", *flags.parallel, " takes ", gpus,
-                       " GPUs, and this host has ", SurveyGpus().gpus.size()));
-    }
-    placement["parallel"] = *flags.parallel;
-  }
+                {.cores = CoresToFill(), .gpus = static_cast<int>(gpus.size())},
+                flags.parallel));
+  // Two launchers may number other GPUs alike (CUDA_VISIBLE_DEVICES).
+  Json& uuids = sweep["placement"]["uuids"] = Json::array();
+  for (const Gpu& gpu : gpus) uuids.push_back(gpu.uuid);
   ASSIGN_OR_RETURN(std::vector<std::string> command,
                    PythonProgram("flotilla_sweep", "a sweep needs"));
   command.push_back(absl::StrCat("--flotilla=", ProgramFolder(), "/flotilla"));
@@ -87,8 +81,8 @@ int RunSweep(const Arguments& arguments) {
       "on after Ctrl-C and kill -9; several\nat a time on one folder, on one "
       "host or many, share its trials. It needs python3 (or\nFLOTILLA_PYTHON). "
       "proto/flotilla/v1/sweep.proto says what may be in the file.\n"
-      "Ends with 0: done; 1: no trial has a score; 2: refused; 75 or 130: "
-      "told to stop.");
+      "Ends with 0: done; 1: no trial has a score, or too many failed; 2: "
+      "refused; 75 or\n130: told to stop.");
   line.Text("--sweep-dir", "DIR",
             "the sweep's folder (default sweeps/NAME, of the file's name)",
             &flags.sweep_dir);

@@ -257,6 +257,7 @@ ONE = 'parameter { field: "ppo.epochs" choice { value: "4" } }'
         ('base: "cartpole_fast" method: GRID parameter { field: "ppo.minibatches" choice { value: "4" value: "3" } }', "the grid's point ppo.minibatches=3: ppo.minibatches is 3, which does not divide"),
         (f'base: "cartpole_fast" set: "env.id=CartPol-v1" {ONE}', 'trial 0 (ppo.epochs=4) cannot run: --set env.id=CartPol-v1: env.id is "CartPol-v1"'),
         (f'base: "cartpole_fast" placement {{ cores: 500 }} {ONE}', "1 trials at a time of 500 cores each take 500, and this process may use"),
+        (f'base: "cartpole_fast" pbt {{ interval: 9000 }} {ONE.replace("ppo.epochs", "optimizer.type")}', "a run that goes on cannot change it; search it without pbt"),
         (SHORT + "pbt { interval: 20000 }", "pbt.interval is 20000; expected less than the budget, 20000 steps"),
         (SHORT + "method: OPTUNA halving { first: 10 }", "method OPTUNA learns from trials that have ended"),
     ],
@@ -266,6 +267,13 @@ def test_bad_sweeps_are_one_line_before_anything_starts(sandbox, text, says):
     refused = sandbox.run("sweep", "sweep.textproto")
     assert refused.returncode == 2 and refused.stderr.startswith("flotilla sweep: ") and says in refused.stderr
     assert len(refused.stderr.splitlines()) == 1 and refused.stdout == "" and not (sandbox.folder / "sweeps").exists()
+
+
+def test_parallel_is_checked_in_place_of_the_files(sandbox):
+    (sandbox.folder / "sweep.textproto").write_text(SHORT + "placement { cores: 1 parallel: 1 }")
+    refused = sandbox.run("sweep", "sweep.textproto", "--parallel=5000")
+    assert refused.returncode == 2 and "5000 trials at a time of 1 cores each take 5000" in refused.stderr and "lower --parallel" in refused.stderr
+    assert not (sandbox.folder / "sweeps").exists()
 
 
 def test_another_sweep_in_the_folder_is_refused_and_a_longer_one_goes_on(sandbox, sweeping):

@@ -24,11 +24,12 @@ class SweepFileTest : public testing::Test {
  protected:
   // The sweep of `text`, whose base is kBase.
   absl::StatusOr<Json> Read(const std::string& text,
-                            const SweepMachine& machine = {}) {
+                            const SweepMachine& machine = {},
+                            std::optional<int> parallel = std::nullopt) {
     const std::string base = Write("base.textproto", kBase);
     return ReadSweep(
         Write("sweep.textproto", "base: \"" + base + "\"\n" + text), "",
-        machine);
+        machine, parallel);
   }
 
   std::string ErrorOf(const std::string& text) {
@@ -50,7 +51,8 @@ TEST_F(SweepFileTest, SaysAllThatASweepNeedsDefaultsIncluded) {
     parameter {
       field: "optimizer.learning_rate" log_uniform { low: 1e-4 high: 1e-2 } }
     parameter { field: "env.num_envs" integer { low: 8 high: 32 step: 8 } }
-    parameter { field: "optimizer.type" choice { value: "ADAM" value: "muon" } }
+    parameter { field: "optimizer.schedule"
+                choice { value: "LINEAR" value: "constant" } }
     pbt { interval: 100 })");
   ASSERT_TRUE(sweep.ok()) << sweep.status();
   EXPECT_EQ((*sweep)["method"], "RANDOM");
@@ -66,7 +68,8 @@ TEST_F(SweepFileTest, SaysAllThatASweepNeedsDefaultsIncluded) {
             R"({"field":"optimizer.learning_rate","kind":"log_uniform",)"
             R"("low":0.0001,"high":0.01,"values":[]})");
   EXPECT_EQ((*sweep)["parameters"][1]["step"], 8);
-  EXPECT_EQ((*sweep)["parameters"][2]["values"].dump(), R"(["ADAM","muon"])");
+  EXPECT_EQ((*sweep)["parameters"][2]["values"].dump(),
+            R"(["LINEAR","constant"])");
 }
 
 TEST_F(SweepFileTest, AGridHasItsPoints) {
@@ -113,6 +116,11 @@ TEST_F(SweepFileTest, WhatCannotBeIsToldWithItsPlace) {
               HasSubstr("the field's type is list; use choice"));
   EXPECT_THAT(ErrorOf(one + "pbt { interval: 10 } seeds: 2"),
               HasSubstr("pbt forks single runs"));
+  for (const char* field : {"optimizer.type", "model.activation", "env.id"}) {
+    EXPECT_THAT(ErrorOf(one + "parameter { field: \"" + field +
+                        "\" choice { value: \"x\" } } pbt { interval: 10 }"),
+                HasSubstr("a run that goes on cannot change it"));
+  }
   EXPECT_THAT(ErrorOf(one + "sampler: QMC"),
               HasSubstr("sampler is of method OPTUNA, and method is RANDOM"));
   for (const char* group : {"agents", "metrics", "selfplay"}) {
@@ -135,7 +143,17 @@ TEST_F(SweepFileTest, TrialsHaveToFitTheMachine) {
       HasSubstr("take 4, and this host has 3"));
   EXPECT_THAT(
       std::string(Read(text, {.cores = 7, .gpus = 4}).status().message()),
-      HasSubstr("take 8, and this process may use 7"));
+      HasSubstr(
+          "take 8, and this process may use 7; lower placement.parallel"));
+  // --parallel counts, whatever the file says.
+  const auto fewer = Read(text, {.cores = 4, .gpus = 2}, 1);
+  ASSERT_TRUE(fewer.ok()) << fewer.status();
+  EXPECT_EQ((*fewer)["placement"]["parallel"], 1);
+  for (const SweepMachine& small :
+       {SweepMachine{.cores = 11, .gpus = 6}, {.cores = 12, .gpus = 5}}) {
+    EXPECT_THAT(std::string(Read(text, small, 3).status().message()),
+                HasSubstr("; lower --parallel or placement."));
+  }
 }
 
 }  // namespace

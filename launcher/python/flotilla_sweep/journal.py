@@ -153,6 +153,12 @@ class Claim:
         self.descriptor = descriptor
         return True
 
+    def share(self):
+        """Holds it beside others, so that nobody takes it."""
+        if self.descriptor < 0:
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        flock(self.descriptor, fcntl.LOCK_SH, self.path)
+
     def release(self):
         if self.descriptor >= 0:
             os.close(self.descriptor)

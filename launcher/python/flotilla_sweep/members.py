@@ -4,6 +4,7 @@ reach them."""
 
 import contextlib
 import os
+import secrets
 import threading
 import time
 
@@ -16,15 +17,20 @@ WATCH = 5.0  # a launcher that lives has counted on by then
 
 class Member:
     def __init__(self, folder):
-        self.claim = Claim(folder / f"{os.uname().nodename}-{os.getpid()}")
+        # Containers may have the host's name in common, and a pid too.
+        self.claim = Claim(folder / f"{os.uname().nodename}-{os.getpid()}.{secrets.token_hex(4)}")
         self.name = self.claim.path.name
         self._left = threading.Event()
         self._beating = threading.Thread(target=self._beat, daemon=True)
 
-    def enter(self):
+    def enter(self, stopped=lambda: False):
+        """Whether it is one of them now: not where it was told to stop."""
         while not self.claim.take():  # somebody looks whether it is free
+            if stopped():
+                return False
             time.sleep(POLL)
         self._beating.start()
+        return True
 
     def _beat(self):
         count = 0

@@ -28,6 +28,7 @@ class Result:
     steps: int = 0
     seconds: float = 0.0
     error: str = ""
+    verdict: bool = False  # of "failed": on its values, not on where it ran
 
 
 class State:
@@ -37,6 +38,7 @@ class State:
         self.results = {}  # by part
         self.rounds = {}  # by trial: those that any of its parts has ended or begun
         self.begun = {}  # the newest begin of parts that have not ended, by part
+        self.again = set()  # parts that failed and were taken back, to run once more
         self.begun_as = None  # the sweep that the journal was begun with
 
     def take(self, event):
@@ -48,6 +50,9 @@ class State:
         elif kind in ("begin", "end"):
             part = Part(event["round"], event["trial"], event["seed"])
             self.rounds.setdefault(part.trial, set()).add(part.round)
+            if event.get("again"):
+                self.results.pop(part, None)
+                self.again.add(part)
             if kind == "begin" and part not in self.results:
                 self.begun[part] = event
             elif kind == "end" and part not in self.results:
@@ -55,7 +60,16 @@ class State:
                 fields = {field.name for field in dataclasses.fields(Result)}
                 self.results[part] = Result(**{name: value for name, value in event.items() if name in fields})
 
+    def failed_for_now(self):
+        """Parts that failed where they ran, and that nothing was built upon since."""
+        newest = max((round for rounds in self.rounds.values() for round in rounds), default=0)
+        newest = max(newest, *(trial.round for trial in self.trials.values()), 0)
+        return [part for part, result in sorted(self.results.items()) if result.status == "failed" and not result.verdict and part.round == newest]
+
     # ---- Scores
+
+    def scored(self):
+        return any(result.score is not None for result in self.results.values())
 
     @property
     def seeds(self):

@@ -13,13 +13,14 @@ import time
 from flotilla_sweep import proposals, report
 from flotilla_sweep.journal import Claim, Journal, JournalError, name_of, write_whole
 from flotilla_sweep.members import Member, lives, out_of_reach
-from flotilla_sweep.placement import make_slots
+from flotilla_sweep.placement import make_slot, make_slots
 from flotilla_sweep.plans import draw_trial, plan_of
 from flotilla_sweep.state import Part, State
 from flotilla_sweep.trial_run import AdoptedRun, TrialRun, UnknownMetric, environment, fork, forward_of, overrides, run_name, train_command
 
 POLL = 0.05
 LOOK = 0.5  # for claims of others that were given up
+MOST_FAILURES = 3  # in a row on one launcher: that is the machine, not the values
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_PREEMPTED, EXIT_INTERRUPTED = 0, 1, 2, 75, 130
 OURS = {"lock", "base.textproto", "sweep.textproto", "journal.jsonl", "trials", "claims", "logs", "members", "optuna.log", "best.textproto", "front.svg"}
 # What may differ when a sweep goes on: where and how wide it runs, and its words.
@@ -45,9 +46,12 @@ class Sweep:
         self.folder = pathlib.Path(options.sweep_dir)
         self.journal = Journal(self.folder)
         self.state = State(self.sweep)
-        self.slots = make_slots(self.sweep["placement"])
-        self.runs = {}  # by slot number
+        self.slots = make_slots(self.sweep["placement"], claims=self.folder / "claims")
+        self.runs = {}  # by part
         self.told = 0  # results that were told
+        self.failures = []  # errors, since something succeeded
+        self.waits = False  # for a place, and has said so
+        self.at_work = Claim(self.folder / "claims" / "launchers")  # all of them hold it
         self.signals = []  # what we were told
         self.looked = (0.0, -1)  # when, and at how much of the journal
         self.member = Member(self.folder / "members")
@@ -62,11 +66,13 @@ class Sweep:
             strange = sorted(name for name in os.listdir(self.folder) if name_of(name) not in OURS)
             if strange:
                 raise Refused(f"{self.folder} is no sweep's folder: it has {strange[0]} in it; choose another --sweep-dir")
-        if not self.has_begun():
+        new = not (self.folder / "journal.jsonl").exists()
+        if new:
             self.rehearse()
         for name in ("trials", "claims", "logs", "members"):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
-        self.member.enter()
+        if not self.member.enter(lambda: self.signals):
+            raise Stopped
         if stranger := out_of_reach(self.folder / "members"):
             raise Refused(
                 f"{self.folder}: the file system keeps locks to each host: {stranger} is at work there, and its lock is free here, so both would run the "
@@ -80,8 +86,27 @@ class Sweep:
                 self.write_words()
             else:
                 self.compare(self.state.begun_as)
-        self.told = len(self.state.results)
         self.plan = proposals.Proposals(self.sweep, self.folder) if self.sweep["method"] == "OPTUNA" else plan_of(self.sweep)
+        # A host that cannot run trials is not to end them all.
+        if not new and (self.state.failed_for_now() or not self.plan.finished(self.state)):
+            self.rehearse()
+        with self.journal.locked():
+            self.refresh()
+            self.take_back()
+        self.told = len(self.state.results)
+
+    def take_back(self):
+        """What failed is to run again, where this launcher is the first at work: it was
+        started anew, and may have been put right."""
+        if self.at_work.take():
+            failed = self.state.failed_for_now()
+            for part in failed:
+                self.begin(part, self.slots[0], again=True)
+            if failed:
+                names = [run_name(self.sweep, part) for part in failed]
+                names[8:] = [f"{len(names) - 8} more"] if len(names) > 8 else []
+                say(f"sweep: {', '.join(names)} failed, and {'are' if len(failed) > 1 else 'is'} tried again")
+        self.at_work.share()
 
     def write_words(self):
         write_whole(self.folder / "base.textproto", self.sweep["base_text"])
@@ -93,31 +118,35 @@ class Sweep:
         """Goes on with what the folder has, if it is the same sweep."""
         before = before | {name: self.sweep[name] for name in FREE if name in self.sweep}
         more = before.get("trials", 0) < self.sweep["trials"] and self.sweep["method"] != "GRID" and "halving" not in before and "pbt" not in before
-        scored = any(result.score is not None for result in self.state.results.values())
+        goal = self.sweep["metric"]["goal"]
+        was = before.get("metric", {}).get("goal", goal)
+        if was != goal and (self.folder / "optuna.log").exists():
+            raise Refused(f"{self.sweep['file']}: metric.goal is {goal}, and Optuna proposes what is to {was} in {self.folder}/optuna.log, for good; choose another --sweep-dir")
         for name in sorted(before.keys() | self.sweep.keys()):
-            if before.get(name) == self.sweep.get(name) or (name == "trials" and more) or (name == "metric" and not scored):
+            if before.get(name) == self.sweep.get(name) or (name == "trials" and more) or (name == "metric" and not self.state.scored()):
                 continue
             raise Refused(
-                f"{self.sweep['file']}: {name} {brief(before.get(name))} when the sweep in {self.folder} began, and is not any more ({brief(self.sweep.get(name))}); "
-                f"go on with it as it was (flotilla sweep {self.folder}), or choose another --sweep-dir"
+                f"{self.sweep['file']}: {name} was {brief(before.get(name))} when the sweep in {self.folder} began, and is {brief(self.sweep.get(name))} now; "
+                f"go on with it as it was ({self.line()}), or choose another --sweep-dir"
             )
         if any(before.get(name) != self.sweep.get(name) for name in ("trials", "metric")):
             self.write_words()
 
-    def has_begun(self):
-        return self.folder.exists() and any(event["event"] == "begin" for event in Journal(self.folder).read())
+    def line(self):
+        """That goes on."""
+        return f"flotilla sweep {shlex.quote(str(self.folder))}"
 
     def rehearse(self):
-        """Asks `flotilla train` whether the first trial can run. Where somebody has begun
-        it meanwhile, it can, and its folder is taken."""
+        """Asks `flotilla train` whether the first trial can run here; in a folder that
+        nobody makes, for its own may be there."""
         plan = plan_of(self.sweep)
         trial, part = draw_trial(self.sweep, 0), Part(len(plan.budgets) - 1, 0, 0)
-        run_dir = self.folder / "trials" / run_name(self.sweep, part)
+        run_dir = self.folder / "trials" / "rehearsal"
         command = train_command(self.options, self.sweep, self.sweep["base_path"], overrides(self.sweep, plan, trial, part), run_dir, self.slots[0])
         checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.signals:
             raise Stopped
-        if checked.returncode != 0 and not self.has_begun():
+        if checked.returncode != 0:
             values = " ".join(f"{field}={value}" for field, value in trial.values.items())
             lines = [line for line in checked.stderr.splitlines() if ": warning: " not in line] or ["nothing was said"]
             raise Refused(f"{self.sweep['file']}: trial 0 ({values}) cannot run: {lines[0].removeprefix('flotilla train: ')}")
@@ -128,23 +157,44 @@ class Sweep:
         for event in self.journal.read():
             self.state.take(event)
 
-    def free_slot(self):
-        return next((slot for slot in self.slots if slot.number not in self.runs), None)
+    def free_slots(self):
+        taken = [run.slot for run in self.runs.values()]
+        return [slot for slot in self.slots if slot not in taken] if len(taken) < len(self.slots) else []
 
-    def claim(self, slot):
-        """The next run of all, or None: what has begun and was left goes first."""
-        while True:
-            ours = {run.part for run in self.runs.values()}
-            for number, round in self.plan.due(self.state):
-                for part in self.state.parts(number, round):
-                    if part in self.state.results or part in ours:
-                        continue
-                    if run := self.try_claim(part, slot):
-                        return run
+    def due(self):
+        """Parts that are to run now and are none of our runs."""
+        parts = [part for number, round in self.plan.due(self.state) for part in self.state.parts(number, round)]
+        return [part for part in parts if part not in self.state.results and part not in self.runs]
+
+    def claim(self):
+        """The next run of all, or None: what trains on alone goes first, for it has its
+        place, then what has begun and was left."""
+        for part in self.due():
+            if run := self.adopt(part):
+                return run
+        free = self.free_slots()
+        slot = next((slot for slot in free if slot.take()), None)
+        if free and slot is None:
+            self.wait()
+        while slot is not None:
+            for part in self.due():
+                run = self.make_run(part, slot)
+                if run.claim.take():
+                    self.begin(part, slot)
+                    return run
             trial = self.plan.next_trial(self.state)
             if trial is None:
+                slot.release()
                 return None
             self.add(trial)
+        return None
+
+    def wait(self):
+        if self.waits or self.runs:
+            return
+        self.waits = True
+        what = " and ".join(what for what in ("cores", "gpus") if self.sweep["placement"][what])
+        say(f"sweep: other launchers on this host have the {what} that placement gives a trial: this one waits for them; for more at a time, give each launcher its own (taskset, CUDA_VISIBLE_DEVICES), or a trial fewer")
 
     def add(self, trial):
         if trial.parent is not None:
@@ -153,23 +203,41 @@ class Sweep:
         self.journal.append(event="trial", trial=trial.number, values=trial.values, parent=trial.parent, round=trial.round)
         self.refresh()
 
-    def try_claim(self, part, slot):
-        name = run_name(self.sweep, part)
-        claim = Claim(self.folder / "claims" / name)
-        run = TrialRun(self.options, self.sweep, self.plan, self.state.trials[part.trial], part, claim, slot)
-        if claim.take():
-            self.begin(part)
-            return run
+    def make_run(self, part, slot):
+        claim = Claim(self.folder / "claims" / run_name(self.sweep, part))
+        return TrialRun(self.options, self.sweep, self.plan, self.state.trials[part.trial], part, claim, slot)
+
+    def adopt(self, part):
+        """A run that trains on here though its sweep was killed; None if it is no such."""
         begun = self.state.begun.get(part)
-        host = os.uname().nodename
-        if begun is None or begun["host"] != host or lives(self.folder / "members" / begun["by"]):
+        if begun is None or begun["host"] != os.uname().nodename or lives(self.folder / "members" / begun["by"]):
             return None
-        # Its sweep was killed and it trains on, in one of our places.
-        self.begin(part)
+        slot = self.place_of(begun)
+        if slot is None:
+            return None
+        run = self.make_run(part, slot)
+        if run.claim.take():  # it has ended
+            run.claim.release()
+            return None
+        self.begin(part, slot)
         return AdoptedRun(run)
 
-    def begin(self, part):
-        self.journal.append(event="begin", trial=part.trial, round=part.round, seed=part.seed, by=self.member.name, host=os.uname().nodename)
+    def place_of(self, begun):
+        """The slot in which a run has begun. It has its cores and GPUs to itself still:
+        whoever wants them finds their claims taken."""
+        free = self.free_slots()
+        cores, gpus = begun.get("cores"), begun.get("gpus")
+        if not isinstance(cores, list) or not isinstance(gpus, list):  # nobody wrote it
+            return free[0] if free else None
+        same = [slot for slot in free if (slot.cores, slot.gpus) == (cores, gpus)]
+        return same[0] if same else make_slot(self.sweep["placement"], cores, gpus, self.folder / "claims")
+
+    def begin(self, part, slot, **more):
+        """`again`: though it had ended; who does not know the word takes it for begun."""
+        self.journal.append(
+            event="begin", trial=part.trial, round=part.round, seed=part.seed, by=self.member.name, host=os.uname().nodename,
+            cores=slot.cores, gpus=slot.gpus, **more,
+        )  # fmt: skip
         self.refresh()
 
     def end(self, run, result):
@@ -178,7 +246,7 @@ class Sweep:
             self.refresh()
             self.journal.append(
                 event="end", trial=part.trial, round=part.round, seed=part.seed, status=result.status, score=result.score,
-                steps=result.steps, seconds=round(result.seconds, 3), error=result.error,
+                steps=result.steps, seconds=round(result.seconds, 3), error=result.error, verdict=result.verdict,
             )  # fmt: skip
             self.refresh()
             self.write_reports()
@@ -192,7 +260,8 @@ class Sweep:
     def run(self):
         """The exit code."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, self.stop)
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # as under nohup
+                signal.signal(number, self.stop)
         try:
             self.open()
             self.greet()
@@ -200,22 +269,30 @@ class Sweep:
                 time.sleep(POLL)
         except Stopped:
             say("flotilla sweep: told to stop before the sweep began")
-            self.member.leave()
+            self.leave()
             return self.exit_code_of_signal()
         except BaseException:
             self.let_go()
-            self.member.leave()
+            self.leave()
             raise
         return self.conclude()
+
+    def leave(self):
+        self.member.leave()
+        self.at_work.release()
 
     def stop(self, number, _):
         self.signals.append(number)
 
     def pass_on(self):
         """Tells our runs what we were told: a second time, they end at once."""
-        for run in self.runs.values():
+        for part, run in list(self.runs.items()):
             for number in self.signals[run.signals :]:
-                run.signal(forward_of(number))
+                if not run.signal(forward_of(number)):
+                    break
+            if len(self.signals) > 1 and not run.signals:
+                say(f"sweep: {run.name} trains on: no process of this host was found that could be told to stop")
+                del self.runs[part]
 
     def greet(self):
         say(f"sweep: {self.folder}: {self.sweep['trials']} trials of {self.sweep['base']}, {len(self.state.results)} runs have ended")
@@ -227,28 +304,49 @@ class Sweep:
     def step(self):
         """Whether it is over."""
         self.pass_on()  # before a run that heard of it first is taken for lost
-        for number, run in list(self.runs.items()):
-            over, result = run.poll()
+        for part, run in list(self.runs.items()):
+            over, result = self.poll(run)
             if not over:
                 continue
             if result is not None:
                 self.end(run, result)
+                self.judge(part, result)
             run.claim.release()
-            del self.runs[number]
+            run.slot.release()
+            del self.runs[part]
         finished = False
-        if not self.signals and self.free_slot() and self.news():
+        if not self.ends() and len(self.runs) < len(self.slots) and self.news():
             with self.journal.locked():
                 self.refresh()
                 finished = self.plan.finished(self.state)
-                while not finished and (slot := self.free_slot()) and (run := self.claim(slot)):
-                    self.runs[slot.number] = run
+                while not finished and (run := self.claim()):
+                    self.runs[run.part] = run
                     if isinstance(run, TrialRun):
                         run.start()
             self.looked = (time.monotonic(), self.journal.offset)
         self.tell_news()
-        if self.signals:
-            return not self.runs
-        return finished and not self.runs
+        return (finished or self.ends()) and not self.runs
+
+    def poll(self, run):
+        """As TrialRun.poll. Errors: UnknownMetric, if no trial has shown that there is one."""
+        try:
+            return run.poll()
+        except UnknownMetric as unknown:
+            if not self.state.scored():
+                raise
+            return True, unknown.result
+
+    def judge(self, part, result):
+        """Counts failures in a row, but for those that nobody would see the last of: of
+        what has failed before, and of values that no machine could train with."""
+        if result.status not in ("failed", "refused"):
+            self.failures = []
+        elif result.status == "failed" and not result.verdict and part not in self.state.again:
+            self.failures.append(result.error)
+
+    def ends(self):
+        """Whether nothing more is begun here."""
+        return bool(self.signals) or len(self.failures) >= MOST_FAILURES
 
     def news(self):
         """Whether there may be something to claim: rules are asked for no less."""
@@ -282,7 +380,7 @@ class Sweep:
                 self.plan.settle(self.state)
             self.write_reports()
             finished = self.plan.finished(self.state)
-        self.member.leave()
+        self.leave()
         if self.options.json:
             print(report.as_json(self.state, self.sweep, self.folder, finished), end="", flush=True)
         else:
@@ -290,9 +388,15 @@ class Sweep:
             if self.state.best() is not None:
                 print(f"\n{self.folder / 'best.textproto'}\n{self.folder / 'front.svg'}")
             sys.stdout.flush()
-        if not finished:
-            say(f"go on with: flotilla sweep {shlex.quote(str(self.folder))}")
+        if not finished and self.signals:
+            say(f"go on with: {self.line()}")
             return self.exit_code_of_signal()
+        if not finished:
+            say(
+                f"flotilla sweep: {len(self.failures)} trials in a row have failed here, the last with: {self.failures[-1]}; "
+                f"put right what they lack, and what has failed is tried again with: {self.line()}"
+            )
+            return EXIT_FAILED
         if self.state.best() is None:
             say("flotilla sweep: no trial has a score; the table says why, and logs/ has what their launchers said")
             return EXIT_FAILED
@@ -300,7 +404,7 @@ class Sweep:
 
 
 def brief(value):
-    text = "was not there" if value is None else "was " + json.dumps(value)
+    text = "not there" if value is None else json.dumps(value)
     return text if len(text) < 200 else text[:197] + "..."
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -16,9 +17,15 @@ from flotilla_sweep.state import Result
 MOST_ATTEMPTS = 3  # of a run that somebody else ends
 METRICS_TAIL = 4 << 20
 
+# What a run may lack though its like have it: see why_absent.
+OF_EPISODES = ("charts/episodic_return", "charts/episodic_length")
+OF_EVALUATIONS = ("eval/mean_return", "eval/mean_length", "eval/update")
+OF_AGENTS = "agents/return_([0-9]+|sum)"
+OF_HOSTS = "system/(cpu_percent|memory_bytes|gpu_percent|gpu_memory_bytes)(/rank_[0-9]+)?"
+
 
 class UnknownMetric(Exception):
-    """The metric is none that trials have, in one line."""
+    """The metric is none that trials have, in one line. `result` is the run's, without it."""
 
 
 def run_name(sweep, part):
@@ -70,22 +77,25 @@ class TrialRun:
         command += ["--resume=latest", "--progress=none"]
         usable = os.sched_getaffinity(0)
         with open(self.log, "ab") as log:
-            os.sched_setaffinity(0, self.slot.cores)  # of this thread, and what it starts
+            # Of this thread, and what it starts. Who was adopted may have had others' cores.
+            os.sched_setaffinity(0, usable.intersection(self.slot.cores) or usable)
             try:
                 # A group of its own: Ctrl-C is ours to pass on.
                 self.process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env=environment(), pass_fds=(self.claim.descriptor,),
+                    env=environment(), pass_fds=[claim.descriptor for claim in (self.claim, *self.slot.claims)],
                 )  # fmt: skip
             finally:
                 os.sched_setaffinity(0, usable)
         self.attempts += 1
 
     def signal(self, number):
+        """Whether it was told, or is over."""
         self.signals += 1
         if self.process is not None and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(number)
+        return True
 
     def poll(self):
         """(whether it is over, its result; None if it was saved and is to go on)."""
@@ -96,7 +106,9 @@ class TrialRun:
             return True, self.result()
         if code in (1, 2):
             summary = read_summary(self.run_dir) if code == 1 else {}
-            return True, Result("refused" if code == 2 else "failed", **size_of(summary), error=last_line(self.log))
+            result = Result("refused" if code == 2 else "failed", **size_of(summary), error=last_line(self.log))
+            result.verdict = code == 1 and is_verdict(f"{result.error} {summary.get('error')}")
+            return True, result
         if self.signals:
             return True, None
         if self.attempts < MOST_ATTEMPTS:
@@ -108,9 +120,12 @@ class TrialRun:
     def result(self):
         summary = read_summary(self.run_dir)
         result = Result(str(summary.get("status", "unknown")), **size_of(summary))
-        result.score = metric_of(self.sweep["metric"], self.run_dir, summary)
-        if result.score is None:
-            result.error = f"{self.sweep['metric']['name']} has no finite value"
+        try:
+            result.score, result.error = metric_of(self.sweep["metric"], self.run_dir, summary)
+        except UnknownMetric as unknown:
+            result.error = str(unknown)
+            unknown.result = result
+            raise
         return result
 
 
@@ -121,21 +136,33 @@ class AdoptedRun:
     def __init__(self, run):
         self.run = run
         self.part, self.slot, self.name = run.part, run.slot, run.name
+        self.stopping = False
 
     def poll(self):
         if self.run.process is None:
             if not self.run.claim.take():
                 return False, None
-            if self.run.signals:
+            if self.stopping:
                 return True, None
+            if not self.slot.take():  # somebody was faster
+                return False, None
             self.run.start()
         return self.run.poll()
 
     def signal(self, number):
-        self.run.signal(number)
-        if self.run.process is None and (pid := launcher_of(self.run.run_dir)):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, number)
+        """Whether it was told."""
+        if self.run.process is not None:
+            return self.run.signal(number)
+        self.stopping = True
+        pid = launcher_of(self.run.run_dir)
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            return False
+        self.run.signals += 1
+        return True
 
     @property
     def claim(self):
@@ -152,9 +179,12 @@ def launcher_of(run_dir):
         words = (run_dir / ".lock").read_text().split()
         pid = int(words[1])
         command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        (named,) = [word.removeprefix(b"--run-dir=") for word in command if word.startswith(b"--run-dir=")]
+        # As it was spelled there.
+        same = os.path.samefile(os.path.join(f"/proc/{pid}/cwd", os.fsdecode(named)), run_dir)
     except (OSError, ValueError, IndexError):
         return None
-    return pid if f"--run-dir={run_dir}".encode() in command and words[3:] == [os.uname().nodename] else None
+    return pid if same and words[3:] == [os.uname().nodename] else None
 
 
 def last_line(log):
@@ -166,6 +196,12 @@ def last_line(log):
     told = [line for line in lines if line.startswith("flotilla train: ") and line != "flotilla train: the run failed"]
     failed = [after for line, after in zip(lines, lines[1:]) if line == "flotilla train: the run failed"]
     return ((failed or told or [line for line in lines if line] or ["nothing was said"])[-1])[:600]
+
+
+def is_verdict(error):
+    """Whether a run failed of what it was told to try: its numbers went out of range
+    (learner/algo/gradient_step.cc, learner/rollout/rollout_numbers.cc)."""
+    return re.search(r"\bfinite\b", error) is not None
 
 
 def read_summary(run_dir):
@@ -201,25 +237,47 @@ def metric_rows(run_dir):
     return rows
 
 
+def why_absent(name, there):
+    """Why a run that has the metrics `there` lacks another that its like may have; "" if
+    none has it (learner/training: run_metrics.cc, evaluation_rounds.cc, self_play.cc,
+    system_usage.h)."""
+    if name in OF_EPISODES or name.startswith("metrics/"):
+        return "" if OF_EPISODES[0] in there else "no episode has ended"
+    if re.fullmatch(OF_AGENTS, name):
+        return "" if "agents/return_sum" in there else "an agent has ended no episode"
+    if name.startswith("eval/"):
+        # Environments have metrics of their own, whose names only an evaluation tells.
+        typo = name not in OF_EVALUATIONS and difflib.get_close_matches(name[5:], [known[5:] for known in OF_EVALUATIONS], 1, 0.8)
+        return "" if typo or OF_EVALUATIONS[0] in there else "nothing was evaluated"
+    if name == "selfplay/win_rate":
+        return "no game has ended" if "selfplay/games" in there else ""
+    return "its host did not tell" if re.fullmatch(OF_HOSTS, name) else ""
+
+
 def metric_of(metric, run_dir, summary):
-    """The run's number; None if it has no finite one. Errors: UnknownMetric."""
+    """(the run's number, ""), or (None, why there is no finite one). Errors: UnknownMetric."""
     name = metric["name"]
-    if name == "score":
-        score = finite(summary.get("eval_mean_return"))
-        return finite(summary.get("mean_return")) if score is None else score
+    none = (None, f"{name} has no finite value")
     if "/" not in name:
-        return finite(summary.get(name))
+        value = finite(summary.get("eval_mean_return" if name == "score" else name))
+        if name == "score" and value is None:
+            value = finite(summary.get("mean_return"))
+        return none if value is None else (value, "")
     rows = metric_rows(run_dir)
-    if rows and not any(name in row for row in rows):
-        known = sorted({known for row in rows for known in row if "/" in known})
-        near = difflib.get_close_matches(name, known, 1, 0.5)
+    if not rows:
+        return none
+    there = {known for row in rows for known in row if "/" in known}
+    if name not in there:
+        if why := why_absent(name, there):
+            return None, f"there is no {name}: {why}"
+        near = difflib.get_close_matches(name, sorted(there.union(OF_EPISODES, OF_EVALUATIONS)), 1, 0.5)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise UnknownMetric(f'there is no metric "{name}" in {run_dir / "metrics.jsonl"}{hint}')
     values = [value for row in rows if (value := finite(row.get(name))) is not None][-metric["lines"] :]
     # NaN at the end is no score, whatever was before.
-    if rows and [row[name] for row in rows if name in row][-1] is None:
-        return None
-    return math.fsum(values) / len(values) if values else None
+    if not values or [row[name] for row in rows if name in row][-1] is None:
+        return none
+    return math.fsum(values) / len(values), ""
 
 
 def fork(folder, sweep, parent, child):
