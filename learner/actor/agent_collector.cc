@@ -136,6 +136,7 @@ void AgentCollector::Begin(const Task& task) {
     Seat& seat = seats_[i];
     // What was decided in a rollout that was not finished is gone.
     if (!filled_ && in_flight_[i / pool_->rows_per_slot()]) {
+      if (seat.pending && seat.learns) normalizer_->Forget(seat.row, 1);
       seat.fresh |= seat.pending;
       seat.pending = false;
     }

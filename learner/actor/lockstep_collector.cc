@@ -24,6 +24,7 @@ LockstepCollector::LockstepCollector(EnvPool* pool, const Spaces& spaces,
       fresh_(pool->num_slots(), false),
       absent_(pool->num_slots(), false),
       in_flight_(pool->num_slots(), false),
+      late_(pool->num_slots(), false),
       failed_(pool->rows_per_slot(), 0),
       columns_(spaces.action),
       carried_(spaces, /*steps=*/1, rows_) {
@@ -46,6 +47,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->final_observation.clear();
   r->observation.CopyStep(0, carried_, 0);
   const bool went_on = std::exchange(filled_, false);
+  if (!went_on) std::fill(late_.begin(), late_.end(), false);
   acts_there_ = r->there != nullptr && policy->resident() != nullptr;
   if (acts_there_) {
     if (!resident_) {
@@ -109,6 +111,8 @@ absl::StatusOr<EnvPool::Event> LockstepCollector::Take(
   RETURN_IF_ERROR(event.status());
   const bool late = *event == EnvPool::Event::kLate;
   if (!late) in_flight_[slot] = false;
+  const bool was_late = late_[slot];
+  late_[slot] = late;
   absent_[slot] = late || *event == EnvPool::Event::kAbsent;
   if (*event == EnvPool::Event::kStep) {
     for (const v1::EpisodeEnd& end : pool_->batch(slot).episode_end()) {
@@ -123,8 +127,14 @@ absl::StatusOr<EnvPool::Event> LockstepCollector::Take(
   }
   // The transition into t was lost, or there was none.
   const int64_t first = pool_->first_row(slot), rows = pool_->rows_per_slot();
-  // What comes late goes on where its rows were.
-  if (!late) Forget(slot, /*all=*/*event != EnvPool::Event::kStep);
+  if (late) {
+    std::fill(ended_.begin(), ended_.end(), 0);
+  } else if (*event == EnvPool::Event::kStep) {
+    FindEnded(slot);
+  } else {
+    std::fill(ended_.begin(), ended_.end(), 1);
+  }
+  Forget(slot);
   if (t > 0) {
     const int64_t at = (t - 1) * rows_ + first;
     std::memset(Host<uint8_t>(r->valid) + at, 0, rows);
@@ -132,7 +142,16 @@ absl::StatusOr<EnvPool::Event> LockstepCollector::Take(
     std::memset(Host<uint8_t>(r->truncated) + at, 0, rows);
     std::fill_n(Host<float>(r->reward) + at, rows, 0.0f);
   }
-  r->observation.Restart(t, first, rows);
+  // What comes late goes on where its rows were: the frames before are there.
+  if (late) {
+    r->observation.Continue(t, first, rows, ended_.data());
+  } else if (was_late) {
+    for (int64_t i = 0; i < rows; ++i) {
+      if (ended_[i]) r->observation.Restart(t, first + i, 1);
+    }
+  } else {
+    r->observation.Restart(t, first, rows);
+  }
   if (!absent_[slot]) StoreObservation(slot, t, r);
   return event;
 }
@@ -198,22 +217,28 @@ void LockstepCollector::StoreOutcome(int slot, int64_t t, Policy* policy,
   if (options_.bootstrap_truncation && batch.final_row_size() > 0) {
     Bootstrap(slot, t, policy, r);
   }
-  Forget(slot, /*all=*/false);
+  Forget(slot);
 }
 
-// Of the slot's rows, those whose episode has ended or failed, or all.
-void LockstepCollector::Forget(int slot, bool all) {
+// Of the slot's rows, those whose episode its batch has ended, or that failed.
+void LockstepCollector::FindEnded(int slot) {
   const v1::StepBatch& batch = pool_->batch(slot);
+  for (int64_t i = 0; i < pool_->rows_per_slot(); ++i) {
+    ended_[i] = batch.terminated()[i] || batch.truncated()[i];
+  }
+  for (const v1::RowError& error : batch.error()) ended_[error.row()] = 1;
+}
+
+// What was of episodes that have ended.
+void LockstepCollector::Forget(int slot) {
   const int64_t S = state_size_;
-  const auto forget = [&](int64_t i) {
+  for (int64_t i = 0; i < pool_->rows_per_slot(); ++i) {
+    if (!ended_[i]) continue;
     const int64_t row = pool_->first_row(slot) + i;
+    normalizer_->Forget(row, 1);
     std::fill_n(state_.data() + row * S, S, 0.0f);
     if (acts_there_) resident_->Forget(row);
-  };
-  for (int64_t i = 0; S > 0 && i < pool_->rows_per_slot(); ++i) {
-    if (all || batch.terminated()[i] || batch.truncated()[i]) forget(i);
   }
-  for (const v1::RowError& error : batch.error()) forget(error.row());
 }
 
 // Each final observation whose episode a time limit ended, and its value.

@@ -37,7 +37,8 @@ class LockstepCollector final : public Collector {
   void StoreOutcome(int slot, int64_t t, Policy* policy, Rollout* r);
   void Bootstrap(int slot, int64_t t, Policy* policy, Rollout* r);
   void SendActions(int slot, int64_t t, const Rollout& r);
-  void Forget(int slot, bool all);
+  void FindEnded(int slot);
+  void Forget(int slot);
 
   const int64_t rows_;
   // Rollouts that are filled on a device too.
@@ -50,13 +51,16 @@ class LockstepCollector final : public Collector {
   // Per slot: actions were sent and not answered. True at a Collect's begin
   // only after one that failed; that answer's transition is then forgotten.
   std::vector<bool> in_flight_;
+  // Per slot: what was sent in the rollout before, which was filled, came too late
+  // for it.
+  std::vector<bool> late_;
   std::vector<uint8_t> failed_;  // [rows_per_slot]  in the batch's `error`
   int64_t state_size_ = 0;       // S, once a policy has played
   std::vector<float> state_;     // [B, S]  before the current step
   ObservationStore::Scratch scratch_;
   std::vector<uint8_t> final_row_;  // one final observation
   ActionColumns columns_;
-  std::vector<uint8_t> ended_;  // [rows_per_slot]
+  std::vector<uint8_t> ended_;  // [rows_per_slot]  or failed, or were lost
   // The last step of the rollout before, if that was filled.
   ObservationStore carried_;
 };

@@ -60,8 +60,10 @@ Rollout MakeRolloutFor(const RolloutSourceOptions& options, int64_t rows) {
   const int64_t length = options.config.rollout().length();
   Rollout rollout = MakeRollout(options.spaces, length, rows, options.pinned,
                                 options.state_size);
-  // Agents that take turns leave gaps that only the host fills.
-  if (!options.learned_on.is_cpu() && options.pool->spec().agents() <= 1 &&
+  // Agents that take turns leave gaps that only the host fills, and an algorithm of
+  // one's own reads what was decided here.
+  if (!options.learned_on.is_cpu() && !TraitsOf(options.config).StandsIn() &&
+      options.pool->spec().agents() <= 1 &&
       options.live_policy->resident() != nullptr) {
     rollout.there = std::make_shared<Rollout>(MakeRolloutOn(
         options.learned_on, options.spaces, length, rows, options.state_size));

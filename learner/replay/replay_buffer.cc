@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "learner/device/host.h"
@@ -17,6 +18,15 @@ int64_t LengthPlayed(const Rollout& r) {
   int64_t steps = r.length * r.rows;
   while (steps > 0 && !valid[steps - 1]) --steps;
   return (steps + r.rows - 1) / r.rows;
+}
+
+// Its final observations by step: agents come to their ends in turns of their own.
+std::vector<size_t> FinalsByStep(const Rollout& r) {
+  std::vector<size_t> finals(r.final_step.size());
+  std::iota(finals.begin(), finals.end(), size_t{0});
+  std::ranges::stable_sort(finals, {},
+                           [&](size_t f) { return r.final_step[f]; });
+  return finals;
 }
 
 }  // namespace
@@ -79,19 +89,25 @@ void ReplayBuffer::Add(const Rollout& r) {
       count_, r.observation, 0, length + 1,
       r.there != nullptr ? &r.there->observation : nullptr);
   ExpireOldest();
-  size_t final = 0;
+  const std::vector<size_t> finals = FinalsByStep(r);
+  auto final = finals.begin();
   for (int64_t t = 0; t < length; ++t) {
     StoreOutcome(r, t);
     StoreAction(r, t);
-    for (; final < r.final_step.size() && r.final_step[final] < (t + 1) * rows_;
+    for (; final != finals.end() && r.final_step[*final] < (t + 1) * rows_;
          ++final) {
       const int64_t bytes = observations_.row_bytes();
-      KeepFinal(Leaf(count_, r.final_step[final] % rows_),
-                r.final_observation.data() + final * bytes);
+      KeepFinal(Leaf(count_, r.final_step[*final] % rows_),
+                r.final_observation.data() + *final * bytes);
     }
     ++count_;
     ExpireOldest();
     CloseWindows();
+  }
+  for (int64_t b = 0; b < rows_; ++b) {
+    // Between what was seen before and what opens the next rollout there may be
+    // steps that pad this one, and what they show is of no use.
+    if (!steps_[Leaf(count_ - 1, b)].valid) observations_.Cut(count_, b);
   }
   SendChanges();
 }
@@ -129,6 +145,7 @@ void ReplayBuffer::CutWhereNotContinued(const Rollout& r) {
     if (!restored_ && observations_.SameNewest(count_, b, r.observation, 0)) {
       continue;
     }
+    observations_.Cut(count_, b);
     Step& step = steps_[Leaf(last, b)];
     if (!step.valid || step.terminated || step.truncated) continue;
     step.valid = false;

@@ -51,7 +51,10 @@ struct ReplayBatch {
 //
 // Windows go on from one rollout to the next, as episodes do. A rollout that
 // does not begin with the observation its predecessor ended with (after a
-// failed collection) cuts those rows there, so that nothing is ever spliced.
+// failed collection) cuts those rows there, so that nothing is ever spliced. After
+// the last step of a rollout that was lost, or that pads a row of an agent whose
+// turns were fewer (AgentCollector), windows are cut likewise, and stacks begin with
+// what was seen next.
 //
 // On a device an observation crosses once, when it is added, and not even then if an
 // actor that decides there has left it (Rollout::there); so does a transition, when its

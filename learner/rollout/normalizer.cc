@@ -89,6 +89,11 @@ void Normalizer::Reward(int64_t first, int64_t n, const uint8_t* ended,
   }
 }
 
+void Normalizer::Forget(int64_t first, int64_t n) {
+  if (rows_ == 0) return;
+  std::fill_n(discounted_return_.begin() + first, n, 0.0);
+}
+
 std::vector<double> Normalizer::Take() {
   std::vector<double> taken(noted_.size(), 0.0);
   taken.swap(noted_);

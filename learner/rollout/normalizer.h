@@ -46,6 +46,9 @@ class Normalizer {
   // steps that are not `valid` belong to no mean.
   void Reward(int64_t first, int64_t n, const uint8_t* ended,
               const uint8_t* valid, float* reward);
+  // The episodes of rows [first, first + n) are over, or lost, without a reward
+  // that says so.
+  void Forget(int64_t first, int64_t n);
 
   // What was noted since the last Take: counts, sums and sums of squares.
   std::vector<double> Take();

@@ -79,6 +79,7 @@ void ObservationStore::Allocate(const Spaces& spaces, int64_t steps,
   steps_ = steps;
   rows_ = rows;
   max_stack_ = spaces.max_stack();
+  cut_.assign(rows, 0);
   int64_t offset = 0;
   for (const LeafSpec& spec : spaces.observation) {
     const int64_t ahead = form == Form::kSpan ? spec.stack - 1 : 0;
@@ -204,8 +205,7 @@ void ObservationStore::CopyNewest(int64_t t, const ObservationStore& other,
   for (int64_t s = 0; s < steps; ++s) {
     const uint8_t* age = other.ages_ + other.AgeIndex(from + s, 0);
     for (int64_t b = 0; b < rows_; ++b) {
-      ages_[AgeIndex(t + s, b)] =
-          static_cast<uint8_t>(std::min<int64_t>(age[b], t + s));
+      ages_[AgeIndex(t + s, b)] = AgeSinceCut(t + s, b, age[b]);
     }
   }
   if (on_device()) {
@@ -229,7 +229,7 @@ bool ObservationStore::SameNewest(int64_t t, int64_t b,
                                   const ObservationStore& other,
                                   int64_t from) const {
   if (ages_[AgeIndex(t, b)] !=
-      std::min<int64_t>(other.ages_[other.AgeIndex(from, b)], t)) {
+      AgeSinceCut(t, b, other.ages_[other.AgeIndex(from, b)])) {
     return false;
   }
   for (int i = 0; i < num_leaves(); ++i) {

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
 #define FLOTILLA_LEARNER_ROLLOUT_OBSERVATION_STORE_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -88,12 +89,15 @@ class ObservationStore {
   void CopyRowStep(int64_t to, const ObservationStore& other, int64_t from,
                    int64_t b);
   // Appends to a ring: the newest arrays and ages of steps [t, t + steps) are those
-  // of `other`'s from step `from` on, a span on the host. Ages are at most t:
-  // nothing is older than the first step. A ring on a device takes the arrays from
+  // of `other`'s from step `from` on, a span on the host. Ages reach back to the
+  // row's last Cut at most, or to step 0. A ring on a device takes the arrays from
   // `there`, the same span on that device, if it is given; ages go there where there
   // are stacks. The host does not wait.
   void CopyNewest(int64_t t, const ObservationStore& other, int64_t from,
                   int64_t steps = 1, const ObservationStore* there = nullptr);
+  // Of a ring: what row b saw before step t, which is to be appended yet, is not what
+  // came before that. No step from t on shows it.
+  void Cut(int64_t t, int64_t b) { cut_[b] = t; }
   // Whether row b looks the same at step t and at `other`'s step `from`, without
   // the arrays before. Of a ring on a device t is its newest step.
   bool SameNewest(int64_t t, int64_t b, const ObservationStore& other,
@@ -184,6 +188,10 @@ class ObservationStore {
   uint8_t* RowAt(int i, int64_t t, int64_t b) const {
     return bytes_[i] + (ArrayOf(i, t) * rows_ + b) * layout_[i].bytes;
   }
+  // Of row b at step t, as far as what it saw before is there.
+  uint8_t AgeSinceCut(int64_t t, int64_t b, int64_t age) const {
+    return static_cast<uint8_t>(std::min(age, t - cut_[b]));
+  }
   bool on_device() const { return !leaf_.empty() && !leaf_[0].is_cpu(); }
   Batch GatherOnDevice(const torch::Tensor& index) const;
   void CopyArrays(int64_t t, const ObservationStore& other, int64_t from,
@@ -208,7 +216,8 @@ class ObservationStore {
   torch::Tensor age_;            // of a span on a device there, int32
   // On a device, of leaves that are stacked, all that ArraysOf gives: [N * B, k].
   std::vector<torch::Tensor> arrays_;
-  uint8_t* ages_ = nullptr;  // of age_
+  uint8_t* ages_ = nullptr;   // of age_
+  std::vector<int64_t> cut_;  // [B]  of a ring: the step of the last Cut
   // Of a ring on a device: age_ there, and on the host the newest step's arrays, leaf
   // by leaf, [B, ...].
   torch::Tensor age_there_;

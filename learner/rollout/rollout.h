@@ -33,7 +33,7 @@ struct Rollout {
   // Value of the final observation where a time limit ended the episode.
   torch::Tensor bootstrap_value;  // [T, B] float32
   // The final observations of episodes that a time limit ended, which resets
-  // replaced: where, and what was seen (ObservationStore::EncodeRow).
+  // replaced: where, in any order, and what was seen (ObservationStore::EncodeRow).
   std::vector<int64_t> final_step;         // [F]  t * B + b
   std::vector<uint8_t> final_observation;  // [F, row_bytes]
   // 0 where the transition was lost: to a dead worker, a failed environment or
@@ -48,7 +48,8 @@ struct Rollout {
 
   // On the host: the same on the device that learns, where an actor that decides
   // there has left what was seen and decided, and the values of final observations;
-  // of decisions the host has the actions alone then. Null: it is all here.
+  // of decisions the host has the actions alone then. Null: it is all here, as it
+  // always is for a library's algorithm (custom).
   std::shared_ptr<Rollout> there;
 };
 

@@ -8,10 +8,12 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "learner/actor/env_pool.h"
 #include "learner/device/host.h"
+#include "learner/replay/replay_buffer.h"
 #include "services/env/env_service.h"
 #include "tests/learner/actor/turns.h"
 #include "tests/testing/in_process_server.h"
@@ -67,6 +69,7 @@ class AgentCollectorTest : public ::testing::Test {
              bool truncates = false) {
     agents_ = agents;
     factory_.emplace(agents, truncates);
+    factory_->staggered = staggered_;
     service_.emplace(&*factory_, PlayOptions());
     server_.emplace(std::vector<RpcServerOptions::NamedService>{
         {"flotilla.v1.EnvService", &*service_}});
@@ -80,7 +83,7 @@ class AgentCollectorTest : public ::testing::Test {
     auto pool = EnvPool::Start(options, 0, 1);
     ASSERT_OK(pool);
     pool_ = *std::move(pool);
-    const auto spaces = DescribeSpaces(pool_->spec(), {});
+    const auto spaces = DescribeSpaces(pool_->spec(), model_);
     ASSERT_OK(spaces);
     spaces_ = *spaces;
     collector_ = MakeCollector(
@@ -173,6 +176,8 @@ class AgentCollectorTest : public ::testing::Test {
 
   int agents_ = 2;
   bool reset_state_ = false;
+  bool staggered_ = false;
+  v1::ModelConfig model_;
   std::optional<TurnsFactory> factory_;
   std::optional<EnvService> service_;
   std::optional<InProcessServer> server_;
@@ -213,6 +218,88 @@ TEST_F(AgentCollectorTest, ATimeLimitBootstrapsFromTheFinalObservation) {
     for (const Decision& d : decisions_[b]) truncated += d.truncated;
   }
   EXPECT_GT(truncated, 10);
+}
+
+// Slots come to a time limit at steps of their own: the rollout names them in the order
+// in which games end.
+TEST_F(AgentCollectorTest, AReplayHasWhatFollowedEveryTimeLimit) {
+  Start(2, /*environments=*/1, /*groups=*/1, 0, /*truncates=*/true);
+  ReplayBuffer replay(spaces_, collector_->rows(),
+                      {.capacity = 1000, .n_step = 1, .discount = 0.9});
+  Rollout r = MakeRollout(spaces_, 8, collector_->rows(), false, 1);
+  std::set<std::pair<int, int>> played, drawn;  // game and ply
+  bool sorted = true;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_OK(collector_->Collect(&policy_, &draws_, {}, nullptr, &r, &stats_));
+    sorted &= std::ranges::is_sorted(r.final_step);
+    const float* seen = Host<float>(r.observation.leaf(0));
+    const uint8_t* valid = Host<uint8_t>(r.valid);
+    for (int64_t at = 0; at < r.length * r.rows; ++at) {
+      if (!valid[at]) continue;
+      played.emplace(static_cast<int>(seen[4 * at]),
+                     static_cast<int>(seen[4 * at + 2]));
+    }
+    replay.Add(r);
+  }
+  EXPECT_FALSE(sorted);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(5000, 1, &draws_, &batch));
+  const float* seen = Host<float>(batch.observation.leaf[0]);
+  const float* next = Host<float>(batch.next_observation.leaf[0]);
+  for (int i = 0; i < 5000; ++i, seen += 4, next += 4) {
+    const int game = static_cast<int>(seen[0]), ply = static_cast<int>(seen[2]);
+    drawn.emplace(game, ply);
+    ASSERT_EQ(std::tuple(next[0], next[1], next[2]),
+              std::tuple(seen[0], seen[1], std::min(ply + 2, 4 + game % 3)))
+        << "game " << game << ", ply " << ply;
+  }
+  EXPECT_EQ(drawn, played);
+}
+
+// How many of a row's stacks show what its slot did not see one after the other in one
+// game: from the newest frame back its decisions, and then the oldest again and again.
+int Spliced(const torch::Tensor& observation, int stack, int agents) {
+  const float* seen = Host<float>(observation);
+  int spliced = 0;
+  for (int64_t i = 0; i < observation.size(0); ++i, seen += 4 * stack) {
+    bool repeats = false, fits = true;
+    for (int back = stack - 1; back > 0; --back) {
+      const float* newer = seen + 4 * back;
+      const float* older = newer - 4;
+      const bool same = std::equal(older, newer, newer);
+      fits &=
+          same || (!repeats && older[0] == newer[0] && older[1] == newer[1] &&
+                   older[2] == newer[2] - agents && older[3] == newer[3] - 1);
+      repeats |= same;
+    }
+    spliced += !fits;
+  }
+  return spliced;
+}
+
+TEST_F(AgentCollectorTest, NoStackOfAReplayShowsWhatPadsARollout) {
+  const int stack = 3;
+  staggered_ = true;
+  model_.add_leaf()->set_frame_stack(stack);
+  Start(2, /*environments=*/3, /*groups=*/1);
+  ReplayBuffer replay(spaces_, collector_->rows(),
+                      {.capacity = 2000, .n_step = 2, .discount = 0.9});
+  Rollout r = MakeRollout(spaces_, 7, collector_->rows(), false, 1);
+  int64_t padding = 0;
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_OK(collector_->Collect(&policy_, &draws_, {}, nullptr, &r, &stats_));
+    padding += r.length * r.rows - r.valid_steps;
+    replay.Add(r);
+  }
+  EXPECT_GT(padding, 30);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(20000, 1, &draws_, &batch));
+  EXPECT_EQ(Spliced(batch.observation.leaf[0], stack, 2), 0);
+  const torch::Tensor goes_on = batch.discount.nonzero().flatten();
+  EXPECT_GT(goes_on.numel(), 0);
+  EXPECT_EQ(Spliced(batch.next_observation.leaf[0].index_select(0, goes_on),
+                    stack, 2),
+            0);
 }
 
 // An update begins with initial_state, and has to come to the states that decided: also

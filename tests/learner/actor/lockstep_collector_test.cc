@@ -56,9 +56,10 @@ class CountingPolicy : public Policy {
 
 struct Player {
   explicit Player(const EnvWorkerOptions& options,
-                  const Collector::Options& collecting = {})
+                  const Collector::Options& collecting = {},
+                  const v1::ModelConfig& model = {})
       : pool(EnvPool::Start(options, 0, 1).value()),
-        spaces(DescribeSpaces(pool->spec(), {}).value()),
+        spaces(DescribeSpaces(pool->spec(), model).value()),
         collector(pool.get(), spaces, collecting, &normalizer) {}
 
   absl::Status Collect(Rollout* rollout,
@@ -214,6 +215,64 @@ TEST(LockstepCollectorTest, ALateStepOpensTheNextRollout) {
   EXPECT_EQ(r.valid_steps, 20 * 8);
   ExpectNoSplice(r);
   EXPECT_EQ(player.pool->restarts(), 0);
+}
+
+// Four steps, and a fifth that the rows of the second worker, 4 to 7, take too late:
+// it opens the rollout that is collected next. No pole falls as soon.
+void TakeAFifthStepLate(Player* player, Rollout* r) {
+  ASSERT_TRUE(player->Collect(r).ok());
+  const auto stuck = static_cast<pid_t>(player->pool->Describe()[1].pid());
+  Stop(stuck);
+  Preemption preemption;
+  preemption.asked = [] { return true; };
+  ASSERT_TRUE(player->Collect(r, &preemption).ok());
+  ASSERT_EQ(r->valid_steps, 4);
+  kill(stuck, SIGCONT);
+}
+
+// Its frames are those that led to it, unless it has ended its episode.
+TEST(LockstepCollectorTest, StacksGoOnWhereAStepCameLate) {
+  v1::ModelConfig model;
+  model.add_leaf()->set_frame_stack(3);
+  for (const int limit : {5, 100}) {
+    EnvWorkerOptions options = CartPole(2, 1);
+    options.env.mutable_options()->set_max_episode_steps(limit);
+    Player player(options, {}, model);
+    Rollout r = MakeRollout(player.spaces, 4, 8, false);
+    TakeAFifthStepLate(&player, &r);
+    ASSERT_TRUE(player.Collect(&r).ok());
+    for (int64_t b = 0; b < 8; ++b) {
+      ASSERT_EQ(r.observation.age()[0][b].item<int>(), limit == 5 ? 0 : 2)
+          << "row " << b;
+      for (int64_t array = 0; array < 2 && limit > 5; ++array) {
+        const torch::Tensor before = Seen(r)[array][b];
+        EXPECT_NEAR(Seen(r)[array + 1][b][0].item<float>(),
+                    before[0].item<float>() + 0.02f * before[1].item<float>(),
+                    1e-5)
+            << "row " << b << ", array " << array;
+      }
+    }
+  }
+}
+
+// Of which nobody hears what it earned.
+TEST(LockstepCollectorTest, AnEpisodeThatALateStepEndedEarnsNothingMore) {
+  EnvWorkerOptions options = CartPole(2, 1);
+  options.env.mutable_options()->set_max_episode_steps(5);
+  Player player(options);
+  v1::ModelConfig model;
+  model.set_normalize_rewards(true);
+  player.normalizer = Normalizer(model, 0.9, /*features=*/4, /*rows=*/8);
+  Rollout r = MakeRollout(player.spaces, 4, 8, false);
+  TakeAFifthStepLate(&player, &r);
+  player.normalizer.Take();
+  ASSERT_TRUE(player.Collect(&r).ok());
+  ASSERT_EQ(r.valid_steps, 4 * 8);
+  const std::vector<double> taken = player.normalizer.Take();
+  ASSERT_EQ(taken.size(), 3u);  // of returns alone: count, sum, squares
+  EXPECT_EQ(taken[0], 4 * 8);
+  // Rewards of 1 in all rows, each in an episode that has just begun.
+  EXPECT_NEAR(taken[1], 8 * (1 + 1.9 + 2.71 + 3.439), 1e-6);
 }
 
 // Calls `at_end` when the first slot's last step is looked at.

@@ -40,7 +40,8 @@ class TurnsFactory final : public VectorEnvFactory {
   absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
       const v1::Hello& hello, VectorEnv::Listener* listener) const override;
 
-  bool unnamed = false;  // leaves out what it need not say
+  bool unnamed = false;    // leaves out what it need not say
+  bool staggered = false;  // environment e begins with game e
 
  private:
   friend class TurnsEnv;
@@ -56,7 +57,11 @@ class TurnsEnv final : public VectorEnv {
         spec_(std::move(spec)),
         rows_(hello.num_envs() / hello.num_groups()),
         games_(hello.num_envs() / factory->agents_),
-        listener_(listener) {}
+        listener_(listener) {
+    for (size_t g = 0; factory->staggered && g < games_.size(); ++g) {
+      games_[g].number = static_cast<int>(g);
+    }
+  }
 
   const v1::EnvSpec& spec() const override { return spec_; }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -297,6 +298,29 @@ TEST_P(ReplayTest, WindowsGoOnAfterAShortRollout) {
     r.final_observation = brief.final_observation;
     replay.Add(r);
   }
+  ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
+}
+
+// As agents that take turns come to them.
+TEST_P(ReplayTest, FinalObservationsComeInAnyOrder) {
+  const int64_t capacity = 100 * kRows;
+  History h(spaces(), 3);
+  ReplayBuffer replay(spaces(), kRows, OptionsOf(GetParam().n, capacity));
+  size_t most = 0;
+  for (int i = 0; i < 12; ++i) {
+    Rollout r = h.Collect();
+    const int64_t bytes = r.observation.row_bytes();
+    const std::vector<uint8_t> rows = std::exchange(r.final_observation, {});
+    const size_t finals = r.final_step.size();
+    most = std::max(most, finals);
+    std::reverse(r.final_step.begin(), r.final_step.end());
+    for (size_t f = finals; f-- > 0;) {
+      const auto row = rows.begin() + static_cast<int64_t>(f) * bytes;
+      r.final_observation.insert(r.final_observation.end(), row, row + bytes);
+    }
+    replay.Add(r);
+  }
+  EXPECT_GT(most, 1);
   ExpectTheSlowLoops(spaces(), h, replay, GetParam().n, capacity);
 }
 

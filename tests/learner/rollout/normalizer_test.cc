@@ -82,6 +82,21 @@ TEST(NormalizerTest, RewardsOfLostStepsBelongToNoMean) {
   EXPECT_EQ(torn.Take(), whole.Take());
 }
 
+// Where a row's episode was lost, what it had earned is not the next one's.
+TEST(NormalizerTest, WhatIsForgottenIsNotEarnedAgain) {
+  Normalizer n(Both(), 0.9, 1, /*rows=*/3);
+  const uint8_t valid[3] = {1, 1, 1}, ended[3] = {0, 0, 0};
+  float reward[3] = {4, 4, 4};
+  n.Reward(0, 3, ended, valid, reward);
+  n.Take();
+  n.Forget(1, 2);
+  float next[3] = {1, 1, 1};
+  n.Reward(0, 3, ended, valid, next);
+  const std::vector<double> taken = n.Take();  // behind those of observations
+  EXPECT_EQ(taken[3], 3);
+  EXPECT_NEAR(taken[4], (0.9 * 4 + 1) + 1 + 1, 1e-9);
+}
+
 TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
   Normalizer a(Both(), 0.9, 1, 1), b(Both(), 0.9, 1, 1);
   for (int i = 0; i < 10; ++i) {
@@ -123,6 +138,7 @@ TEST(NormalizerTest, OffChangesNothing) {
   const uint8_t ended[2] = {0, 0}, valid[2] = {1, 1};
   n.Observe(x, 1, 2);
   n.Reward(0, 2, ended, valid, x);
+  n.Forget(0, 2);
   EXPECT_EQ(x[0], 100);
   EXPECT_TRUE(n.Take().empty());
 }

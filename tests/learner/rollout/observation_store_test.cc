@@ -431,6 +431,33 @@ TEST(ObservationStoreTest, NothingIsOlderThanARingsFirstStep) {
                           ElementsAre(4, 4, 5, 6), ElementsAre(4, 5, 6, 7)));
 }
 
+TEST(ObservationStoreTest, NothingBeforeACutIsShownAfterIt) {
+  const World world = Frames(4);
+  ObservationStore span(world.spaces, 8, 2);
+  for (int64_t array = 0; array < 11; ++array) {
+    span.leaf(0)[array].fill_(array);
+  }
+  span.age().fill_(3);
+  ObservationStore ring(world.spaces, 16, 2, /*pinned=*/false,
+                        ObservationStore::Form::kRing);
+  ring.CopyNewest(0, span, 0, /*steps=*/4);
+  ring.Cut(/*t=*/4, /*b=*/1);
+  ring.CopyNewest(4, span, 4, /*steps=*/4);
+  Batch shown = ring.EmptyBatch(1);
+  const auto row = [&](int64_t t, int64_t b) {
+    ring.CopyRow(t, b, 0, &shown);
+    return Numbers(shown.leaf[0].select(0, 0).flatten(1).select(1, 0));
+  };
+  EXPECT_THAT(row(3, 1), ElementsAre(3, 4, 5, 6));
+  EXPECT_THAT(row(4, 1), ElementsAre(7, 7, 7, 7));
+  EXPECT_THAT(row(5, 1), ElementsAre(7, 7, 7, 8));
+  EXPECT_THAT(row(7, 1), ElementsAre(7, 8, 9, 10));
+  EXPECT_THAT(row(4, 0), ElementsAre(4, 5, 6, 7));
+  for (int64_t b = 0; b < 2; ++b) {
+    EXPECT_TRUE(ring.SameNewest(5, b, span, 5));
+  }
+}
+
 TEST(ObservationStoreTest, OneUnlikeByteOrAgeIsNotTheSame) {
   const World world = Mixed();
   Player player(world, kB, /*seed=*/5);

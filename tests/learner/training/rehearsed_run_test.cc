@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,8 +17,11 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "learner/algo/algorithm.h"
+#include "learner/algo/algorithm_table.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/training/trainer.h"
+#include "services/algorithms/custom.h"
 #include "services/base/config.h"
 #include "services/base/global_sizes.h"
 #include "services/base/run_folder.h"
@@ -42,6 +46,7 @@ struct Run {
   // the run decides and updates.
   int64_t observation_bytes = 0;
   int64_t decisions_and_updates = 0;
+  bool own = false;  // by OwnAlgorithm
 };
 
 void PrintTo(const Run& run, std::ostream* out) { *out << run.name; }
@@ -60,6 +65,7 @@ v1::RunConfig Load(const Run& run) {
   CHECK(config.ok()) << config.status();
   config->clear_evaluation();
   config->mutable_metrics()->set_tensorboard(false);
+  if (run.own) config->mutable_custom()->set_library("this test");
   return SizesOfLearner(Resolved(*config), /*world_size=*/1).value();
 }
 
@@ -191,6 +197,89 @@ TEST(PlantedFaultTest, OneInARunIsNamed) {
       HasSubstr("waits, streams"));
   EXPECT_THAT(ExcessOfRun(most, [&] { guard.synchronizeDevice(0); }),
               HasSubstr("waits, whole device"));
+}
+
+// What a library brings: PPO that reads of each rollout what lies on the host.
+class OwnTraits : public CustomAlgorithm {
+ public:
+  std::vector<CustomOption> Options() const override { return {}; }
+};
+
+using OnTheHost = std::map<std::string, torch::Tensor>;
+
+class OwnAlgorithm : public Algorithm {
+ public:
+  explicit OwnAlgorithm(std::unique_ptr<Algorithm> ppo)
+      : ppo_(std::move(ppo)) {}
+
+  absl::StatusOr<std::vector<Metric>> Update(
+      const Rollout& r, const UpdateContext& context) override {
+    read.push_back({{"value", r.value.clone()},
+                    {"log_prob", r.log_prob.clone()},
+                    {"bootstrap_value", r.bootstrap_value.clone()},
+                    {"initial_state", r.initial_state.clone()}});
+    return ppo_->Update(r, context);
+  }
+  Policy* live_policy() override { return ppo_->live_policy(); }
+  std::unique_ptr<Policy> Freeze() const override { return ppo_->Freeze(); }
+  std::vector<NamedTensor> Weights() override { return ppo_->Weights(); }
+  std::vector<NamedTensor> State() override { return ppo_->State(); }
+  void StateWasReplaced() override { ppo_->StateWasReplaced(); }
+
+  static inline std::vector<OnTheHost> read;  // of each update
+
+ private:
+  const std::unique_ptr<Algorithm> ppo_;
+};
+
+absl::StatusOr<std::unique_ptr<Algorithm>> MakeOwn(const v1::RunConfig& config,
+                                                   const Spaces& spaces,
+                                                   torch::Device device) {
+  v1::RunConfig ppo = config;
+  ppo.mutable_ppo()->set_epochs(1);
+  ppo.mutable_ppo()->set_minibatches(1);
+  ASSIGN_OR_RETURN(std::unique_ptr<Algorithm> made,
+                   MakeAlgorithm(ppo, spaces, device));
+  return std::unique_ptr<Algorithm>(new OwnAlgorithm(std::move(made)));
+}
+
+// Of episodes that time limits end, with a state.
+Run OwnRun(const std::string& rollouts_on) {
+  Run run{
+      "Own",
+      "maze_ppo",
+      {"total_updates=2", "env.num_envs=8", "env.options.maze.episode_steps=24",
+       "rollout.length=32", absl::StrCat("runtime.rollouts_on=", rollouts_on)}};
+  run.own = true;
+  return run;
+}
+
+TEST(OwnAlgorithmTest, FindsAllOfARolloutOnTheHost) {
+  rehearsal::Register();
+  ASSERT_TRUE(RegisterAlgorithm(std::make_unique<OwnTraits>()).ok());
+  ASSERT_TRUE(RegisterAlgorithmFactory("custom", MakeOwn).ok());
+  for (const char* const where : {"ROLLOUTS_AUTO", "DEVICE"}) {
+    SCOPED_TRACE(where);
+    OwnAlgorithm::read.clear();
+    const auto cpu = TrainOn(torch::kCPU, OwnRun(where));
+    ASSERT_TRUE(cpu.ok()) << cpu.status();
+    const std::vector<OnTheHost> want =
+        std::exchange(OwnAlgorithm::read, std::vector<OnTheHost>());
+    const rehearsal::Strict strict;
+    const auto rehearsed = TrainOn(rehearsal::Device(), OwnRun(where));
+    ASSERT_TRUE(rehearsed.ok()) << rehearsed.status();
+    ASSERT_EQ(want.size(), 2u);
+    ASSERT_EQ(OwnAlgorithm::read.size(), want.size());
+    for (size_t update = 0; update < want.size(); ++update) {
+      for (const auto& [name, tensor] : want[update]) {
+        SCOPED_TRACE(absl::StrCat(name, " of update ", update));
+        EXPECT_TRUE(torch::allclose(OwnAlgorithm::read[update].at(name), tensor,
+                                    1e-3, 1e-4));
+        const bool is_nothing = name == "initial_state" && update == 0;
+        EXPECT_EQ(tensor.abs().max().item<float>() > 0, !is_nothing);
+      }
+    }
+  }
 }
 
 // Few steps of few environments: enough for episodes to end. With a small
