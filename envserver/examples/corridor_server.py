@@ -15,6 +15,8 @@ from flotilla.v1 import env_pb2, env_pb2_grpc
 
 ENV_ID = "Corridor-v0"
 LIMIT = 100  # steps
+# Learners ping a HOST:PORT every 20 s, and may have nothing else to say for minutes.
+PINGS = [("grpc.http2.min_ping_interval_without_data_ms", 10000), ("grpc.keepalive_permit_without_calls", 1)]
 MASK = (1 << 64) - 1
 
 
@@ -126,7 +128,7 @@ def main():
     parser.add_argument("--listen", required=True)
     parser.add_argument("--address-file")
     flags = parser.parse_known_args()[0]
-    server = grpc.server(futures.ThreadPoolExecutor(64))  # a thread a player
+    server = grpc.server(futures.ThreadPoolExecutor(64), options=PINGS)  # a thread a player
     env_pb2_grpc.add_EnvServiceServicer_to_server(EnvService(), server)
     server.add_insecure_port(flags.listen)
     server.start()

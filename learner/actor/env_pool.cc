@@ -134,15 +134,20 @@ void EnvPool::BeginReplacement(Worker* worker, absl::Duration delay,
                                std::optional<v1::Member> leased) {
   worker->replacement = std::async(
       std::launch::async,
-      [options = options_, dropped = &dropped_, id = worker->id,
-       incarnation = worker->incarnation, remote = worker->remote,
-       rows = rows_per_worker_, groups = options_.env.groups(), delay, leased,
+      [options = options_, dropped = &dropped_, last = &last_incarnation_,
+       id = worker->id, incarnation = worker->incarnation,
+       remote = worker->remote, rows = rows_per_worker_,
+       groups = options_.env.groups(), delay, leased,
        stop = closing_.get_token()]() -> absl::StatusOr<EnvWorker> {
         if (delay > absl::ZeroDuration()) SleepUnless(stop, delay);
         if (stop.stop_requested()) return absl::CancelledError("closing");
         if (remote) {
-          return LeaseEnvWorker(options, dropped, id, incarnation, rows, groups,
-                                stop, leased);
+          bool first = true;
+          const auto newer = [&] {
+            return std::exchange(first, false) ? incarnation : ++*last;
+          };
+          return LeaseEnvWorker(options, dropped, id, newer, rows, groups, stop,
+                                leased);
         }
         return StartEnvWorker(options, id, incarnation, rows, groups, stop);
       });
@@ -152,6 +157,7 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
   absl::StatusOr<EnvWorker> up = worker->replacement.get();
   if (!up.ok()) return up.status();
   worker->up = *std::move(up);
+  worker->incarnation = worker->up.incarnation;
   worker->refused_rows = 0;
   worker->refused.clear();
   const v1::EnvSpec& spec = worker->up.stream->spec();
@@ -176,10 +182,14 @@ absl::Status EnvPool::TakeReplacement(Worker* worker) {
 
 absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   std::string detail(why.message());
+  // After its welcome, and by nothing that it said: a server whose gRPC has had
+  // enough of our pings, or whatever lies between us.
+  bool cut_off = worker->up.stream != nullptr && absl::IsUnavailable(why);
   if (worker->up.stream != nullptr) worker->up.stream->Cancel();
   if (worker->up.process != nullptr) {
     if (auto exit = worker->up.process->Wait(absl::Milliseconds(50))) {
       absl::StrAppend(&detail, " (", exit->ToString(), ")");
+      cut_off = false;
     }
   }
   if ((absl::IsDataLoss(why) || absl::IsFailedPrecondition(why)) &&
@@ -217,7 +227,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
                     options_.name, "_", worker->id, ".log");
   }
   // A restart helps one that broke, not one that cannot.
-  if (foreign && steps_[worker->id - workers_.front().id] == 0) {
+  if (foreign && !cut_off && steps_[worker->id - workers_.front().id] == 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat(name, " has never played: ", detail));
   }

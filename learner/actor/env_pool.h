@@ -33,7 +33,8 @@ namespace flotilla {
 // and replaced in the background, within its restart budget; meanwhile its
 // slots are absent. Its half-played episodes are gone with it, never spliced. One
 // of another's server (env.server) that fails before it has made a step fails the
-// pool: a restart helps what broke, not what cannot.
+// pool: a restart helps what broke, not what cannot. But one whose connection was
+// cut, and that may not have been asked for a step yet, is replaced.
 // Workers on other hosts are leased, and replaced by what the coordinator has,
 // without a budget. One that dials, and is there again before its stream is seen
 // to be lost, goes on at once. One that goes on sending numbers that nobody can

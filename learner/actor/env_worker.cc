@@ -13,7 +13,6 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "glog/logging.h"
-#include "services/base/config_rules.h"
 #include "services/base/env_origin.h"
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
@@ -23,11 +22,15 @@
 namespace flotilla {
 namespace {
 
-constexpr absl::Duration kLeasedConnectTimeout = absl::Seconds(5);
+constexpr absl::Duration kLeasedReachTimeout = absl::Seconds(5);
 // For a server that was just told to dial, or finds that it has to again.
 constexpr absl::Duration kDialTimeout = absl::Seconds(10);
 constexpr absl::Duration kStartTimeout = absl::Minutes(2);  // of our own
 constexpr absl::Duration kEndTimeout = absl::Milliseconds(50);
+// Workers of an evaluation have ids from a multiple of it on. In a socket's name,
+// which has to be short (kLongestName in services/base/scratch_folder.cc), the
+// options' tells them apart.
+constexpr uint64_t kIdsOfAKind = uint64_t{1} << 40;
 constexpr size_t kMaxRunName = 100;  // a server takes 256 bytes in all
 
 // For this process's sockets.
@@ -87,7 +90,7 @@ EnvProgramOptions ProgramOptions(const EnvWorkerOptions& options,
   program.env_id = options.env.id();
   static std::atomic<int> sockets = 0;
   program.socket = absl::StrCat(SocketFolder().path(), "/", options.name, "_",
-                                worker_id, "_", sockets++);
+                                worker_id % kIdsOfAKind, "_", sockets++);
   if (!options.log_folder.empty()) {
     program.log_path = absl::StrCat(options.log_folder, "/env_", options.name,
                                     "_", worker_id, ".log");
@@ -145,6 +148,7 @@ absl::StatusOr<EnvWorker> StartProgram(const EnvWorkerOptions& options,
   EnvWorker worker;
   worker.process = std::move(started.process);
   worker.stream = *std::move(opened);
+  worker.incarnation = part.incarnation;
   worker.address = started.address;
   return worker;
 }
@@ -166,6 +170,7 @@ absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
   if (opened.ok()) {
     EnvWorker worker;
     worker.stream = *std::move(opened);
+    worker.incarnation = part.incarnation;
     worker.address = address;
     return worker;
   }
@@ -222,7 +227,7 @@ absl::StatusOr<std::unique_ptr<EnvStream>> OpenLeased(
     return OpenEnvStream(std::move(transport), server.id(), hello, stream);
   }
   // One that is gone is to be noticed soon: there may be others.
-  if (!IsGym(options.env.id())) stream.connect_timeout = kLeasedConnectTimeout;
+  stream.reach_timeout = kLeasedReachTimeout;
   return OpenEnvStream(server.address(), hello, stream);
 }
 
@@ -268,12 +273,10 @@ absl::StatusOr<EnvWorker> StartEnvWorker(const EnvWorkerOptions& options,
   return StartProgram(options, origin, part, std::move(stop));
 }
 
-absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
-                                         DroppedServers* dropped,
-                                         uint64_t worker_id,
-                                         uint64_t incarnation, int rows,
-                                         int groups, std::stop_token stop,
-                                         std::optional<v1::Member> leased) {
+absl::StatusOr<EnvWorker> LeaseEnvWorker(
+    const EnvWorkerOptions& options, DroppedServers* dropped,
+    uint64_t worker_id, absl::FunctionRef<uint64_t()> incarnation, int rows,
+    int groups, std::stop_token stop, std::optional<v1::Member> leased) {
   absl::Duration delay = absl::Milliseconds(100);
   while (!stop.stop_requested()) {
     if (!leased) leased = LeaseOne(options, dropped->At(absl::Now()));
@@ -282,8 +285,10 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(const EnvWorkerOptions& options,
       worker.address = server->dials() ? "dialled in" : server->address();
       worker.host = server->host();
       worker.remote_id = server->id();
-      absl::StatusOr<std::unique_ptr<EnvStream>> stream = OpenLeased(
-          options, *server, {worker_id, incarnation, rows, groups}, stop);
+      worker.incarnation = incarnation();
+      absl::StatusOr<std::unique_ptr<EnvStream>> stream =
+          OpenLeased(options, *server,
+                     {worker_id, worker.incarnation, rows, groups}, stop);
       if (stream.ok()) {
         worker.stream = *std::move(stream);
         return worker;

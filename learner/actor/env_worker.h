@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -66,6 +67,7 @@ class DroppedServers {
 struct EnvWorker {
   std::unique_ptr<Subprocess> process;  // null: others started it
   std::unique_ptr<EnvStream> stream;
+  uint64_t incarnation = 0;  // of its hello
   std::string address;
   std::string host;       // of a leased server
   std::string remote_id;  // of a leased server, to be released
@@ -86,11 +88,14 @@ absl::StatusOr<EnvWorker> StartEnvWorker(const EnvWorkerOptions& options,
 
 // The same on a server of another host, leased from options.coordinator, that
 // is not in `dropped` by then; first on `leased`, if that is given. Blocks until
-// there is one that takes us. Errors: kCancelled when `stop` is requested.
+// there is one that takes us. `incarnation` is asked for a newer one at each
+// attempt: a server that has not seen the end of the last one refuses it again.
+// Errors: kCancelled when `stop` is requested.
 absl::StatusOr<EnvWorker> LeaseEnvWorker(
     const EnvWorkerOptions& options, DroppedServers* dropped,
-    uint64_t worker_id, uint64_t incarnation, int rows, int groups,
-    std::stop_token stop, std::optional<v1::Member> leased = std::nullopt);
+    uint64_t worker_id, absl::FunctionRef<uint64_t()> incarnation, int rows,
+    int groups, std::stop_token stop,
+    std::optional<v1::Member> leased = std::nullopt);
 
 // env.retry_wait_seconds as flotilla-envserver takes it: whole milliseconds, at
 // least 1 unless there is no wait, and no more than its flag holds (24 days).

@@ -131,11 +131,11 @@ Clock::duration ToClock(absl::Duration duration) {
 }
 
 absl::Status GrpcEnvStream::Open(const v1::Hello& hello) {
-  const Clock::time_point deadline =
-      Clock::now() + ToClock(options_.connect_timeout);
+  const Clock::time_point begin = Clock::now();
+  const Clock::time_point deadline = begin + ToClock(options_.connect_timeout);
   RETURN_IF_ERROR(
       Await([&](Clock::time_point until) { return transport_->Connect(until); },
-            deadline));
+            std::min(deadline, begin + ToClock(options_.reach_timeout))));
   v1::PlayRequest request;
   *request.mutable_hello() = hello;
   request.mutable_hello()->set_protocol_version(1);

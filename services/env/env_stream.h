@@ -73,7 +73,9 @@ class EnvStream {
 };
 
 struct EnvStreamOptions {
-  absl::Duration connect_timeout = absl::Seconds(30);
+  absl::Duration connect_timeout = absl::Seconds(30);  // up to the welcome
+  // Of it, for a server to be there at all: it may still have rows to make then.
+  absl::Duration reach_timeout = absl::InfiniteDuration();
   absl::Duration reset_timeout = absl::Seconds(60);
   absl::Duration step_timeout = absl::Seconds(60);
   RpcCredentials credentials;
@@ -91,8 +93,8 @@ struct EnvStreamOptions {
 // set and the server agrees, and rings in it are with `hello.offer_ring`.
 // `hello.protocol_version` is filled in.
 //
-// Errors: kUnavailable or kDeadlineExceeded within the connect timeout, or as
-// soon as `options.gone`;
+// Errors: kUnavailable or kDeadlineExceeded within the connect timeout (the reach
+// timeout, if nobody is there), or as soon as `options.gone`;
 // kCancelled when `options.stop` is requested meanwhile; whatever the server refuses with.
 absl::StatusOr<std::unique_ptr<EnvStream>> OpenEnvStream(
     const std::string& address, v1::Hello hello,

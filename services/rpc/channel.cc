@@ -1,7 +1,6 @@
 #include "services/rpc/channel.h"
 
 #include <grpcpp/create_channel.h>
-#include <grpcpp/support/channel_arguments.h>
 
 #include <chrono>
 #include <utility>
@@ -13,16 +12,19 @@
 #include "services/rpc/token_credentials.h"
 
 namespace flotilla {
-namespace {
 
-grpc::ChannelArguments Arguments() {
+grpc::ChannelArguments ChannelArgumentsFor(const std::string& address) {
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(kMaxMessageBytes);
   args.SetMaxSendMessageSize(kMaxMessageBytes);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
-  args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
-  args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  // The kernel closes a unix socket whose other end is gone, and a server that
+  // was not told to permit pings hangs up on who sends them.
+  if (!IsUnixAddress(address)) {
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 20'000);
+    args.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+    args.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    args.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  }
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   args.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   args.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5'000);
@@ -34,8 +36,6 @@ grpc::ChannelArguments Arguments() {
   args.SetInt(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   return args;
 }
-
-}  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const RpcCredentials& credentials,
@@ -52,7 +52,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     interceptors.push_back(MetadataSender(std::move(metadata)));
   }
   return grpc::experimental::CreateCustomChannelWithInterceptors(
-      address, channel_credentials, Arguments(), std::move(interceptors));
+      address, channel_credentials, ChannelArgumentsFor(address),
+      std::move(interceptors));
 }
 
 bool AwaitConnected(grpc::Channel* channel, absl::Duration timeout) {

@@ -2,6 +2,7 @@
 #define FLOTILLA_SERVICES_RPC_CHANNEL_H_
 
 #include <grpcpp/channel.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <memory>
 #include <string>
@@ -22,8 +23,9 @@ using CallMetadata = std::vector<std::pair<std::string, std::string>>;
 
 // A connection of its own (not shared with other channels of this process) to
 // "host:port", "unix:path" or "unix-abstract:name", made on first use and made
-// again when it breaks, every 0.1 to 0.5 s. A peer that stops answering is
-// noticed within 30 s, calls or not. HTTP proxies are not used. Never blocks.
+// again when it breaks, every 0.1 to 0.5 s. A peer of another host that stops
+// answering is noticed within 30 s, calls or not; on a unix socket only one that
+// ends is. HTTP proxies are not used. Never blocks.
 //
 // `metadata` goes with every call.
 //
@@ -32,6 +34,9 @@ using CallMetadata = std::vector<std::pair<std::string, std::string>>;
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const RpcCredentials& credentials,
     CallMetadata metadata = {});
+
+// What MakeChannel makes its channels with.
+grpc::ChannelArguments ChannelArgumentsFor(const std::string& address);
 
 // Blocks until `channel` is connected, for `timeout` at most; returns whether it
 // is. A connection is made only while somebody waits on its channel, in a call

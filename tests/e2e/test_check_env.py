@@ -57,6 +57,38 @@ def test_gymnasium_passes(sandbox, env_id):
         assert (verdict["mask"], verdict["mask-path"]) == ("ok", "ok")
 
 
+RAISES = """
+import gymnasium
+import numpy as np
+
+
+class Raises(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.np_random.random(2, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == 4:
+            raise RuntimeError("its fourth step")
+        return self.np_random.random(2, np.float32), 0.0, bool(self.np_random.random() < 0.2), False, {}
+
+
+gymnasium.register("Raises-v0", entry_point=Raises, disable_env_checker=True)
+"""
+
+
+def test_rows_that_fail_beside_a_ring_pass(sandbox):
+    """Their steps are messages, which may be seen before the entries that announce them."""
+    (sandbox.folder / "raises.py").write_text(RAISES)
+    verdict = passes(sandbox, "gym:raises:Raises-v0", "--timeout=20", env={"PYTHONPATH": str(sandbox.folder)})
+    assert verdict["row-errors"] == "ok"
+
+
 def test_it_has_help(sandbox):
     assert "  check-env " in sandbox.run("--help").stdout
     text = sandbox.run("check-env", "--help").stdout

@@ -35,7 +35,36 @@ def _renders(env):
     return RGB in modes and callable(getattr(env, "render", None))
 
 
-class GymGame:
+_LOW_HALF = (1 << 32) - 1
+
+
+class _Seeded:
+    """What takes seeds of 64 bits, though its environment (numpy's older generators) may take none so large: of such a one
+    it is given the lower half. Which that is, is said by the seed alone, so a game may begin anew with any of its episodes."""
+
+    _taken = _LOW_HALF  # the largest that the environment took
+    _too_large = 1 << 64  # the smallest that it did not take
+
+    def _begin(self, seed):
+        """What reset() of the environment gives."""
+        if seed >= self._too_large:
+            return self._env.reset(seed=seed & _LOW_HALF)
+        try:
+            told = self._env.reset(seed=seed)
+        except (ValueError, TypeError, OverflowError) as error:
+            if seed <= self._taken:
+                raise
+            try:
+                told = self._env.reset(seed=seed & _LOW_HALF)
+            except Exception:  # it was not the seed
+                raise error from None
+            self._too_large = seed
+            return told
+        self._taken = max(self._taken, seed)
+        return told
+
+
+class GymGame(_Seeded):
     """A Gymnasium environment."""
 
     agents = 1
@@ -53,7 +82,7 @@ class GymGame:
         self.play = env.step  # as step, of its only slot, and as Gymnasium says it
 
     def reset(self, seed):
-        observation, info = self._env.reset(seed=seed)
+        observation, info = self._begin(seed)
         return [Turn(observation, info)]
 
     def step(self, actions):
@@ -61,7 +90,7 @@ class GymGame:
         return [Turn(observation, info, reward, terminated, truncated)]
 
 
-class _ZooGame:
+class _ZooGame(_Seeded):
     reward_threshold = 0
 
     def __init__(self, env_id, env, max_episode_steps):
@@ -102,7 +131,7 @@ class ParallelGame(_ZooGame):
     """A PettingZoo environment whose agents act at once."""
 
     def reset(self, seed):
-        observation, info = self._env.reset(seed=seed)
+        observation, info = self._begin(seed)
         return [Turn(observation[name], info.get(name, {})) if name in self._env.agents else None for name in self._names]
 
     def step(self, actions):
@@ -121,7 +150,7 @@ class TurnGame(_ZooGame):
     """A PettingZoo environment whose agents act in turn. What one is told, it is told at its turn."""
 
     def reset(self, seed):
-        self._env.reset(seed=seed)
+        self._begin(seed)
         return self._next()
 
     def step(self, actions):

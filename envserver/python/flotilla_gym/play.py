@@ -10,6 +10,7 @@ import numpy as np
 from flotilla.v1 import env_pb2
 from flotilla_gym import ring
 from flotilla_gym.refused import Refused
+from flotilla_gym.rows import exited
 from flotilla_gym.shared_region import RegionReceiver
 
 MAX_MESSAGE_BYTES = 64 << 20
@@ -71,7 +72,10 @@ class PlayStream:
         self.hello = await self._request("hello", self._server.hello_timeout)
         check_hello(self.hello, self._server.max_num_envs)
         self._server.take_seat(self)
-        rows = self._server.rows(self.hello)
+        try:
+            rows = self._server.rows(self.hello)
+        except SystemExit as error:  # it would end the event loop
+            raise exited(self.hello.env_id, error) from None
         try:
             await self._shake_hands(rows)
             await (self._serve(rows) if self._ring is None else self._serve_ring(rows))

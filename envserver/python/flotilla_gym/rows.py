@@ -124,6 +124,11 @@ def describe(env_id, game, first_info):
     return spec, observation, action
 
 
+def exited(env_id, error):
+    """How a call ends whose environment called sys.exit() as it was made."""
+    return Refused("FAILED_PRECONDITION", f"{env_id} has called sys.exit(): {one_line(error) or 'it does not say why'}")
+
+
 @outside_the_loop
 def spec_of(env_id, options, make=make):
     """The EnvSpec of an environment that nobody plays."""

@@ -12,7 +12,7 @@ from flotilla_gym import health_pb2
 from flotilla_gym.play import MAX_MESSAGE_BYTES, PlayStream
 from flotilla_gym.refused import Refused, cut, one_line
 from flotilla_gym.replay import play_again
-from flotilla_gym.rows import PREFIX, Rows, make, spec_of
+from flotilla_gym.rows import PREFIX, Rows, exited, make, spec_of
 
 SERVICE = "flotilla.v1.EnvService"
 _MAX_STREAMS = 64  # open at once, refused ones among them
@@ -130,8 +130,10 @@ class Server:
                     await context.write(answer)
             finally:
                 self._replays -= 1
-        except (Exception, SystemExit) as error:  # an environment's own, too
+        except Exception as error:  # an environment's own, too
             await _finish(context, error)
+        except SystemExit as error:
+            await _finish(context, exited(request.env_id, error))
 
     async def _get_spec(self, request, context):
         response = env_pb2.GetSpecResponse(version=self.version)
@@ -156,6 +158,8 @@ class Server:
             response.spec.CopyFrom(spec_of(env_id, options, self._make))
         except Exception as error:  # an environment's own, too
             await _finish(context, error)
+        except SystemExit as error:
+            await _finish(context, exited(env_id, error))
         return response
 
     def _env_service(self):

@@ -144,7 +144,19 @@ Probe::Event Player::ReceiveRing() {
   const auto until =
       Ring::Clock::now() + absl::ToChronoNanoseconds(exam_.timeout);
   while (ring_->Waiting() == 0) {
-    const Probe::Event event = probe_->Receive(absl::ZeroDuration());
+    const Probe::Event event = message_ahead_
+                                   ? Probe::Event::kReply
+                                   : probe_->Receive(absl::ZeroDuration());
+    if (event == Probe::Event::kReply) {
+      // Its entry was posted before it was sent, and since we looked.
+      message_ahead_ = ring_->Waiting() != 0;
+      if (message_ahead_) break;
+      findings_.Fail(
+          Sentence::kRing,
+          absl::StrCat("no entry of the ring announced what the stream has: ",
+                       probe_->Describe(event)));
+      return Probe::Event::kGarbage;
+    }
     if (event != Probe::Event::kSilence || Ring::Clock::now() >= until) {
       return event;
     }
@@ -159,7 +171,9 @@ Probe::Event Player::ReceiveRing() {
   }
   in_ring_ = *taken;
   if (in_ring_) return Probe::Event::kReply;
-  const Probe::Event event = probe_->Receive(exam_.timeout);
+  const Probe::Event event = std::exchange(message_ahead_, false)
+                                 ? Probe::Event::kReply
+                                 : probe_->Receive(exam_.timeout);
   const v1::StepBatch& step = probe_->reply().step();
   if (event == Probe::Event::kReply && step.group() == ring_step_.group() &&
       step.seq() == ring_step_.seq()) {

@@ -123,6 +123,9 @@ class Player {
   std::unique_ptr<Ring> ring_;  // null: messages
   v1::StepBatch ring_step_;
   bool in_ring_ = false;  // the step that came is there
+  // The probe's reply is the next one that an entry announces: it was received
+  // while another group's step was awaited, or before the entry was seen.
+  bool message_ahead_ = false;
   bool noise_ = false;
 };
 

@@ -188,6 +188,20 @@ TEST(EnvPoolTest, TheRestartBudgetIsAnErrorThatNamesWorkerAndBudget) {
                              testing::HasSubstr("max_worker_restarts is 1")));
 }
 
+// Those of an evaluation count from 2^40 on, and those of its decisions from 2^41.
+TEST(EnvPoolTest, ASocketsNameIsNoLongerThanAScratchFolderHasRoomFor) {
+  EnvWorkerOptions options = CartPole(2, /*workers=*/1, /*groups=*/1);
+  options.name = "evaluation";
+  for (const uint64_t id : {uint64_t{1} << 40, uint64_t{1} << 41}) {
+    const auto pool = EnvPool::Start(options, id, /*incarnation=*/1);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    const std::string address = (*pool)->Describe()[0].address();
+    const std::string name = address.substr(address.rfind('/'));
+    EXPECT_THAT(name, testing::StartsWith("/evaluation_0_"));
+    EXPECT_LE(name.size(), std::string("/evaluation_123456_123456").size());
+  }
+}
+
 TEST(EnvPoolTest, AnUnknownEnvironmentIsTheServersError) {
   EnvWorkerOptions options = CartPole(2, 1, 1);
   options.env.set_id("CartPole-v7");
@@ -362,6 +376,32 @@ TEST(EnvPoolTest, AServerThatRunsIsAwaitedWhereItIsLost) {
   EXPECT_EQ(pool->restarts(), 1);
 }
 
+// As a server does that permits no pings, while the learner waits for others.
+TEST(EnvPoolTest, AServerThatIsCutOffBeforeItsFirstStepIsJoinedAgain) {
+  TempDir folder;
+  const std::string address = "unix:" + folder.path() + "/server";
+  auto server = StartServer(address);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.env.set_server(address);
+  options.env.set_max_worker_restarts(1);
+  auto pool = Start(options);
+  ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  server.reset();
+  server = StartServer(address);
+  Act(pool.get(), 0);
+  const auto again = pool->Receive(0, {});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(*again, EnvPool::Event::kReset);
+  EXPECT_EQ(pool->restarts(), 1);
+  // Not for ever.
+  server.reset();
+  Act(pool.get(), 0);
+  const absl::Status status = pool->Receive(0, {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()),
+              testing::HasSubstr("failed 2 times in 10 minutes"));
+}
+
 // Also where its specification has no name.
 TEST(EnvPoolTest, AServerThatComesBackServesWhatItDid) {
   for (const bool unnamed : {false, true}) {
@@ -427,6 +467,11 @@ TEST(DroppedServersTest, AServerIsDroppedUntilItsTime) {
   EXPECT_THAT(dropped.At(now + absl::Seconds(20)), testing::IsEmpty());
 }
 
+// Incarnations, from `first` on.
+std::function<uint64_t()> From(uint64_t first) {
+  return [next = first]() mutable { return next++; };
+}
+
 TEST(LeaseEnvWorkerTest, ADroppedServerIsLeasedAgainAfterItsTime) {
   TempDir folder;
   Leases leases(folder.path(), /*again=*/true);
@@ -439,8 +484,7 @@ TEST(LeaseEnvWorkerTest, ADroppedServerIsLeasedAgainAfterItsTime) {
   const absl::Time until = absl::Now() + absl::Milliseconds(300);
   dropped.Drop("only", until);
   const auto worker = LeaseEnvWorker(options, &dropped, /*worker_id=*/0,
-                                     /*incarnation=*/1, /*rows=*/4,
-                                     /*groups=*/1, {});
+                                     From(1), /*rows=*/4, /*groups=*/1, {});
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ(worker->remote_id, "only");
   EXPECT_GE(absl::Now(), until);
@@ -461,7 +505,7 @@ TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
     if (asked == 4) stop.request_stop();
   };
   const auto worker =
-      LeaseEnvWorker(options, &dropped, 0, 1, 4, 1, stop.get_token());
+      LeaseEnvWorker(options, &dropped, 0, From(1), 4, 1, stop.get_token());
   EXPECT_EQ(worker.status().code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(leases.released(), testing::ElementsAre("bad", "bad", "bad"));
 }
@@ -485,9 +529,38 @@ TEST(LeaseEnvWorkerTest, AServerThatRefusesDoesNotKeepAnotherOut) {
   EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
   options.coordinator = &leases;
   DroppedServers dropped;
-  const auto worker = LeaseEnvWorker(options, &dropped, 0, 1, 4, 1, {});
+  const auto worker = LeaseEnvWorker(options, &dropped, 0, From(1), 4, 1, {});
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ(worker->remote_id, "good");
+}
+
+// Whoever was too slow for the last attempt is still at it.
+TEST(LeaseEnvWorkerTest, AServerThatStillHasTheLastAttemptTakesTheNext) {
+  TempDir folder;
+  Leases leases(folder.path(), /*again=*/true);
+  const std::string address = "unix:" + folder.path() + "/only";
+  auto server = StartServer(address);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.coordinator = &leases;
+  v1::Hello hello;
+  hello.set_learner_id(options.learner_id + "/" + options.name);
+  hello.set_incarnation(7);
+  hello.set_env_id("CartPole-v1");
+  hello.set_num_envs(4);
+  hello.set_num_groups(1);
+  const auto last = OpenEnvStream(address, hello, {});
+  ASSERT_TRUE(last.ok()) << last.status();
+  leases.Offer("only", address);
+  std::stop_source stop;
+  int asked = 0;
+  leases.on_lease = [&] {
+    if (++asked == 6) stop.request_stop();
+  };
+  DroppedServers dropped;
+  const auto worker =
+      LeaseEnvWorker(options, &dropped, 0, From(7), 4, 1, stop.get_token());
+  ASSERT_TRUE(worker.ok()) << worker.status();
+  EXPECT_EQ(worker->incarnation, 8u);
 }
 
 TEST(RetryWaitMsTest, IsWholeMillisecondsThatTheFlagTakes) {

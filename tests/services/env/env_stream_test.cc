@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -445,6 +446,58 @@ TEST(OpenEnvStreamTest, NobodyThereIsAnErrorWithinTheTimeout) {
       OpenEnvStream("unix:" + (dir / "none"), MakeHello(), options),
       StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(dir / "none")));
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+}
+
+// A server that is `there`, or not, and answers after `thinks`: with a refusal.
+class ThinkingServer final : public PlayTransport {
+ public:
+  ThinkingServer(bool there, absl::Duration thinks)
+      : there_(there),
+        answers_at_(Clock::now() + absl::ToChronoMilliseconds(thinks)) {}
+
+  Progress Connect(Clock::time_point deadline) override {
+    if (there_) return Progress::kDone;
+    std::this_thread::sleep_until(deadline);
+    return Progress::kLate;
+  }
+  Progress Read(Clock::time_point deadline, grpc::ByteBuffer*) override {
+    std::this_thread::sleep_until(std::min(deadline, answers_at_));
+    return answers_at_ <= deadline ? Progress::kOver : Progress::kLate;
+  }
+  bool AwaitReadable(Clock::time_point) override { return false; }
+  Progress Write(Clock::time_point, grpc::ByteBuffer*) override {
+    return Progress::kDone;
+  }
+  Progress HalfClose(Clock::time_point) override { return Progress::kDone; }
+  absl::Status End() override { return absl::NotFoundError("an answer"); }
+  void Fail(const absl::Status&) override {}
+  void Cancel() override {}
+
+ private:
+  const bool there_;
+  const Clock::time_point answers_at_;
+};
+
+TEST(OpenEnvStreamTest, OnlyToBeThereHasTheReachTimeout) {
+  EnvStreamOptions options;
+  options.connect_timeout = absl::Minutes(1);
+  options.reach_timeout = absl::Milliseconds(20);
+  const absl::Duration longer = 2 * options.reach_timeout;
+  EXPECT_THAT(OpenEnvStream(std::make_unique<ThinkingServer>(true, longer),
+                            "there", MakeHello(), options),
+              StatusIs(absl::StatusCode::kNotFound, HasSubstr("an answer")));
+  const absl::Time begin = absl::Now();
+  EXPECT_THAT(OpenEnvStream(std::make_unique<ThinkingServer>(false, longer),
+                            "gone", MakeHello(), options),
+              StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("gone")));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+  // And no longer than all of it.
+  options.reach_timeout = absl::InfiniteDuration();
+  options.connect_timeout = absl::Milliseconds(20);
+  EXPECT_THAT(
+      OpenEnvStream(std::make_unique<ThinkingServer>(true, absl::Hours(1)),
+                    "slow", MakeHello(), options),
+      StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("slow")));
 }
 
 }  // namespace
