@@ -177,6 +177,9 @@ void TakeMetrics(const std::string& path, RunRecord* run) {
     if (found != metrics.end()) *out = found->second;
   };
   take("eval/mean_return", &run->eval_return);
+  if (!run->eval_return) {  // there may be many updates since
+    run->eval_return = FindNewestMetric(path, "eval/mean_return");
+  }
   take("charts/episodic_return", &run->mean_return);
   take("wall_seconds", &run->wall_seconds);
   std::optional<double> steps;

@@ -21,6 +21,8 @@
 namespace flotilla {
 namespace {
 
+constexpr std::streamoff kBlock = 1 << 20;  // of metrics read at once
+
 // "212,992 steps, 52 updates, 35.2 s, 6,050 steps/s, world of 2"
 std::string DescribeSize(const v1::RunSummary& summary) {
   std::vector<std::string> parts;
@@ -185,9 +187,8 @@ std::string DescribeSummary(const v1::RunSummary& summary) {
 
 NewestMetrics ReadNewestMetrics(const std::string& path) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  constexpr std::streamoff kTail = 1 << 20;
   const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
-  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  file.seekg(std::max<std::streamoff>(0, size - kBlock));
   NewestMetrics newest;
   for (std::string line; std::getline(file, line);) {
     const auto json = ParseJson(line);
@@ -197,6 +198,37 @@ NewestMetrics ReadNewestMetrics(const std::string& path) {
     }
   }
   return newest;
+}
+
+std::optional<double> FindNewestMetric(const std::string& path,
+                                       const std::string& name) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const std::string key = absl::StrCat("\"", name, "\"");
+  std::string later;  // the rest of the line that a block ends in
+  for (std::streamoff end = file ? std::streamoff(file.tellg()) : 0; end > 0;) {
+    const std::streamoff begin = std::max<std::streamoff>(0, end - kBlock);
+    std::string block(end - begin, '\0');
+    file.seekg(begin);
+    if (!file.read(block.data(), end - begin)) break;
+    block += later;
+    end = begin;
+    // Its first line may have begun before.
+    const size_t first = begin == 0 ? 0 : block.find('\n');
+    const size_t whole = first == block.npos ? block.size() : first;
+    for (size_t at = block.rfind(key); at != block.npos && at >= whole;) {
+      const size_t from = block.rfind('\n', at) + 1;  // npos + 1 is 0
+      const auto json =
+          ParseJson(block.substr(from, block.find('\n', at) - from));
+      if (json.ok() && json->is_object() && json->contains(name) &&
+          json->at(name).is_number()) {
+        return json->at(name).get<double>();
+      }
+      at = from == 0 ? block.npos : block.rfind(key, from - 1);
+    }
+    // Nobody has written a line that is longer than a block.
+    later = whole > kBlock ? "" : block.substr(0, whole);
+  }
+  return std::nullopt;
 }
 
 v1::RunSummary SummarizeFailure(const v1::RunConfig& config,

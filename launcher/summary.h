@@ -19,6 +19,10 @@ std::string DescribeSummary(const v1::RunSummary& summary);
 using NewestMetrics = std::map<std::string, double>;
 NewestMetrics ReadNewestMetrics(const std::string& path);
 
+// The newest of one name in all of the file, wherever in it that is.
+std::optional<double> FindNewestMetric(const std::string& path,
+                                       const std::string& name);
+
 // What there is to say of a run that failed for `failure`, as people are told it:
 // what rank 0 wrote in this run, if it did, and else what the coordinator knew
 // last or the metrics say, whichever is newer.

@@ -25,13 +25,14 @@
 #include "services/base/host_name.h"
 #include "services/base/json.h"
 #include "services/base/kept_files.h"
-#include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 #include "services/env/agents.h"
 #include "services/env/recorded_games.h"
 
 namespace flotilla {
 namespace {
+
+namespace fs = std::filesystem;
 
 Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
             const std::vector<EvaluatedEpisode>& episodes) {
@@ -50,15 +51,26 @@ Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
   return json;
 }
 
-// A run's folder may have been moved since, with the files that it keeps.
+// The files that a run keeps lie beside a checkpoint that was copied or pushed
+// with them, or else in the run's folder, which may have been moved since.
 void FindKeptFiles(const std::string& checkpoint, v1::RunConfig* config) {
   std::error_code error;
-  const RunFolder run(std::filesystem::weakly_canonical(
-      std::filesystem::path(checkpoint) / "../..", error));
+  const fs::path folder = fs::canonical(checkpoint, error);  // of `latest`, too
+  if (error) return;
+  std::vector<fs::path> places = {folder};
+  // Above any other folder lies what is somebody else's. `--follow` holds the
+  // checkpoint that it plays in .following (launcher/follow.cc).
+  const fs::path above = folder.parent_path();
+  if (above.filename() == "checkpoints" || above.filename() == ".following") {
+    places.push_back(above.parent_path());
+  }
   for (const KeptFile& file : KeptFiles()) {
-    const std::string kept = file.PathIn(run);
-    if (!file.get(*config).empty() && std::filesystem::exists(kept, error)) {
+    if (file.get(*config).empty()) continue;
+    for (const fs::path& place : places) {
+      const fs::path kept = place / file.name;
+      if (!fs::is_regular_file(kept, error)) continue;
       file.set(kept, config);
+      break;
     }
   }
 }
@@ -132,16 +144,16 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
                         /*rows=*/1);
   std::optional<SelfPlay> self_play;
   std::shared_ptr<const Opponents> opponents;
-  if (config.has_selfplay()) {
+  // Of decisions, the newest weights make all.
+  if (config.has_selfplay() && decisions == 0) {
     self_play.emplace(config.selfplay(), algorithm.get());
   }
   Progress progress;
-  RETURN_IF_ERROR(
-      FromCheckpoint(data,
-                     LiveState(algorithm.get(), &normalizer,
-                               /*episodes=*/nullptr,
-                               self_play.has_value() ? &*self_play : nullptr),
-                     &progress));
+  RETURN_IF_ERROR(PolicyFromCheckpoint(
+      data,
+      LiveState(algorithm.get(), &normalizer, /*episodes=*/nullptr,
+                self_play.has_value() ? &*self_play : nullptr),
+      &progress));
   if (self_play.has_value()) opponents = self_play->ForEvaluation();
   algorithm->BeforeCollecting(progress.global_step);
 

@@ -1,6 +1,7 @@
 #include "learner/training/init_from.h"
 
 #include <filesystem>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -9,9 +10,37 @@
 #include "services/base/status_macros.h"
 
 namespace flotilla {
+namespace {
+
+// Weights that learned to see scaled observations are lost without the scale.
+void TakeObservationSums(const TensorMap& state, const LiveState& live,
+                         InitReport* report) {
+  std::optional<torch::Tensor> here;
+  for (const NamedTensor& t : live.PlayState()) {
+    if (t.name == kObservationSums) here = t.tensor;
+  }
+  const auto there = state.find(kObservationSums);
+  const bool has = there != state.end();
+  if (!here && !has) return;
+  if (here && has && here->sizes() == there->second.sizes()) {
+    here->copy_(there->second);
+    report->observations = (*here)[0].item<int64_t>();
+    return;
+  }
+  const auto shape = [](const torch::Tensor& t) { return c10::str(t.sizes()); };
+  report->not_taken.push_back(absl::StrCat(
+      kObservationSums, ": ", here ? shape(*here) : "none", " here, ",
+      has ? shape(there->second) : "none", " there; ",
+      here ? "model.normalize_observations scales observations from anew, "
+             "which the weights did not learn with"
+           : "the weights learned with scaled observations: set "
+             "model.normalize_observations=true"));
+}
+
+}  // namespace
 
 absl::StatusOr<InitReport> InitializeFrom(const std::string& path,
-                                          Algorithm* algorithm) {
+                                          const LiveState& live) {
   std::error_code ignored;
   const std::string latest = RunFolder(path).latest_checkpoint();
   ASSIGN_OR_RETURN(
@@ -20,7 +49,7 @@ absl::StatusOr<InitReport> InitializeFrom(const std::string& path,
   torch::NoGradGuard no_grad;
   InitReport report;
   std::set<std::string> taken;
-  for (const NamedTensor& here : algorithm->Weights()) {
+  for (const NamedTensor& here : live.Weights()) {
     const auto there = data.weights.find(here.name);
     if (there == data.weights.end()) {
       report.not_taken.push_back(absl::StrCat(
@@ -36,7 +65,7 @@ absl::StatusOr<InitReport> InitializeFrom(const std::string& path,
   }
   for (const auto& [name, tensor] : data.weights) {
     bool known = false;
-    for (const NamedTensor& here : algorithm->Weights()) {
+    for (const NamedTensor& here : live.Weights()) {
       known |= here.name == name;
     }
     if (known) continue;
@@ -51,13 +80,14 @@ absl::StatusOr<InitReport> InitializeFrom(const std::string& path,
                      "match; the first: ",
                      report.not_taken[0]));
   }
-  for (const NamedTensor& copy : algorithm->State()) {
+  for (const NamedTensor& copy : live.State()) {
     constexpr absl::string_view kTarget = "target.";
     if (copy.name.rfind(std::string(kTarget), 0) != 0) continue;
     const std::string name = copy.name.substr(kTarget.size());
     if (taken.count(name) > 0) copy.tensor.copy_(data.weights.at(name));
   }
-  algorithm->StateWasReplaced();
+  TakeObservationSums(data.state, live, &report);
+  live.WasReplaced();
   return report;
 }
 

@@ -184,14 +184,24 @@ absl::StatusOr<Progress> SavedProgress(const std::string& path) {
 std::vector<NamedTensor> LiveState::State() const {
   std::vector<NamedTensor> state = algorithm_->State();
   if (normalizer_->observations()) {
-    state.push_back(
-        {"normalizer.observation_sums", normalizer_->observation_sums()});
+    state.push_back({kObservationSums, normalizer_->observation_sums()});
   }
   if (normalizer_->rewards()) {
     state.push_back({"normalizer.reward_sums", normalizer_->reward_sums()});
   }
   if (episodes_ != nullptr) {
     state.push_back({kEpisodeWindow, episodes_->tensor()});
+  }
+  if (self_play_ != nullptr) {
+    for (NamedTensor& t : self_play_->State()) state.push_back(std::move(t));
+  }
+  return state;
+}
+
+std::vector<NamedTensor> LiveState::PlayState() const {
+  std::vector<NamedTensor> state;
+  if (normalizer_->observations()) {
+    state.push_back({kObservationSums, normalizer_->observation_sums()});
   }
   if (self_play_ != nullptr) {
     for (NamedTensor& t : self_play_->State()) state.push_back(std::move(t));
@@ -320,6 +330,25 @@ absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
   if (live.episodes() != nullptr && episodes != data.state.end()) {
     RETURN_IF_ERROR(live.episodes()->Load(episodes->second));
   }
+  live.WasReplaced();
+  return absl::OkStatus();
+}
+
+absl::Status PolicyFromCheckpoint(const CheckpointData& data,
+                                  const LiveState& live, Progress* progress) {
+  ASSIGN_OR_RETURN(*progress, ProgressFromText(data.progress));
+  const std::vector<NamedTensor> state = live.PlayState();
+  for (const NamedTensor& t : state) {
+    if (t.name == kObservationSums || data.state.contains(t.name)) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint lacks the earlier selves that its run plays against "
+        "(tensor \"",
+        t.name,
+        "\"), as what `flotilla push` writes does; name the run's folder or a "
+        "checkpoint in it"));
+  }
+  RETURN_IF_ERROR(LoadInto(data.weights, live.Weights()));
+  RETURN_IF_ERROR(LoadInto(data.state, state));
   live.WasReplaced();
   return absl::OkStatus();
 }

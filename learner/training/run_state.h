@@ -43,6 +43,9 @@ absl::StatusOr<Progress> ProgressFromText(
 // Of the checkpoint in folder `path`. Errors also: those of LoadCheckpointProgress.
 absl::StatusOr<Progress> SavedProgress(const std::string& path);
 
+// By what observations are scaled, as checkpoints name it.
+inline constexpr char kObservationSums[] = "normalizer.observation_sums";
+
 // All that training changes, as live views: an algorithm's weights and state,
 // the normalizer's sums, the newest episodes and the pool of earlier selves.
 // Borrowed; without `episodes` or `self_play` those are left out.
@@ -57,6 +60,8 @@ class LiveState {
 
   std::vector<NamedTensor> Weights() const { return algorithm_->Weights(); }
   std::vector<NamedTensor> State() const;
+  // What of that a policy plays with: how observations are scaled, and the pool.
+  std::vector<NamedTensor> PlayState() const;
   // Call after tensors of either were copied into.
   void WasReplaced() const;
 
@@ -109,6 +114,10 @@ CheckpointData ToCheckpoint(const Snapshot& snapshot,
 // checkpoint is of another network.
 absl::Status FromCheckpoint(const CheckpointData& data, const LiveState& live,
                             Progress* progress);
+// What playing needs of it alone: `flotilla push` leaves all else out. Errors: as
+// above, and where the checkpoint lacks the earlier selves of `live`.
+absl::Status PolicyFromCheckpoint(const CheckpointData& data,
+                                  const LiveState& live, Progress* progress);
 
 // Hex sha256 over all weights, in order.
 std::string WeightsSha256(const LiveState& live);

@@ -178,11 +178,14 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(*saved, live, &progress));
   } else if (!config.model().init_from().empty()) {
-    ASSIGN_OR_RETURN(
-        const InitReport report,
-        InitializeFrom(config.model().init_from(), algorithm.get()));
+    ASSIGN_OR_RETURN(const InitReport report,
+                     InitializeFrom(config.model().init_from(), live));
     LOG(INFO) << "begins with " << report.taken << " tensors of "
               << config.model().init_from();
+    if (report.observations > 0) {
+      LOG(INFO) << "scales observations by that run's running mean and "
+                << "variance, of " << report.observations << " observations";
+    }
     for (const std::string& tensor : report.not_taken) {
       LOG(WARNING) << "model.init_from does not match: " << tensor;
     }

@@ -1,12 +1,17 @@
 """Evaluation goes on beside training, in no collective's time."""
 
+import hashlib
 import json
 import re
+import shutil
 import statistics
+import subprocess
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
-from harness import read_jsonl, training_lines
+from harness import BIN, TIMEOUT, read_jsonl, training_lines
+from torch_python import TorchPython
 
 ROWS, LENGTH, UPDATES = 4, 8, 50
 
@@ -83,3 +88,95 @@ def test_evaluate_says_it_in_one_line(maze):
     result = maze.sandbox.run("evaluate", maze.run_dir / "checkpoints" / "latest", "--episodes", 3)
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(r"Maze  mean return \d\.\d\d over 3 episodes \(\d\.0 to \d\.0\)\n", result.stdout)
+
+
+# ---- Of a checkpoint that lies elsewhere
+
+
+def pushed(run, folder):
+    """What `flotilla push` writes of a run's checkpoint: all that a policy needs."""
+    checkpoint = run / "checkpoints" / "latest"
+    folder.mkdir(parents=True)
+    state = load_file(checkpoint / "state.safetensors")
+    save_file({name: tensor for name, tensor in state.items() if name.startswith("normalizer.")}, folder / "state.safetensors")
+    for name in ("weights.safetensors", "progress.json", "config.textproto"):
+        shutil.copyfile(checkpoint / name, folder / name)
+    sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in sorted(folder.iterdir())]
+    (folder / "SHA256SUMS").write_text("".join(sums))
+    return folder
+
+
+def played(sandbox, path):
+    result = sandbox.run("evaluate", path, "--episodes", 5, "--json")
+    assert result.returncode == 0, result.stderr
+    episodes = json.loads(result.stdout)["episodes"]
+    return sorted((episode["return"], episode["length"]) for episode in episodes)
+
+
+@pytest.mark.parametrize("scales", ("true", "false"))
+def test_what_was_pushed_plays_as_its_run_does(sandbox, scales):
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), f"--set=model.normalize_observations={scales}", f"--set=total_env_steps={20 * 64 * 32}"
+    )  # fmt: skip
+    job.succeeds()
+    hub = pushed(job.run_dir, sandbox.folder / "hub")
+    state = load_file(hub / "state.safetensors")
+    assert ("normalizer.observation_sums" in state) == (scales == "true")
+    assert played(sandbox, hub) == played(sandbox, job.run_dir)
+
+
+def test_earlier_selves_are_missing_in_one_line(sandbox):
+    job = sandbox.train(
+        "diagnostics", "--set=env.id=Selfplay", "--set=selfplay.pool_size=2", "--set=evaluation.every_updates=0",
+        "--set=total_env_steps=4096",
+    )  # fmt: skip
+    job.succeeds()
+    hub = pushed(job.run_dir, sandbox.folder / "hub")
+    refused = sandbox.run("evaluate", hub, "--episodes", 2)
+    assert refused.returncode == 2
+    (line,) = [line for line in refused.stderr.splitlines() if "the checkpoint lacks the earlier selves" in line]
+    assert '"selfplay.weights"' in line and "name the run's folder" in line
+    # The newest weights decide alone, as `flotilla export` records them.
+    learner = [BIN / "flotilla-learner", f"--evaluate={hub}", "--decisions=20", f"--output={sandbox.folder / 'decisions'}"]
+    done = subprocess.run(learner, cwd=sandbox.folder, env=sandbox.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT)
+    assert done.returncode == 0, done.stderr
+    assert len(load_file(sandbox.folder / "decisions")["row"]) >= 20
+
+
+NETWORK = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.policy, self.value = torch.nn.Linear(inputs, 2), torch.nn.Linear(inputs, 1)
+
+    def forward(self, observation: torch.Tensor):
+        return self.policy(observation), self.value(observation)
+
+torch.jit.script(Net(4)).save("net.pt")
+torch.jit.script(Net(5)).save("other.pt")
+"""
+
+
+def test_a_network_is_found_with_its_checkpoint_and_not_above_another_folder(sandbox, tmp_path_factory):
+    python = TorchPython(tmp_path_factory.mktemp("stand_ins"))
+    python.run(NETWORK, sandbox.folder)
+    job = sandbox.train(
+        sandbox.config("cartpole_fast"), "--set=model.torchscript=net.pt", f"--set=total_env_steps={5 * 64 * 32}"
+    )  # fmt: skip
+    job.succeeds()
+    as_trained = played(sandbox, job.run_dir)
+    # Two levels above lies a network of somebody else.
+    hub = pushed(job.run_dir, sandbox.folder / "models" / "hub")
+    shutil.copyfile(sandbox.folder / "other.pt", sandbox.folder / "network.pt")
+    assert played(sandbox, hub) == as_trained
+    # The run is gone from where its configuration says; what was copied has its network beside it.
+    moved = sandbox.folder / "moved"
+    shutil.move(job.run_dir, moved)
+    shutil.copyfile(moved / "network.pt", hub / "network.pt")
+    assert played(sandbox, hub) == as_trained
+    assert played(sandbox, moved) == played(sandbox, moved / "checkpoints" / "latest") == as_trained
+    followed = sandbox.run("evaluate", moved, "--follow", "--episodes", 1)
+    assert followed.returncode == 0, followed.stderr
+    assert read_jsonl(moved / "evaluations.jsonl")

@@ -109,6 +109,17 @@ TEST_F(RunRecordTest, AKilledRunIsUnfinished) {
   EXPECT_EQ(Read(resumed).steps, 512);
 }
 
+TEST_F(RunRecordTest, AnEvaluationCountsHoweverManyUpdatesAgo) {
+  const RunFolder folder = Make("a", {}, std::nullopt);
+  const std::string line = ReadFile(folder.metrics());
+  std::string lines = line + "{\"update\":1,\"eval/mean_return\":250.0}\n";
+  while (lines.size() < (2 << 20)) lines += line;
+  WriteFile(folder.metrics(), lines);
+  EXPECT_EQ(Read(folder).eval_return, 250);
+  EXPECT_EQ(Read(folder).mean_return, 100);
+  EXPECT_EQ(Read(folder).score(), 250);
+}
+
 TEST_F(RunRecordTest, OfAnotherHostTheMetricsTell) {
   const RunFolder folder = Make("a", {}, std::nullopt);
   WriteFile(folder.lock(), "pid 17 on a-host-far-away\n");

@@ -226,5 +226,41 @@ TEST(NewestMetricsTest, AreOfWholeLinesAndFinite) {
   EXPECT_THAT(ReadNewestMetrics(folder / "none"), IsEmpty());
 }
 
+// So many bytes of lines that are no metrics.
+std::string Lines(size_t bytes) {
+  std::string lines(bytes, 'x');
+  for (size_t i = 99; i < bytes; i += 100) lines[i] = '\n';
+  if (bytes > 0) lines.back() = '\n';
+  return lines;
+}
+
+TEST(NewestMetricsTest, OneIsFoundWhereverInTheFileItIs) {
+  TempDir folder;
+  const std::string path = folder / "metrics.jsonl";
+  const std::string other = R"({"update":1,"eval/mean_return":9.0})"
+                            "\n";
+  const std::string newest = R"({"update":2,"eval/mean_return":-7.5})"
+                             "\n";
+  // What is no number, or of another name, does not count.
+  const std::string later = R"({"update":3,"eval/mean_return":null})"
+                            "\n"
+                            R"({"update":4,"eval/mean_return_of":"eval"})"
+                            "\n";
+  for (const size_t megabytes : {0, 1, 5}) {
+    WriteFile(path, other + newest + later + Lines(megabytes << 20));
+    EXPECT_EQ(FindNewestMetric(path, "eval/mean_return"), -7.5) << megabytes;
+    EXPECT_EQ(FindNewestMetric(path, "eval/none"), std::nullopt);
+  }
+  // Also one that lies in two of the blocks that are read.
+  for (size_t in_later = 0; in_later <= newest.size() + 1; ++in_later) {
+    WriteFile(path, Lines(3000) + other + newest + Lines((1 << 20) - in_later));
+    EXPECT_EQ(FindNewestMetric(path, "eval/mean_return"), -7.5) << in_later;
+  }
+  // A disk that lost power may leave zeros, in a line of any length.
+  WriteFile(path, other + newest + std::string(5 << 20, '\0') + "\n" + later);
+  EXPECT_EQ(FindNewestMetric(path, "eval/mean_return"), -7.5);
+  EXPECT_EQ(FindNewestMetric(folder / "none", "update"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace flotilla

@@ -139,6 +139,47 @@ TEST(RunStateTest, ACheckpointOfAnotherNetworkIsRefusedByTensor) {
                              testing::HasSubstr("[3, 3]")));
 }
 
+TEST(RunStateTest, APolicyNeedsNothingThatTrainingAloneGoesOnFrom) {
+  Learner saved(1), player(2);
+  saved.progress.global_step = 12345;
+  Snapshot snapshot;
+  TakeSnapshot(saved.live(), saved.progress, &snapshot);
+  CheckpointData data = ToCheckpoint(snapshot, Config());
+  data.state = {{kObservationSums, data.state.at(kObservationSums)}};
+  EXPECT_THAT(FromCheckpoint(data, player.live(), &player.progress),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       testing::HasSubstr("adam.exp_avg")));
+  ASSERT_OK(PolicyFromCheckpoint(data, player.live(), &player.progress));
+  EXPECT_EQ(WeightsDigest(player.live()), WeightsDigest(saved.live()));
+  EXPECT_TRUE(torch::equal(player.normalizer.observation_sums(),
+                           saved.normalizer.observation_sums()));
+  EXPECT_EQ(player.progress.global_step, 12345);
+  // By what observations are scaled is needed.
+  data.state.clear();
+  EXPECT_THAT(PolicyFromCheckpoint(data, player.live(), &player.progress),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       testing::HasSubstr(kObservationSums)));
+}
+
+TEST(RunStateTest, EarlierSelvesThatAreMissingAreCalledThat) {
+  Learner saved(1);
+  v1::SelfPlayConfig config;
+  config.set_pool_size(2);
+  SelfPlay pool(config, saved.algorithm.get());
+  pool.Committed(0);
+  const LiveState live(saved.algorithm.get(), &saved.normalizer, nullptr,
+                       &pool);
+  Snapshot snapshot;
+  TakeSnapshot(live, saved.progress, &snapshot);
+  CheckpointData data = ToCheckpoint(snapshot, Config());
+  EXPECT_OK(PolicyFromCheckpoint(data, live, &saved.progress));
+  data.state = {{kObservationSums, data.state.at(kObservationSums)}};
+  EXPECT_THAT(PolicyFromCheckpoint(data, live, &saved.progress),
+              StatusIs(absl::StatusCode::kFailedPrecondition,
+                       testing::AllOf(testing::HasSubstr("earlier selves"),
+                                      testing::HasSubstr("flotilla push"))));
+}
+
 TEST(RunStateTest, ProgressWithoutANumberIsDataLoss) {
   auto text = ToText(Progress());
   text.erase("global_step");
