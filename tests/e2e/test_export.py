@@ -253,6 +253,112 @@ assert flotilla.load(cartpole, env=Shifted()).act(seen) == flotilla.load(cartpol
     assert said == ""
 
 
+# A policy without training for any spaces: it likes the last of choices best, and continuous actions of `MEAN`.
+BLANK = """
+import types
+import torch
+from flotilla import network, policy
+from flotilla.v1 import config_pb2
+from flotilla_gym import rows
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+MEAN = [0.0]
+
+class Blank(network.PolicyModule):
+    def network(self, leaves, state):
+        n, spaces = leaves[0].shape[0], self.spaces
+        liked = torch.cat([torch.arange(spaces.logits) * 1.0, torch.full([spaces.continuous], MEAN[0])])
+        return network.Output(liked.repeat(n, 1), None, torch.zeros(n), None)
+
+network.make = Blank
+
+def blank(seen, does, info={}, env=None):
+    fields = {"max_episode_steps": 0, "reward_threshold": 0, "agents": 1, "renders": False}
+    game = types.SimpleNamespace(observation_space=seen, action_space=does, **fields)
+    spec = rows.describe("it", game, lambda: info)[0]
+    return policy.Policy(types.SimpleNamespace(config=config_pb2.RunConfig(), spec=spec, step=0), env=game if env == "its" else env)
+"""
+
+
+def test_actions_are_of_the_environments_own_space(home, script):
+    """Whatever its keys, dtypes and bounds are: one, several rows, and those of a vector environment."""
+    script(f"""{BLANK}
+from gymnasium.vector.utils import batch_space
+nested = Dict({{"a/b": Discrete(3, start=-1), "a": Dict({{"0": Box(-2, 2, (2,), np.int32), "1": MultiBinary(2)}}), "c": Tuple([Discrete(2)])}})
+numbered = Dict({{"0": Discrete(2), "1": Box(0.1, 0.3, (2,), np.float64)}})
+half = Box(np.float16([-65504, 0.1]), np.float16([65504, 0.3]), dtype=np.float16)
+several = Tuple((MultiDiscrete([3, 2], start=[5, -1]), half, numbered))
+alone = [Box(3, 7, (), np.int32), Box(0.1, 0.3, (), np.float64), Box(250, 255, (2,), np.uint8), Discrete(3, start=4)]
+alone += [MultiDiscrete([2, 4], dtype=np.int32), MultiBinary((2, 2)), Box(-1, 1, (2,))]
+seen = np.zeros((3, 4), np.float32)
+for space in [nested, numbered, several, *alone]:
+    batch = batch_space(space, 3)
+    vector = types.SimpleNamespace(action_space=batch, single_action_space=space)
+    for MEAN[0] in (-1e30, 0.2, 1e30):
+        for env in ("its", vector):
+            its = blank(Box(-9, 9, (4,)), space, env=env)
+            one = its.act(seen[0])
+            assert type(one) is int or isinstance(one, (np.ndarray, dict, tuple)), type(one)
+            assert space.contains(one), (space, one)
+            its.reset()
+            assert batch.contains(its.act(seen)), space
+            its.reset()
+            its.act(seen[:2])
+bare = blank(Box(-9, 9, (4,)), numbered).act(seen[0])
+assert isinstance(bare, tuple) and bare[1].dtype == np.float32  # as the paths say
+try:
+    blank(Box(-9, 9, (4,)), numbered, env=types.SimpleNamespace(action_space=nested))
+except flotilla.Error as error:
+    assert "env.action_space has leaves ['a/0', 'a/1', 'a/b', 'c/0'], want ['0', '1']" in str(error), error
+else:
+    raise AssertionError("another environment's spaces were taken")
+""")
+
+
+def test_a_mask_is_heeded_however_it_is_told(home, script):
+    """As environments may tell it, flotilla_gym/masks.py: end to end in the action's own order, or nested like it."""
+    script(f"""{BLANK}
+does = Dict([("b", Discrete(3)), ("a", MultiDiscrete([2, 3]))])
+flat = np.int8([1, 0, 0, 1, 0, 0, 1, 0])
+nested = {{"b": flat[:3], "a": (flat[3:5], flat[5:])}}
+wanted = {{"b": 0, "a": [0, 1]}}
+
+def check(action, n=None):
+    for key, value in wanted.items():
+        assert np.array_equal(action[key], value if n is None else [value] * n), action
+
+seen = np.zeros(4, np.float32)
+told = blank(Box(-9, 9, (4,)), does, {{"action_mask": flat}}, "its")
+for mask in (flat, list(flat), [flat[:3], flat[3:5], flat[5:]], nested):
+    check(told.act(seen, mask=mask))
+free = told.act(seen, mask=True)
+assert free["b"] == 2 and list(free["a"]) == [1, 2]
+told.reset()
+check(told.act(np.stack([seen] * 2), mask=np.stack([flat] * 2)), 2)
+whole = MultiBinary(8)
+for mask, space in ((flat, whole), (nested, Dict({{"b": MultiBinary(3), "a": Tuple([MultiBinary(2), MultiBinary(3)])}}))):
+    own = blank(Dict({{"x": Box(-9, 9, (4,)), "action_mask": space}}), does, env="its")
+    check(own.act({{"x": seen, "action_mask": mask}}))
+one = blank(Box(-9, 9, (4,)), does["a"], {{"action_mask": nested["a"]}})
+assert list(one.act(seen, mask=nested["a"])) == list(one.act(seen, mask=list(nested["a"]))) == [0, 1]
+assert one.reset() is None and one.act(seen[None], mask=[flat[3:]]).tolist() == [[0, 1]]
+
+def refused(act, *words):
+    try:
+        act()
+    except flotilla.Error as error:
+        assert all(word in str(error) for word in words), error
+        return
+    raise AssertionError("it acted")
+
+told.reset()
+refused(lambda: told.act(seen), 'observation "action_mask/a" is missing, want uint8 [5]', 'mask=info["action_mask"]', "mask=True")
+refused(lambda: own.act({{"x": seen}}), 'observation "action_mask/a" is missing')
+refused(lambda: told.act(seen, mask=flat[:7]), "the mask is int8 [7], want 8 values")
+refused(lambda: told.act(seen, mask=False), "the mask is bool [], want 8 values")
+""")
+
+
 def test_metrics_and_configuration_are_read(home, script):
     run = home.trained("mlp")
     said = script(f"""
@@ -332,6 +438,18 @@ torch.jit.script(Net()).save("net.pt")
     done = home.run("export", run, "--onnx", tmp_path / "own.onnx")
     assert done.returncode == 0, done.stderr
     assert told(done.stdout, "greedy decisions")[1] <= 1e-5
+    # What was pushed trains where it is: the folder that the file was named in is not there.
+    hub = tmp_path / "hub"
+    assert home.run("push", run, "--out", hub, "--dry-run").returncode == 0
+    (tmp_path / "net.pt").unlink()
+    commands = re.findall(r"^flotilla (train .*)$", (hub / "README.md").read_text(), re.M)
+    assert len(commands) == 2 and all("--set model.torchscript=network.pt" in command for command in commands)
+    for command in commands:
+        done = subprocess.run(
+            [BIN / "flotilla", *command.split(), "--dry-run"], cwd=hub, env=home.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}"
 
 
 # ---- As ONNX
@@ -447,9 +565,33 @@ attempt(*lstm, memory)
 
 
 def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
+    import onnx
+
     run = home.trained("gru")
     home.run("export", run, "--onnx", tmp_path / "policy.onnx", "--decisions", 50)
     hub = tmp_path / "hub"
+    # Of the same weights: others would be said to be the same policy.
+    model, latest = onnx.load(tmp_path / "policy.onnx"), (run / "checkpoints" / "latest").resolve()
+    ((key, weights),) = ((entry.key, entry.value) for entry in model.metadata_props)
+    assert f"{weights}  weights.safetensors" in (latest / "SHA256SUMS").read_text()
+    del model.metadata_props[:]
+    onnx.save(model, tmp_path / "unsigned.onnx")
+    (tmp_path / "no.onnx").write_text("onnx")
+    other = home.trained("mlp")
+    attempts = [(str(run), "unsigned.onnx"), (str(run), "no.onnx"), (str(other), "policy.onnx")]
+    said = script(f"""
+from flotilla import push
+for run, onnx in {attempts!r}:
+    try:
+        push.write(push.Checkpoint(run), "hub", "someone/memory", onnx)
+    except flotilla.Error as error:
+        print(error)
+""").splitlines()
+    remedy = f"run: flotilla export {latest} --onnx "
+    assert said[0] == f"--onnx unsigned.onnx does not say whose weights it has ({key}), want {weights} of {latest}; {remedy}unsigned.onnx"
+    assert said[1].startswith("--onnx no.onnx cannot be read as ONNX (") and said[1].endswith(f"; {remedy}no.onnx")
+    assert said[2].startswith(f'--onnx policy.onnx has the weights "{weights}", want ') and len(said) == 3
+    assert not hub.exists()
     done = home.run("push", run, "--repo", "someone/memory", "--onnx", tmp_path / "policy.onnx", "--out", hub, "--dry-run")
     assert done.returncode == 0, done.stderr
     files = sorted(path.name for path in hub.iterdir())
@@ -470,11 +612,83 @@ def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
     assert compared == 512 and wrong == 0 and apart < 1e-5
     again = home.train(hub / "config.textproto", "--set=total_env_steps=2048", f"--set=model.init_from={hub}", run_dir="again")
     again.succeeds()
-    # Again, over what it wrote; but not over anything else.
+    # Again, over what it wrote, and with it; but not over anything else.
+    assert home.run("push", run, "--onnx", hub / "policy.onnx", "--out", hub, "--dry-run").returncode == 0
+    assert (hub / "policy.onnx").read_bytes() == (tmp_path / "policy.onnx").read_bytes()
     assert home.run("push", run, "--out", hub, "--dry-run").returncode == 0
     assert "policy.onnx" not in {path.name for path in hub.iterdir()}
     (hub / "notes.txt").write_text("mine")
     refused(home.run("push", run, "--out", hub, "--dry-run"), "holds what push did not write (notes.txt)")
+
+
+def test_a_card_has_the_return_of_these_weights_alone(home, script):
+    script(f"""
+import json, pathlib, re, shutil
+from flotilla import push
+from flotilla.checkpoint import Checkpoint
+
+run = pathlib.Path("run")
+shutil.copytree({str(home.trained("mlp"))!r}, run, symlinks=True)
+summary = json.loads((run / "summary.json").read_text())
+latest = (run / "checkpoints" / "latest").resolve()
+earlier = run / "checkpoints" / "step_000000000001"
+shutil.copytree(latest, earlier)
+progress = json.loads((earlier / "progress.json").read_text())
+(earlier / "progress.json").write_text(json.dumps(progress | {{"update": progress["update"] - 1, "global_step": 1}}))
+sums = [f"{{push.sha256(earlier / name)}}  {{name}}" for name in ("weights.safetensors", "state.safetensors", "progress.json", "config.textproto")]
+(earlier / "SHA256SUMS").write_text("\\n".join(sums))
+
+def told(path, **evaluation):
+    (run / "summary.json").write_text(json.dumps(summary | evaluation))
+    push.write(Checkpoint(path), "hub", "someone/it")
+    card = pathlib.Path("hub/README.md").read_text()
+    assert ("| training, " in card) == (path == run)
+    return re.findall("value: (.*)", card), re.findall(r"^\\| (evaluation.*) \\|$", card, re.M), "model-index" in card
+
+none, of_run = ([], [], False), (["7.25"], ["evaluation, mean of 10 episodes | 7.25"], True)
+evaluation = {{"eval_mean_return": 7.25, "eval_episodes": 10, "eval_update": summary["updates"]}}
+assert "eval_mean_return" not in summary and told(run) == none
+assert told(run, **evaluation) == of_run and told(earlier, **evaluation) == none
+evaluation["eval_update"] -= 1
+assert told(run, **evaluation) == none and told(earlier, **evaluation) == of_run
+lines = [{{"checkpoint": latest.name, "global_step": 4096, "episodes": 5, "eval/mean_return": 3.5, "weights_sha256": "0" * 64}}]
+(run / "evaluations.jsonl").write_text(json.dumps(lines[0]) + "\\n")
+assert told(run, **evaluation) == none
+lines.append(lines[0] | {{"eval/mean_return": 9.5, "weights_sha256": push.sha256(latest / "weights.safetensors")}})
+(run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
+assert told(run, **evaluation) == (["9.5"], ["evaluation, mean of 5 episodes | 9.50"], True)
+""")
+
+
+def test_a_card_says_how_it_acts_and_trains(home, script):
+    runs = {kind: str(home.trained(kind)) for kind in ("mlp", "mask", "nested", "info")}
+    script(f"""
+import gymnasium, re
+from flotilla import push
+from flotilla.checkpoint import Checkpoint
+
+def card(kind, library=""):
+    checkpoint = Checkpoint({runs!r}[kind])
+    if library:
+        checkpoint.config.custom.library = library
+    return push.card(checkpoint, {{}}, None, "someone/it", False)
+
+plain = "action = policy.act(observation)  # policy.reset() when an episode begins"
+told = 'policy.act(observation, mask=info["action_mask"])'
+for kind in ("mlp", "mask", "nested"):
+    assert plain in card(kind) and (told in card(kind)) == (kind == "nested"), card(kind)
+lines = re.search("(?s)```python(.*?)```", card("info"))[1].replace('snapshot_download("someone/it")', repr({runs["info"]!r}))
+env = gymnasium.make("Taxi-v4")
+exec(lines.replace("from huggingface_hub import snapshot_download", ""))
+assert told in lines and "action_mask" in info
+assert info["action_mask"][policy.act(observation, mask=info["action_mask"])] == 1
+
+for library in ("", "../mine/algorithm.so"):
+    commands = re.findall("^flotilla train config.textproto(.*)$", card("mlp", library), re.M)
+    more = " --set custom.library=algorithm.so" if library else ""
+    assert commands == [more, more + " --set model.init_from=."]
+    assert ("has to be built where it is to run" in card("mlp", library)) == bool(library)
+""")
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -490,6 +704,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
             answer = {"files": [{"path": file["path"], "uploadMode": "regular", "shouldIgnore": False} for file in json.loads(body)["files"]]}
         elif self.path.endswith("/commit/main"):
             lines = [json.loads(line) for line in body.splitlines()]
+            self.server.deleted = [line["value"]["path"] for line in lines if line["key"] == "deletedFile"]
             self.server.committed = {line["value"]["path"]: base64.b64decode(line["value"]["content"]) for line in lines if line["key"] == "file"}
             answer = {"commitUrl": f"http://{self.headers['Host']}/someone/cartpole/commit/1", "commitOid": "1" * 40}
         else:
@@ -497,7 +712,10 @@ class Hub(http.server.BaseHTTPRequestHandler):
         self.answer(answer)
 
     def do_GET(self):
-        self.answer({"id": "someone/cartpole", "sha": "0" * 40, "siblings": []})
+        if "/tree/main" in self.path:
+            self.answer([{"type": "file", "path": path, "oid": "0" * 40, "size": 1} for path in self.server.earlier])
+        else:
+            self.answer({"id": "someone/cartpole", "sha": "0" * 40, "siblings": []})
 
     def answer(self, value):
         text = json.dumps(value).encode()
@@ -512,9 +730,10 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
 
 def test_a_repository_is_made_and_filled(home, tmp_path):
-    """By huggingface_hub itself, with a token, on a hub of ours."""
+    """By huggingface_hub itself, with a token, on a hub of ours. What an earlier push left there of other weights goes."""
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
-        hub.asked, hub.created, hub.committed = [], None, None
+        hub.asked, hub.created, hub.committed, hub.deleted = [], None, None, None
+        hub.earlier = [".gitattributes", "README.md", "network.pt", "notes.md", "old/policy.onnx", "policy.onnx", "weights.safetensors"]
         threading.Thread(target=hub.serve_forever, daemon=True).start()
         env = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}", "HF_TOKEN": "hf_ours", "HF_HOME": str(tmp_path / "hf")}
         done = home.run("push", home.trained("mlp"), "--repo", "someone/cartpole", "--private", "--out", tmp_path / "hub", env=env)
@@ -524,6 +743,7 @@ def test_a_repository_is_made_and_filled(home, tmp_path):
     assert hub.created.get("private") is True or hub.created["visibility"] == "private"
     assert all(authorization == "Bearer hf_ours" for _, authorization in hub.asked)
     assert hub.committed == {path.name: path.read_bytes() for path in (tmp_path / "hub").iterdir()}
+    assert sorted(hub.deleted) == ["network.pt", "policy.onnx"]
     assert done.stdout.splitlines()[-1].endswith("/someone/cartpole/commit/1")
 
 
@@ -556,6 +776,10 @@ def test_what_cannot_be_taken_home_is_told_in_one_line(home, script, tmp_path):
     one_line(attempt(run, ".act([float('nan')] * 4)"), "the observation holds a number that is not finite")
     nested = home.trained("nested")
     one_line(attempt(nested, ".act({'rgb': np.zeros((36, 36, 3), np.uint8)})"), 'observation "goal" is missing, want float32 [2]')
+    info = home.trained("info")  # which says in `info` what is allowed
+    one_line(attempt(info, ".act(0)"), 'observation "action_mask" is missing, want uint8 [6]', 'give act() mask=info["action_mask"]', "mask=True")
+    one_line(attempt(info, ".act(0, mask=True)"), "nothing is wrong")
+    one_line(attempt(run, ".act([0.0] * 4, mask=[1, 1])"), "the policy knows of no mask")
 
     def spoiled(change):
         folder = tmp_path / f"spoiled{len(attempts)}"

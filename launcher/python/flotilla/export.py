@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from flotilla import network
-from flotilla.checkpoint import Checkpoint
+from flotilla.checkpoint import WEIGHTS, Checkpoint
 from flotilla.decisions import Check, Decisions, difference, tolerance
 from flotilla.errors import Error
+from flotilla.push import ONNX_WEIGHTS, sha256
 
 OPSET = 17
 # Of numbers between 0 and 1, by which samples are drawn.
@@ -117,6 +118,15 @@ def to_onnx(exported, decisions):
     return out.getvalue()
 
 
+def _signed(data, weights):
+    """The file, saying whose weights it has."""
+    import onnx  # which the exporter needs, too
+
+    model = onnx.load_from_string(data)
+    model.metadata_props.add(key=ONNX_WEIGHTS, value=weights)
+    return model.SerializeToString()
+
+
 def check_greedy(exported, run, decisions, check):
     """`run(feeds)` returns the outputs in order."""
     spaces = exported.spaces
@@ -164,6 +174,7 @@ def _nudged(exported, arrays, by):
 
 def export(checkpoint, path, decisions, sample=False):
     """Writes `path`, or leaves it as it was. Returns a line to print."""
+    weights = sha256(checkpoint.folder / WEIGHTS)  # of a run that goes on, it may not stay there for long
     module = network.make(checkpoint)
     exported = Exported(module, sample).eval()
 
@@ -176,7 +187,7 @@ def export(checkpoint, path, decisions, sample=False):
     check = Check(module, allowed)
     check_greedy(greedy, torch_run, decisions, check)
     check.refuse(path, "the policy in torch")
-    data = to_onnx(exported, decisions)
+    data = _signed(to_onnx(exported, decisions), weights)
     runtime = session(data)
     check = Check(module, allowed)
     (check_samples if sample else check_greedy)(exported, lambda feeds: runtime.run(None, feeds), decisions, check)

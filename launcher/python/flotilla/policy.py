@@ -1,5 +1,6 @@
 """A policy that acts."""
 
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,7 +9,9 @@ import torch
 from flotilla import network, structure
 from flotilla.checkpoint import Checkpoint
 from flotilla.errors import Error
-from flotilla.spaces import mask_paths
+from flotilla.spaces import is_named, mask_paths
+
+MASK = "action_mask"  # as environments of Python's tell it
 
 
 class Policy:
@@ -30,11 +33,14 @@ class Policy:
         self.module = network.make(checkpoint).to(device)
         self.device = torch.device(device)
         self._random = np.random.default_rng(seed)
-        self._observed_from = structure.starts(getattr(env, "observation_space", None))
-        self._acted_from = structure.starts(getattr(env, "action_space", None))
-        self._masks = [path for path in mask_paths(self.spec) if path]
-        # An observation without a path has one where its environment tells masks in `info`.
-        self._named = [leaf.path for leaf in self.spec.observation if leaf.path not in self._masks] == ["observation"]
+        self._observed_from = structure.starts(structure.space_of(env, "observation"))
+        self._action_space = structure.space_of(env, "action")
+        structure.check_paths(self._action_space, self.spec)
+        # {of a mask: of the action that it masks}, in the action space's own order as far as it is known.
+        self._masks = {mask: leaf.path for leaf, mask in zip(self.spec.action, mask_paths(self.spec)) if mask}
+        order = [path for path, _ in structure.parts(self._action_space)] or list(self._masks.values())
+        self._masks = dict(sorted(self._masks.items(), key=lambda pair: order.index(pair[1])))
+        self._named = is_named(self.spec)
         if self._named and "" in self._observed_from:
             self._observed_from["observation"] = self._observed_from[""]
         self.last_value = None
@@ -55,7 +61,8 @@ class Policy:
         environment's are. The most likely one; else a sample (of a Q-network: with the exploration it has come to).
 
         What is allowed is the observation's leaf that masks the action ("action_mask"); where the environment says it in
-        `info`, give info["action_mask"] as `mask`. Raises Error, naming the leaf, for what does not fit.
+        `info`, give info["action_mask"] as `mask`. A policy that was trained with a mask does not act without one:
+        mask=True allows everything. Raises Error, naming the leaf, for what does not fit.
         """
         arrays, alone = self._rows(observation, mask)
         shown = self._shown(arrays)
@@ -64,34 +71,47 @@ class Policy:
         self._state = state
         self.last_value = None if value is None else value.cpu().numpy()
         discrete = self._explored(discrete.cpu().numpy(), shown, deterministic)
-        return structure.actions(self.module.spaces.actions, self.spec, discrete, continuous.cpu().numpy(), self._acted_from, alone)
+        return structure.actions(self.module.spaces.actions, discrete, continuous.cpu().numpy(), self._action_space, alone)
 
     def _rows(self, observation, mask):
         if self._named and not (isinstance(observation, Mapping) and "observation" in observation):
             observation = {"observation": observation}
-        optional = self._masks if mask is None else []
+        if mask is None and isinstance(observation, Mapping) and any(path.split("/")[0] == MASK for path in self._masks):
+            mask = observation.get(MASK)
         if mask is not None:
             observation = self._with_mask(observation, mask)
-        arrays, alone = structure.rows_of(observation, self.spec, self._observed_from, optional)
+        arrays, alone = structure.rows_of(observation, self.spec, self._observed_from, self._masks)
         rows = len(next(array for array in arrays if array is not None))
         for i, leaf in enumerate(self.spec.observation):
+            if arrays[i] is None and mask is not True:
+                raise Error(
+                    f"{structure.title(leaf)} is missing, want {structure.shown(leaf)}: what the policy may do; give act() "
+                    f'mask=info["{MASK}"] where the environment says it in info, or mask=True to allow everything'
+                )
             if arrays[i] is None:
-                arrays[i] = np.ones((rows, *leaf.shape), structure.dtype_of(leaf))  # all is allowed
+                arrays[i] = np.ones((rows, *leaf.shape), structure.dtype_of(leaf))
         return arrays, alone
 
     def _with_mask(self, observation, mask):
         if not self._masks:
             raise Error(f"the policy knows of no mask; {self.spec.env_id} had none in training")
-        seen = {leaf.path: structure.find(observation, leaf.path, leaf) for leaf in self.spec.observation if leaf.path not in self._masks}
-        whole, at = np.asarray(mask) if not isinstance(mask, (dict, tuple)) else None, 0
-        for leaf in self.spec.observation:
-            if leaf.path not in self._masks:
-                continue
-            if whole is None or len(self._masks) == 1:
-                seen[leaf.path] = whole if whole is not None else structure.find({"action_mask": mask}, leaf.path, leaf)
-            else:
-                seen[leaf.path] = whole[..., at : at + leaf.shape[0]]
-                at += leaf.shape[0]
+        leaves = {leaf.path: leaf for leaf in self.spec.observation}
+        sizes = {path: math.prod(leaves[path].shape) for path in self._masks}
+        seen = {path: structure.find(observation, path, leaf) for path, leaf in leaves.items() if path not in self._masks}
+        if mask is True:
+            return seen
+        if isinstance(mask, (Mapping, tuple)):  # as the action nests
+            for path, action in self._masks.items():
+                seen[path] = structure.end_to_end(structure.find(mask, action, leaves[path]), sizes[path])
+            return seen
+        whole, at = np.asarray(structure.end_to_end(mask, sum(sizes.values()))), 0
+        if len(sizes) == 1:
+            return seen | {path: whole for path in sizes}
+        if whole.shape[-1:] != (sum(sizes.values()),):
+            raise Error(f"the mask is {whole.dtype} {list(whole.shape)}, want {sum(sizes.values())} values, or the same of several rows")
+        for path, size in sizes.items():
+            seen[path] = whole[..., at : at + size]
+            at += size
         return seen
 
     def _shown(self, arrays):

@@ -73,7 +73,7 @@ class Run:
     def rows(self):
         """The lines of metrics.jsonl, each {name: number}, in their order. A line that is cut off, as the last one of a
         run that trains may be, is left out."""
-        return [{name: value for name, value in row.items() if _is_number(value)} for row in _read_rows(self.path / "metrics.jsonl")]
+        return [{name: value for name, value in row.items() if _is_number(value)} for row in read_rows(self.path / "metrics.jsonl")]
 
     def metrics(self):
         """{name: [lines] float64}, NaN where a line does not have it: evaluations have lines of their own."""
@@ -91,7 +91,7 @@ class Run:
         metrics.jsonl and a "source", "run" or "follow"; of the latter, "checkpoint" is its name. By global_step."""
         own = [row | {"source": "run"} for row in self.rows() if "eval/mean_return" in row]
         followed = []
-        for row in _read_rows(self.path / "evaluations.jsonl"):
+        for row in read_rows(self.path / "evaluations.jsonl"):
             if isinstance(row.get("checkpoint"), str):
                 numbers = {name: value for name, value in row.items() if _is_number(value)}
                 followed.append(numbers | {"checkpoint": row["checkpoint"], "source": "follow"})
@@ -111,7 +111,7 @@ class Run:
         return f"flotilla.Run({os.fspath(self.path)!r})"
 
 
-def _read_rows(path):
+def read_rows(path):
     """The whole lines of a file, objects with a global_step; none if there is no file."""
     rows = []
     try:

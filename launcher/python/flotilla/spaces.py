@@ -112,6 +112,12 @@ def mask_paths(spec):
     return paths
 
 
+def is_named(spec):
+    """Whether the observation is one leaf, "observation", beside masks: one without a path is called that where its
+    environment tells masks in `info`."""
+    return [leaf.path for leaf in spec.observation if leaf.path not in mask_paths(spec)] == ["observation"]
+
+
 def describe(spec, model):
     """The Spaces."""
     masks = {path for path in mask_paths(spec) if path}

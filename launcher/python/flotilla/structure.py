@@ -18,23 +18,38 @@ def title(leaf, what="observation"):
     return f'{what} "{leaf.path}"' if leaf.path else f"the {what}"
 
 
+def space_of(env, what):
+    """The "observation" or "action" space of a Gymnasium environment, or of one row where it is a vector of them; None
+    where there is none (PettingZoo's agents have theirs)."""
+    one = f"single_{what}_space"
+    # dir(): old wrappers warn of what is asked of them.
+    space = getattr(env, one if one in dir(env) else f"{what}_space", None)
+    return None if callable(space) else space
+
+
+def parts(space, keys=()):
+    """(path, what is there) of all that a Gymnasium space nests, in its own order; nothing without one."""
+    nested = getattr(space, "spaces", None)
+    if nested is not None:
+        for key, child in nested.items() if isinstance(nested, Mapping) else enumerate(nested):
+            yield from parts(child, (*keys, str(key)))
+    elif space is not None:
+        yield "/".join(keys), space
+
+
+def start_of(space):
+    """The first of the values that it counts; None where it counts none."""
+    if hasattr(space, "start"):  # Discrete, MultiDiscrete
+        return np.asarray(space.start, np.int64)
+    if hasattr(space, "low") and np.dtype(space.dtype).kind in "iu":
+        return np.asarray(space.low, np.int64)
+    return None
+
+
 def starts(space):
     """{path: the first of its values} of what a Gymnasium space counts; {} without one."""
-    found = {}
-
-    def walk(at, keys):
-        nested = getattr(at, "spaces", None)
-        if nested is not None:
-            for key, child in nested.items() if isinstance(nested, Mapping) else enumerate(nested):
-                walk(child, (*keys, str(key)))
-        elif hasattr(at, "start"):  # Discrete, MultiDiscrete
-            found["/".join(keys)] = np.asarray(at.start, np.int64)
-        elif hasattr(at, "low") and np.dtype(at.dtype).kind in "iu":
-            found["/".join(keys)] = np.asarray(at.low, np.int64)
-
-    if space is not None:
-        walk(space, ())
-    return found
+    found = {path: start_of(part) for path, part in parts(space)}
+    return {path: start for path, start in found.items() if start is not None}
 
 
 def find(observation, path, leaf):
@@ -113,19 +128,62 @@ def _has(observation, path):
     return True
 
 
-def actions(leaves, spec, discrete, continuous, first, alone):
-    """One action, or those of N rows, as nested as the paths say: Dicts, and Tuples where all keys are 0, 1, ..."""
-    by_path = {}
+def end_to_end(mask, size):
+    """A mask of `size` values; also of one that has an array for each element of the action."""
+    if isinstance(mask, (tuple, list)) and len(mask) > 1:
+        arrays = [np.asarray(array) for array in mask]
+        if all(array.ndim for array in arrays) and sum(array.shape[-1] for array in arrays) == size:
+            return np.concatenate(arrays, -1)
+    return mask
+
+
+def check_paths(space, spec):
+    """That an action space has the leaves that the policy's actions have."""
+    own, wanted = sorted(path for path, _ in parts(space)), sorted(leaf.path for leaf in spec.action)
+    if space is not None and own != wanted:
+        raise Error(f"env.action_space has leaves {own}, want {wanted}; give as env= what the run was trained on, {spec.env_id}")
+
+
+def actions(leaves, discrete, continuous, space, alone):
+    """One action, or those of N rows, as the Gymnasium `space` has them. Without one as nested as the paths say: Dicts,
+    and Tuples where all keys are 0, 1, ..."""
+    by_path, own = {}, dict(parts(space))
     for leaf in leaves:
         columns = (discrete if leaf.discrete else continuous)[:, leaf.first : leaf.first + leaf.elements]
         value = columns.reshape(-1, *leaf.shape)
-        if leaf.discrete:
-            value = value + first.get(leaf.path, 0)
-        value = value[0] if alone else value
-        by_path[leaf.path] = int(value) if leaf.discrete and alone and leaf.shape == () else value
+        if own:
+            value = _within(own[leaf.path], value)
+            value = value[0, ...] if alone else value  # of a scalar, too, an array
+            number = hasattr(own[leaf.path], "n")  # Discrete
+        else:
+            value, number = value[0] if alone else value, leaf.discrete
+        by_path[leaf.path] = int(value) if number and alone and leaf.shape == () else value
+    if own:
+        return _assembled(space, by_path)
     if list(by_path) == [""]:
         return by_path[""]
     return _nested({tuple(path.split("/")): value for path, value in by_path.items()})
+
+
+def _within(space, value):
+    """`value`, [N, ...], in the dtype of `space` and from its own first value on, or between its bounds."""
+    start, dtype = start_of(space), np.dtype(space.dtype)
+    if value.dtype.kind != "f":
+        return (value if start is None else value + start).astype(dtype)
+    # A float32 bound may lie a little outside of the space's own, and a float16 ends sooner.
+    with np.errstate(over="ignore"):
+        value = value.astype(dtype)
+    most = np.finfo(dtype).max
+    return np.clip(np.clip(value, -most, most), space.low, space.high)
+
+
+def _assembled(space, by_path, keys=()):
+    nested = getattr(space, "spaces", None)
+    if nested is None:
+        return by_path["/".join(keys)]
+    if isinstance(nested, Mapping):
+        return {key: _assembled(child, by_path, (*keys, str(key))) for key, child in nested.items()}
+    return tuple(_assembled(child, by_path, (*keys, str(i))) for i, child in enumerate(nested))
 
 
 def _nested(by_keys):
