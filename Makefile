@@ -6,6 +6,8 @@ PRESET ?= $(shell cmake/preset.sh)
 RUN ?= runs/quickstart-$(shell date +%Y%m%d-%H%M%S)
 RUN := $(RUN)
 TESTS ?=
+# CMake looks where cmake/setup.sh installs, in FLOTILLA_DEPS=DIR or else in .deps.
+DEPS = $(if $(FLOTILLA_DEPS),-DFLOTILLA_DEPS="$$(realpath -ms "$$FLOTILLA_DEPS")",-UFLOTILLA_DEPS)
 
 .PHONY: quickstart build test test-long bench wheel site pictures format clean
 
@@ -21,7 +23,7 @@ quickstart: build
 PROGRAMS = programs
 build:
 	cmake/setup.sh runtime
-	cmake --preset $(PRESET) -B build
+	cmake --preset $(PRESET) -B build $(DEPS)
 	cmake --build build --target $(PROGRAMS)
 
 # Everything is built, and tested by all that is not labelled long; `make test
@@ -29,7 +31,7 @@ build:
 test test-long:
 	cmake/setup.sh test
 	cmake/format.sh --check
-	cmake --preset $(PRESET) -B build
+	cmake --preset $(PRESET) -B build $(DEPS)
 	cmake --build build
 	ctest --test-dir build --output-on-failure --no-tests=error -j $$(nproc) \
 	  $(if $(filter test,$@),-LE '^long$$') $(if $(TESTS),-R '$(TESTS)')
@@ -41,7 +43,7 @@ bench: build
 # What pip installs where there is no compiler: build-wheel/wheels/.
 wheel:
 	FLOTILLA_ATARI=OFF cmake/setup.sh wheel
-	cmake --preset wheel -DFLOTILLA_CUDA=$(if $(filter cuda,$(PRESET)),ON,OFF)
+	cmake --preset wheel -DFLOTILLA_CUDA=$(if $(filter cuda,$(PRESET)),ON,OFF) $(DEPS)
 	cmake --build --preset wheel
 	cmake/wheel/pack.sh build-wheel
 	$${FLOTILLA_DEPS:-.deps}/wheelvenv/bin/python cmake/wheel/pulled.py build-wheel/wheels/*.whl

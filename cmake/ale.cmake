@@ -12,13 +12,18 @@ if(NOT FLOTILLA_ATARI STREQUAL "OFF")
 endif()
 message(STATUS "Atari: ${FLOTILLA_HAS_ALE}")
 
-# Where it finds ROMs, as <name>.bin.
-set(FLOTILLA_ALE_ROMS "${FLOTILLA_DEPS}/ale/roms" CACHE PATH "Folder of Atari ROMs")
+# Where it finds ROMs, as <name>.bin, if none lie beside it. What follows from another
+# variable of the cache is not kept there: it would stay behind.
+set(FLOTILLA_ALE_ROMS "" CACHE PATH "Folder of Atari ROMs; empty: those of cmake/setup.sh")
+set(roms "${FLOTILLA_DEPS}/ale/roms")
+if(FLOTILLA_ALE_ROMS)
+  set(roms "${FLOTILLA_ALE_ROMS}")
+endif()
 
 if(FLOTILLA_HAS_ALE)
   find_package(ZLIB REQUIRED)
   add_library(flotilla_atari MODULE envserver/ale/ale_library.cc)
-  target_compile_definitions(flotilla_atari PRIVATE "FLOTILLA_ALE_ROMS=\"${FLOTILLA_ALE_ROMS}\"")
+  target_compile_definitions(flotilla_atari PRIVATE "FLOTILLA_ALE_ROMS=\"${roms}\"")
   target_include_directories(flotilla_atari SYSTEM PRIVATE
     "${FLOTILLA_DEPS}/ale/include" "${FLOTILLA_DEPS}/ale/include/ale")
   target_compile_options(flotilla_atari PRIVATE -ffp-contract=off)

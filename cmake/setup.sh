@@ -11,11 +11,12 @@
 #
 # LibTorch comes with CUDA where a GPU is seen or FLOTILLA_CUDA=1 is set, and
 # for CPUs elsewhere. FLOTILLA_ATARI=OFF leaves the emulator (GPL-2.0) out.
-# FLOTILLA_DEPS=DIR puts everything but Debian's packages somewhere else.
+# FLOTILLA_DEPS=DIR puts everything but Debian's packages somewhere else: make has
+# CMake look there, and by hand -DFLOTILLA_DEPS=DIR does.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-deps=${FLOTILLA_DEPS:-$root/.deps}
+deps=$(realpath -ms "${FLOTILLA_DEPS:-$root/.deps}")  # Go takes no relative one
 stamps=$deps/stamps
 logs=$deps/logs
 
@@ -49,7 +50,8 @@ retry() {
   return 1
 }
 
-# step NAME KEY COMMAND...: runs COMMAND once for each KEY, output to a log.
+# step NAME KEY COMMAND...: runs COMMAND once for each KEY, output to a log. Meanwhile
+# there is no stamp: COMMAND removes what the last one stands for, and may not end.
 step() {
   local name=$1 key=$2 start=$SECONDS log
   shift 2
@@ -58,6 +60,7 @@ step() {
     return
   fi
   log=$logs/$name.log
+  rm -f "$stamps/$name"
   if ! "$@" >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     die "$name failed; all of its output is in $log"

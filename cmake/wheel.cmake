@@ -52,8 +52,6 @@ flotilla_wheel(flotilla-envhost PROGRAMS ${programs} REQUIRES ${always}
 if(FLOTILLA_BUILD_LEARNER)
   list(APPEND programs flotilla-learner)
   if(FLOTILLA_CUDA)
-    set_target_properties(flotilla_nccl PROPERTIES
-      INSTALL_RPATH "$ORIGIN/../../nvidia/nccl/lib:$ORIGIN/../../nvidia/cu13/lib")
     list(APPEND programs flotilla_nccl)
   endif()
   flotilla_wheel(flotilla PROGRAMS ${programs} REQUIRES "${torch}" ${always})

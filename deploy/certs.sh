@@ -18,7 +18,8 @@
 #
 # Run it again for the same NAME to renew: running processes take up the new
 # files for their next connections. Certificates are good for CERT_DAYS (90)
-# days, the authority for CA_DAYS (3650). Keep ca.key off the cluster.
+# days, the authority for CA_DAYS (3650). Keep ca.key off the cluster. An
+# authority or a token that is there is not replaced.
 set -euo pipefail
 
 die() { printf 'certs.sh: %s\n' "$*" >&2; exit 2; }
@@ -57,6 +58,8 @@ case $what in
     exit
     ;;
   token)
+    [[ ! -e token ]] ||
+      die "$dir/token exists; a new one would shut out whatever runs with it: remove it first, and start everything again"
     openssl rand -hex 32 >"$work/token"
     mv -f "$work/token" token
     exit

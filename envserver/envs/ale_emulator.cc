@@ -6,6 +6,8 @@
 #include <cctype>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "services/base/nearest_name.h"
@@ -24,47 +26,73 @@ std::vector<fs::path> Places() {
   const char* named = std::getenv("FLOTILLA_ATARI_LIBRARY");
   if (named != nullptr && *named != '\0') return {named};
   const fs::path programs = ProgramFolder();
-  return {programs / kFile, programs / "../lib" / kFile,
+  return {programs / kFile, programs / "../lib/flotilla/atari" / kFile,
           fs::path(UserFolder()) / "atari" / kFile};
 }
 
-absl::StatusOr<const AtariLibrary*> Load() {
+std::vector<fs::path> Roms(const std::string& folder) {
+  std::vector<fs::path> roms;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".bin") roms.push_back(entry.path());
+  }
+  std::sort(roms.begin(), roms.end());
+  return roms;
+}
+
+struct Emulator {
+  const AtariLibrary* library;
+  std::string rom_folder;
+};
+
+std::string RomFolder(const Emulator& emulator) {
+  const char* folder = std::getenv("FLOTILLA_ALE_ROMS");
+  return folder != nullptr ? folder : emulator.rom_folder;
+}
+
+absl::StatusOr<Emulator> Load(const fs::path& place) {
+  void* file = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto* library = file == nullptr
+                            ? nullptr
+                            : static_cast<const AtariLibrary*>(
+                                  dlsym(file, "flotilla_atari_library"));
+  if (library == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the emulator of Atari games, ", place.string(),
+                     ", does not load (", dlerror(), ")", kRemedy));
+  }
+  if (library->version != kAtariLibraryVersion) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the emulator of Atari games, ", place.string(), ", is of version ",
+        library->version, ", and this Flotilla wants ", kAtariLibraryVersion,
+        kRemedy));
+  }
+  // Those beside it came along when it was moved.
+  const std::string beside = place.parent_path() / "roms";
+  return Emulator{library, Roms(beside).empty() ? library->rom_folder : beside};
+}
+
+// The first that has games. If none has, what is said is about the first: what
+// its remedy installs comes later, and serves then.
+absl::StatusOr<Emulator> LoadFirst() {
+  std::optional<absl::StatusOr<Emulator>> first;
   for (const fs::path& place : Places()) {
     std::error_code error;
     if (!fs::exists(place, error)) continue;
-    void* file = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const auto* library = file == nullptr
-                              ? nullptr
-                              : static_cast<const AtariLibrary*>(
-                                    dlsym(file, "flotilla_atari_library"));
-    if (library == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("the emulator of Atari games, ", place.string(),
-                       ", does not load (", dlerror(), ")", kRemedy));
-    }
-    if (library->version != kAtariLibraryVersion) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the emulator of Atari games, ", place.string(), ", is of version ",
-          library->version, ", and this Flotilla wants ", kAtariLibraryVersion,
-          kRemedy));
-    }
-    return library;
+    absl::StatusOr<Emulator> emulator = Load(place);
+    if (emulator.ok() && !Roms(RomFolder(*emulator)).empty()) return emulator;
+    if (!first.has_value()) first = std::move(emulator);
   }
+  if (first.has_value()) return *std::move(first);
   return absl::FailedPreconditionError(
       absl::StrCat("Atari games need the Arcade Learning Environment, which is "
                    "GPL-2.0 and does not come with Flotilla",
                    kRemedy));
 }
 
-const absl::StatusOr<const AtariLibrary*>& Library() {
-  static const auto* const library =
-      new absl::StatusOr<const AtariLibrary*>(Load());
-  return *library;
-}
-
-std::string RomFolder(const AtariLibrary& library) {
-  const char* folder = std::getenv("FLOTILLA_ALE_ROMS");
-  return folder != nullptr ? folder : library.rom_folder;
+const absl::StatusOr<Emulator>& Loaded() {
+  static const auto* const emulator = new absl::StatusOr<Emulator>(LoadFirst());
+  return *emulator;
 }
 
 // "tic_tac_toe_3d" -> "ALE/TicTacToe3D-v5", as ale_py names them.
@@ -76,16 +104,6 @@ std::string EnvId(const std::string& rom) {
     capital = !std::isalpha(c);
   }
   return absl::StrCat("ALE/", name, "-v5");
-}
-
-std::vector<fs::path> Roms(const std::string& folder) {
-  std::vector<fs::path> roms;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".bin") roms.push_back(entry.path());
-  }
-  std::sort(roms.begin(), roms.end());
-  return roms;
 }
 
 absl::StatusOr<fs::path> FindRom(const std::string& folder,
@@ -110,8 +128,8 @@ absl::StatusOr<fs::path> FindRom(const std::string& folder,
 
 std::vector<std::string> ListAtariGames() {
   std::vector<std::string> ids;
-  if (!Library().ok()) return ids;
-  for (const fs::path& rom : Roms(RomFolder(**Library()))) {
+  if (!Loaded().ok()) return ids;
+  for (const fs::path& rom : Roms(RomFolder(*Loaded()))) {
     ids.push_back(EnvId(rom.stem()));
   }
   return ids;
@@ -119,17 +137,17 @@ std::vector<std::string> ListAtariGames() {
 
 absl::StatusOr<std::unique_ptr<AtariEmulator>> OpenAleEmulator(
     const std::string& env_id, const v1::AtariOptions& options) {
-  if (!Library().ok()) return Library().status();
-  const AtariLibrary& library = **Library();
+  if (!Loaded().ok()) return Loaded().status();
+  const Emulator& emulator = *Loaded();
   // Not ASSIGN_OR_RETURN: a path would convert to a Status.
-  const absl::StatusOr<fs::path> rom = FindRom(RomFolder(library), env_id);
+  const absl::StatusOr<fs::path> rom = FindRom(RomFolder(emulator), env_id);
   if (!rom.ok()) return rom.status();
-  return std::unique_ptr<AtariEmulator>(
-      library.open({.rom = rom->c_str(),
-                    .repeat_action_probability =
-                        static_cast<float>(options.repeat_action_probability()),
-                    .max_frames = static_cast<int>(options.max_frames()),
-                    .full_action_space = options.full_action_space()}));
+  return std::unique_ptr<AtariEmulator>(emulator.library->open(
+      {.rom = rom->c_str(),
+       .repeat_action_probability =
+           static_cast<float>(options.repeat_action_probability()),
+       .max_frames = static_cast<int>(options.max_frames()),
+       .full_action_space = options.full_action_space()}));
 }
 
 }  // namespace flotilla

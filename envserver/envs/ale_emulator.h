@@ -16,8 +16,10 @@ namespace flotilla {
 std::vector<std::string> ListAtariGames();
 
 // Opens a game in the Arcade Learning Environment: envserver/ale's library, which
-// FLOTILLA_ATARI_LIBRARY names, or else lies beside the programs, or where `flotilla
-// install atari` puts it (UserFolder()). Opened once.
+// FLOTILLA_ATARI_LIBRARY names, or else the first that has games of those beside the
+// programs, in the installation, and where `flotilla install atari` puts it
+// (UserFolder()). Its games are what FLOTILLA_ALE_ROMS names, or else roms/ beside it,
+// or where its build had them. Opened once.
 // Errors: kNotFound if there is no such game; kFailedPrecondition, with the
 // remedy, if there is no emulator or no ROM.
 absl::StatusOr<std::unique_ptr<AtariEmulator>> OpenAleEmulator(

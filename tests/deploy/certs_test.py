@@ -99,6 +99,19 @@ UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 
 
+def test_what_others_run_with_is_not_replaced(tmp_path):
+    for what, file, remedy in (("ca", "ca.key", "a new authority would void"), ("token", "token", "remove it first")):
+        make(tmp_path, what)
+        before = (tmp_path / file).read_bytes()
+        again = subprocess.run([CERTS, tmp_path, what], capture_output=True, text=True)
+        assert again.returncode == 2 and f"{tmp_path}/{file} exists; " in again.stderr and remedy in again.stderr, again
+        assert (tmp_path / file).read_bytes() == before
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "token").unlink()
+    make(tmp_path, "token")
+    assert (tmp_path / "token").read_bytes() != before
+
+
 def test_members_get_in(place):
     for name in ("client", "learner", "envserver"):
         assert place.status(name).version

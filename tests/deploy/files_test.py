@@ -1,7 +1,10 @@
 """What deploy/ holds besides manifests, looked at by the tools made for it."""
 
+import fnmatch
+import importlib.metadata
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -49,6 +52,45 @@ def test_what_is_copied_exists_and_nobody_is_root(dockerfile):
         if line.startswith("COPY ") and "--from" not in line:
             assert (SOURCE / line.split()[1]).exists(), line
     assert "USER 10001:10001" in lines
+
+
+# Where the guides, and programs by themselves, put secrets.
+SECRETS = ("certs/ca.key", "certs/token", "token", "flotilla_coordinator.token", "runs/first/token", "sweeps/s/trials/0/token")
+
+
+def test_no_secret_is_committed(tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path], check=True, timeout=30)
+    shutil.copy(SOURCE / ".gitignore", tmp_path)
+    ignored = run("git", "-C", tmp_path, "check-ignore", *SECRETS)
+    assert ignored.stdout.splitlines() == [*SECRETS], ignored
+
+
+@pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=name)
+def test_no_secret_is_copied_into_an_image(dockerfile):
+    """Neither into a stage of its build."""
+    ignored = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().splitlines()
+    for secret in SECRETS:
+        # A pattern that matches a folder keeps out all that is in it.
+        parts = [secret, *map(str, pathlib.PurePath(secret).parents)]
+        assert any(fnmatch.fnmatchcase(part, pattern) for part in parts for pattern in ignored), secret
+
+
+def test_what_is_installed_for_cpus_without_dependencies_is_whole(tmp_path):
+    """The packages that the guide names, and nothing else, give a Python that plays and reads runs."""
+    recipe = " ".join((DEPLOY / "README.md").read_text().split())
+    named = re.search(r"`cmake/requirements/torch_cpu.txt` names, and ([\w, ]+)\.", recipe)[1]
+    for package in re.split(r", | and ", named):
+        distribution = importlib.metadata.distribution(package)
+        for part in {file.parts[0] for file in distribution.files} - {"..", "__pycache__"}:
+            (tmp_path / part).symlink_to(distribution.locate_file(part))
+    ours = BIN.parent / "share" / "flotilla" / "python"
+    program = (
+        f"import sys; sys.path += [{str(tmp_path)!r}, {str(ours)!r}]\n"
+        "import flotilla, flotilla_gym, grpc, gymnasium\n"
+        "gymnasium.make('CartPole-v1').reset()\n"
+    )
+    played = run(sys.executable, "-I", "-S", "-c", program)
+    assert played.returncode == 0, played.stderr
 
 
 @pytest.fixture(scope="module")
