@@ -170,6 +170,11 @@ std::string BlamedField(absl::string_view message) {
   return std::string(message.substr(begin, end - begin));
 }
 
+void Warn(const std::string& what) {
+  std::fprintf(stderr, "flotilla train: warning: %s\n",
+               PrintableLine(what, 2048).c_str());
+}
+
 // What can be asked of the environment before anything is started: whether it
 // is there, and a network and an algorithm fit it. `devices` are the learners', each of
 // which plays `num_envs`.
@@ -180,11 +185,10 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
                               std::stop_token stop) {
   if (IsPlayedElsewhere(config)) {
     if (config.evaluation().has_stop_return()) {
-      std::fprintf(stderr,
-                   "flotilla train: warning: evaluation.stop_return is %g, and "
-                   "nothing is evaluated, as all environments dial in: the run "
-                   "ends with total_env_steps\n",
-                   config.evaluation().stop_return());
+      Warn(absl::StrCat("evaluation.stop_return is ",
+                        config.evaluation().stop_return(),
+                        ", and nothing is evaluated, as all environments dial "
+                        "in: the run ends with total_env_steps"));
     }
     return absl::OkStatus();
   }
@@ -221,10 +225,9 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   }
   if (!ours && env.retry() == v1::RETRY_RENEW &&
       !absl::StrContains(env.server(), "renew")) {
-    std::fprintf(stderr,
-                 "flotilla train: warning: env.retry is RETRY_RENEW, of which "
-                 "what env.server names is not told; start that with "
-                 "--renew-failed\n");
+    Warn(
+        "env.retry is RETRY_RENEW, of which what env.server names is not told; "
+        "start that with --renew-failed");
   }
   const bool on_gpu = std::ranges::any_of(
       devices, [](const auto& device) { return device != "cpu"; });
@@ -232,8 +235,7 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   of_learner.mutable_env()->set_num_envs(num_envs);
   for (const std::string& warning :
        PlayableWarnings(of_learner, response->spec(), on_gpu)) {
-    std::fprintf(stderr, "flotilla train: warning: %s\n",
-                 PrintableLine(warning, 2048).c_str());
+    Warn(warning);
   }
   return absl::OkStatus();
 }

@@ -117,10 +117,19 @@ class Checkpoint:
     def step(self):
         return int(self.progress.get("global_step", 0))
 
+    @property
+    def weights_sha256(self):
+        return self._sums[WEIGHTS]
+
+    @property
+    def run_folder(self):
+        """Of the run that it lies in; None: in none, and what is above is somebody else's."""
+        return self.folder.parent.parent if self.folder.parent.name == "checkpoints" else None
+
     def kept_file(self, name):
         """A file that the run keeps: beside the checkpoint, or in the run's folder. None if there is none."""
-        for folder in (self.folder, self.folder.parent.parent):
-            if (folder / name).is_file():
+        for folder in (self.folder, self.run_folder):
+            if folder and (folder / name).is_file():
                 return folder / name
         return None
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from flotilla import network
-from flotilla.checkpoint import WEIGHTS, Checkpoint
+from flotilla.checkpoint import Checkpoint
 from flotilla.decisions import Check, Decisions, difference, tolerance
 from flotilla.errors import Error
-from flotilla.push import ONNX_WEIGHTS, sha256
+from flotilla.push import ONNX_WEIGHTS
 
 OPSET = 17
 # Of numbers between 0 and 1, by which samples are drawn.
@@ -174,7 +174,7 @@ def _nudged(exported, arrays, by):
 
 def export(checkpoint, path, decisions, sample=False):
     """Writes `path`, or leaves it as it was. Returns a line to print."""
-    weights = sha256(checkpoint.folder / WEIGHTS)  # of a run that goes on, it may not stay there for long
+    weights = checkpoint.weights_sha256
     module = network.make(checkpoint)
     exported = Exported(module, sample).eval()
 

@@ -45,7 +45,7 @@ def write(checkpoint, folder, repo, onnx=""):
         (folder / STATE).write_bytes(format_safetensors(state))
         for name in (WEIGHTS, CONFIG, PROGRESS):
             shutil.copyfile(checkpoint.folder / name, folder / name)
-        (folder / SUMS).write_text("".join(f"{sha256(folder / name)}  {name}\n" for name in (WEIGHTS, STATE, PROGRESS, CONFIG)))
+        (folder / SUMS).write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in (WEIGHTS, STATE, PROGRESS, CONFIG)))
         (folder / ENVIRONMENT).write_text(text_format.MessageToString(checkpoint.spec))
         summary = _summary(checkpoint)
         if summary:
@@ -63,7 +63,7 @@ def write(checkpoint, folder, repo, onnx=""):
     return sorted(folder.iterdir())
 
 
-def sha256(path):
+def _sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
@@ -85,20 +85,15 @@ def _read_onnx(path, checkpoint):
     except (DecodeError, OSError) as error:
         raise Error(f"--onnx {path} cannot be read as ONNX ({error}); run: {_exporting(checkpoint, path)}") from None
     found = {entry.key: entry.value for entry in model.metadata_props}.get(ONNX_WEIGHTS)
-    weights = sha256(checkpoint.folder / WEIGHTS)
+    weights = checkpoint.weights_sha256
     if found != weights:
         known = f'has the weights "{found}"' if found else f"does not say whose weights it has ({ONNX_WEIGHTS})"
         raise Error(f"--onnx {path} {known}, want {weights} of {checkpoint.folder}; run: {_exporting(checkpoint, path)}")
     return data
 
 
-def _run_folder(checkpoint):
-    """The run's that the checkpoint lies in; None: in none."""
-    return checkpoint.folder.parent.parent if checkpoint.folder.parent.name == "checkpoints" else None
-
-
 def _run_summary(checkpoint):
-    folder = _run_folder(checkpoint)
+    folder = checkpoint.run_folder
     return read_json(folder / "summary.json") if folder and (folder / "summary.json").is_file() else {}
 
 
@@ -111,14 +106,13 @@ def _summary(checkpoint):
 def _evaluation(checkpoint):
     """(episodes, mean return) of these very weights; None, without one. The run's own last evaluation may be of an earlier
     update than its last checkpoint: a run that is solved goes on for a few while its ranks agree to stop."""
-    summary, folder = _run_summary(checkpoint), _run_folder(checkpoint)
+    summary, folder = _run_summary(checkpoint), checkpoint.run_folder
     if summary.get("eval_mean_return") is not None and summary.get("eval_update", -1) == checkpoint.progress.get("update"):
         return summary.get("eval_episodes", "?"), summary["eval_mean_return"]
     found = None
     if folder:  # those of `flotilla evaluate --follow`, launcher/follow.h
-        weights = sha256(checkpoint.folder / WEIGHTS)
         for row in read_rows(folder / "evaluations.jsonl"):
-            if row.get("weights_sha256") == weights and isinstance(row.get("eval/mean_return"), (int, float)):
+            if row.get("weights_sha256") == checkpoint.weights_sha256 and isinstance(row.get("eval/mean_return"), (int, float)):
                 found = row.get("episodes", "?"), row["eval/mean_return"]
     return found
 
@@ -215,6 +209,6 @@ def main(options):
 def _default_folder(path, checkpoint):
     if (pathlib.Path(path) / "checkpoints").is_dir():
         return pathlib.Path(path) / "hub"
-    if _run_folder(checkpoint):
-        return _run_folder(checkpoint) / "hub"
+    if checkpoint.run_folder:
+        return checkpoint.run_folder / "hub"
     raise Error(f"{path} lies in no run's folder; say with --out where the repository is to be written")
