@@ -1,0 +1,94 @@
+"""gym: environments that do what they should not (gym_quirks.py)."""
+
+import grpc
+import numpy as np
+import pytest
+
+from play_client import TIMEOUT, Player, env_pb2, env_pb2_grpc, episode_seed
+from test_gym import CODE, both, flotilla_gym, get_spec, refusal, server  # noqa: F401
+
+
+def replay(server, env_id, episodes):
+    """The answers; of each episode its seed and actions."""
+    played = [env_pb2.ReplayEpisode(seed=seed, action=[np.int64(actions).tobytes()]) for seed, actions in episodes]
+    with grpc.insecure_channel(server.address) as channel:
+        request = env_pb2.ReplayRequest(env_id=env_id, episode=played)
+        return list(env_pb2_grpc.EnvServiceStub(channel).Replay(request, timeout=TIMEOUT))
+
+
+def draw(generators):
+    return np.float32([each.random_sample() for each in generators])
+
+
+@both
+def test_an_environment_that_exits_as_it_is_made_is_refused_in_its_words(server):
+    env_id = "gym:gym_quirks:Exits-v0"
+    for call in (
+        lambda: get_spec(server, env_id),
+        lambda: Player(server.address, env_id, 2),
+        lambda: replay(server, env_id, [(5, [0])]),
+    ):
+        code, message = refusal(call)
+        if code == CODE.UNIMPLEMENTED:  # others play no game of it again
+            continue
+        assert (code, message) == (CODE.FAILED_PRECONDITION, f"{env_id} has called sys.exit(): no display is here")
+    assert get_spec(server, "gym:CartPole-v1").spec.env_id == "gym:CartPole-v1"  # the server is still there
+
+
+def test_an_environment_of_numpys_older_generator_gets_the_lower_half_of_its_seeds(server):
+    env_id = "gym:gym_quirks:OldSeeds-v0"
+    with Player(server.address, env_id, 2) as player:
+        step = player.receive()
+        for episode in range(4):
+            seeds = [episode_seed(player.hello, row, episode) for row in range(2)]
+            twins = [np.random.RandomState(seed & 0xFFFFFFFF) for seed in seeds]
+            assert not step.error, step.error[0].message
+            np.testing.assert_array_equal(player.observation(step).ravel(), draw(twins))
+            rewards = []
+            for seen in (player.observation, player.final_observation):
+                player.send(step, [0, 0])
+                step = player.receive()
+                rewards.append(np.frombuffer(step.reward, np.float32))
+                np.testing.assert_array_equal(seen(step).ravel(), draw(twins))
+                np.testing.assert_array_equal(rewards[-1], draw(twins))
+            # Each alone, in a game of its own.
+            for row, seed in enumerate(seeds):
+                answers = replay(server, env_id, [(seed, [0, 0])])
+                assert [np.frombuffer(answer.reward, np.float32)[0] for answer in answers[1:]] == [each[row] for each in rewards]
+
+
+@pytest.mark.parametrize("bits", [32, 63, 64])
+def test_a_game_begins_anew_with_any_of_its_episodes(bits, flotilla_gym):
+    """Whatever it was reset with before, a seed gives one episode: by all of it, if the environment takes so much."""
+
+    class Env:
+        spec, observation_space, action_space, close, step = (None,) * 5
+
+        def reset(self, seed):
+            if seed >= 1 << bits:
+                raise OverflowError("too large")
+            return seed, {}
+
+    seeds = [((1 << 64) - 1) * i // 7 for i in (3, 6, 1, 5, 0, 7, 2, 4)]
+    game = flotilla_gym.games.GymGame(Env())
+    for seed in seeds:
+        want = seed if seed < 1 << bits else seed & 0xFFFFFFFF
+        assert [turn.observation for turn in game.reset(seed)] == [want]
+
+
+def test_a_reset_that_fails_for_another_reason_says_it(flotilla_gym):
+    class Env:
+        spec, observation_space, action_space, close, step = (None,) * 5
+        seeds = []
+
+        def reset(self, seed):
+            self.seeds.append(seed)
+            raise ValueError(f"attempt {len(self.seeds)}")
+
+    game = flotilla_gym.games.GymGame(Env())
+    with pytest.raises(ValueError, match="^attempt 1$"):
+        game.reset((3 << 32) + 4)
+    assert Env.seeds == [(3 << 32) + 4, 4]
+    with pytest.raises(ValueError, match="^attempt 3$"):
+        game.reset(4)  # no other half to try
+    assert len(Env.seeds) == 3
