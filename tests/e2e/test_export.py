@@ -7,63 +7,12 @@ import subprocess
 import sys
 
 from harness import BIN, SOURCE, TIMEOUT, guide
-from trained_home import KINDS, home, python, refused, script  # noqa: F401
+from trained_home import KINDS, acts, home, python, recorded, refused, script  # noqa: F401
 
 LARGEST = re.compile(r"against (\d+) (.*): the largest difference is (\S+) of (\S+)$", re.M)
 
 
-def recorded(home, run, count=512):
-    """Decisions of the program's own policy: learner/eval/decisions.h."""
-    path = run / "decisions.safetensors"
-    if not path.exists():
-        done = subprocess.run(
-            [BIN / "flotilla-learner", f"--evaluate={run}/checkpoints/latest", f"--decisions={count}", f"--output={path}"],
-            cwd=home.folder, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=TIMEOUT,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout
-    return path
-
-
 # ---- In Python
-
-# Acts in the recorded episodes, one row after another, each observation as its environment has it: prints how many
-# decisions there were, how many choices were others, and how far numbers lay apart.
-ACT = """
-from flotilla.checkpoint import parse_safetensors
-
-def act(run, decisions):
-    data = parse_safetensors(open(decisions, "rb").read(), "it")
-    policy = flotilla.load(run)
-    leaves, paths = policy.module.spaces.actions, [leaf.path for leaf in policy.spec.observation]
-    wrong, apart, compared = 0, 0.0, 0
-    for row in np.unique(data["row"]):
-        for i in np.flatnonzero(data["row"] == row):
-            if data["begins"][i]:
-                policy.reset()
-            seen = {path: data["observation." + path][i] for path in paths}
-            action = policy.act(seen if paths != [""] else seen[""])
-            for leaf in leaves:
-                own = action if leaf.path == "" else action[leaf.path] if isinstance(action, dict) else action[int(leaf.path)]
-                wanted = data["discrete" if leaf.discrete else "continuous"][i, leaf.first : leaf.first + leaf.elements]
-                if leaf.discrete:
-                    assert isinstance(own, int) or own.dtype == np.int64
-                    wrong += not np.array_equal(np.ravel(own), wanted)
-                else:
-                    low, high = policy.module.low.numpy(), policy.module.high.numpy()
-                    apart = max(apart, np.abs(np.ravel(own) - np.clip(wanted, low, high)).max())
-            if policy.module.algorithm == "ppo":
-                apart = max(apart, abs(policy.last_value[0] - data["value"][i]))
-            compared += 1
-    print(compared, wrong, apart)
-"""
-
-
-def acts(home, script, *runs):
-    """(decisions, wrong choices, largest difference) of each (policy, run whose decisions they are)."""
-    pairs = [(str(policy), str(recorded(home, run))) for policy, run in runs]
-    said = script(ACT + f"\nfor pair in {pairs!r}:\n    act(*pair)\n")
-    return [(int(compared), int(wrong), float(apart)) for compared, wrong, apart in map(str.split, said.splitlines())]
-
 
 def test_it_acts_as_the_program_does(home, script):
     runs = [home.trained(kind) for kind in KINDS]

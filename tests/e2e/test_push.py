@@ -7,7 +7,7 @@ import re
 import subprocess
 import threading
 
-from trained_home import home, python, refused, script  # noqa: F401
+from trained_home import acts, home, python, refused, script  # noqa: F401
 
 
 def test_a_model_repository_is_a_policy_again(home, script, tmp_path):
@@ -69,7 +69,7 @@ for run, onnx in {attempts!r}:
 
 def test_a_card_has_the_return_of_these_weights_alone(home, script):
     script(f"""
-import json, pathlib, re, shutil
+import hashlib, json, pathlib, re, shutil
 from flotilla import push
 from flotilla.checkpoint import Checkpoint
 
@@ -81,7 +81,7 @@ earlier = run / "checkpoints" / "step_000000000001"
 shutil.copytree(latest, earlier)
 progress = json.loads((earlier / "progress.json").read_text())
 (earlier / "progress.json").write_text(json.dumps(progress | {{"update": progress["update"] - 1, "global_step": 1}}))
-sums = [f"{{push.sha256(earlier / name)}}  {{name}}" for name in ("weights.safetensors", "state.safetensors", "progress.json", "config.textproto")]
+sums = [f"{{hashlib.sha256((earlier / name).read_bytes()).hexdigest()}}  {{name}}" for name in ("weights.safetensors", "state.safetensors", "progress.json", "config.textproto")]
 (earlier / "SHA256SUMS").write_text("\\n".join(sums))
 
 def told(path, **evaluation):
@@ -100,7 +100,7 @@ assert told(run, **evaluation) == none and told(earlier, **evaluation) == of_run
 lines = [{{"checkpoint": latest.name, "global_step": 4096, "episodes": 5, "eval/mean_return": 3.5, "weights_sha256": "0" * 64}}]
 (run / "evaluations.jsonl").write_text(json.dumps(lines[0]) + "\\n")
 assert told(run, **evaluation) == none
-lines.append(lines[0] | {{"eval/mean_return": 9.5, "weights_sha256": push.sha256(latest / "weights.safetensors")}})
+lines.append(lines[0] | {{"eval/mean_return": 9.5, "weights_sha256": Checkpoint(latest).weights_sha256}})
 (run / "evaluations.jsonl").write_text("".join(json.dumps(line) + "\\n" for line in lines))
 assert told(run, **evaluation) == (["9.5"], ["evaluation, mean of 5 episodes | 9.50"], True)
 """)
