@@ -119,7 +119,8 @@ def test_what_cannot_change_is_refused_by_name(sandbox):
     assert sandbox.run("stop", "run").returncode == 0
     assert job.succeeds()["change"] == []
     over = sandbox.run("set", "run", "ppo.epochs=2")
-    assert over.returncode == 1 and "is the run still going" in over.stderr
+    # Its port is free again, or another test's run has it by now.
+    assert over.returncode == 1 and re.search("is the run still going|the run in run is over", over.stderr), over.stderr
 
 
 @pytest.mark.parametrize("victim", ["learner", "coordinator", "run"])
