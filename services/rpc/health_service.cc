@@ -1,5 +1,8 @@
 #include "services/rpc/health_service.h"
 
+#include "absl/strings/str_cat.h"
+#include "services/base/printable.h"
+
 namespace flotilla {
 
 using grpc::health::v1::HealthCheckRequest;
@@ -55,7 +58,6 @@ class HealthService::Watcher final
     delete this;
   }
 
- private:
   void Finish(const grpc::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mu_) {
     if (finished_) return;
@@ -63,6 +65,7 @@ class HealthService::Watcher final
     grpc::ServerWriteReactor<HealthCheckResponse>::Finish(status);
   }
 
+ private:
   HealthService* const service_;
   const std::string name_;
   ServingStatus told_ = HealthCheckResponse::UNKNOWN;
@@ -108,8 +111,11 @@ grpc::ServerUnaryReactor* HealthService::Check(
     status = StatusOf(request->service());
   }
   if (status == HealthCheckResponse::SERVICE_UNKNOWN) {
-    reactor->Finish({grpc::StatusCode::NOT_FOUND,
-                     "no service \"" + request->service() + "\" here"});
+    reactor->Finish(
+        {grpc::StatusCode::NOT_FOUND,
+         absl::StrCat("no service \"",
+                      PrintableLine(request->service(), kMaxNameBytes),
+                      "\" here")});
     return reactor;
   }
   response->set_status(status);
@@ -119,11 +125,25 @@ grpc::ServerUnaryReactor* HealthService::Check(
 
 grpc::ServerWriteReactor<HealthCheckResponse>* HealthService::Watch(
     grpc::CallbackServerContext*, const HealthCheckRequest* request) {
-  auto* watcher = new Watcher(this, request->service());
+  const size_t bytes = request->service().size();
+  const bool fits = bytes <= kMaxNameBytes;
+  auto* watcher = new Watcher(this, fits ? request->service() : "");
   MutexLock lock(&mu_);
-  watchers_.insert(watcher);
   watcher->AssertLocked();
-  watcher->Update();
+  if (!fits) {
+    watcher->Finish({grpc::StatusCode::INVALID_ARGUMENT,
+                     absl::StrCat("service has ", bytes,
+                                  " bytes; expected at most ", kMaxNameBytes)});
+  } else if (watchers_.size() >= kMaxWatchers) {
+    watcher->Finish(
+        {grpc::StatusCode::RESOURCE_EXHAUSTED,
+         absl::StrCat(kMaxWatchers,
+                      " watch this server's health already, the most that "
+                      "may; ask with Check, or try again later")});
+  } else {
+    watchers_.insert(watcher);
+    watcher->Update();
+  }
   return watcher;
 }
 

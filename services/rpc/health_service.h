@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_SERVICES_RPC_HEALTH_SERVICE_H_
 #define FLOTILLA_SERVICES_RPC_HEALTH_SERVICE_H_
 
+#include <cstddef>
 #include <map>
 #include <set>
 #include <string>
@@ -14,10 +15,17 @@ namespace flotilla {
 // grpc.health.v1.Health. gRPC's own is not compiled from the proto, so its
 // reflection does not describe it and grpcurl cannot call it.
 //
+// What strangers may ask and keep asking is bounded: Watch ends with
+// RESOURCE_EXHAUSTED where kMaxWatchers look on already, and with
+// INVALID_ARGUMENT for a name that is longer than a service's can be.
+//
 // Thread-safe. Must outlive the server it is registered with.
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   using ServingStatus = grpc::health::v1::HealthCheckResponse::ServingStatus;
+
+  static constexpr size_t kMaxWatchers = 250;
+  static constexpr size_t kMaxNameBytes = 256;
 
   // Makes `service` known, or changes its state, and tells its watchers.
   // "" is the server as a whole.

@@ -22,6 +22,7 @@
 
 #include "absl/strings/numbers.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/rpc/grpc_status.h"
 #include "tests/services/rpc/health_client.h"
 #include "tests/testing/in_process_server.h"
 #include "tests/testing/status_matchers.h"
@@ -225,6 +226,50 @@ TEST(RpcServerTest, WatchOfAnUnknownServiceSaysSo) {
   context.TryCancel();
   EXPECT_FALSE(reader->Read(&response));
   EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+// Asking may take no token.
+TEST(RpcServerTest, WatchersAndTheNamesThatAreAskedForAreBounded) {
+  struct Watch {
+    Watch(Health::Stub* stub, const std::string& service) {
+      HealthCheckRequest request;
+      request.set_service(service);
+      context.set_deadline(In(60));
+      reader = stub->Watch(&context, request);
+    }
+    ~Watch() { context.TryCancel(); }
+    bool IsTold() {
+      HealthResponse response;
+      return reader->Read(&response);
+    }
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::ClientReader<HealthResponse>> reader;
+  };
+  InProcessServer server({});
+  auto stub = Health::NewStub(server.Channel());
+  const std::string name(100'000, 'x');
+  Watch unfit(stub.get(), name);
+  EXPECT_FALSE(unfit.IsTold());
+  EXPECT_THAT(
+      FromGrpc(unfit.reader->Finish()),
+      StatusIs(StatusCode::kInvalidArgument, HasSubstr("100000 bytes")));
+  EXPECT_THAT(
+      CheckHealth(server.Channel(), name),
+      StatusIs(StatusCode::kNotFound, HasSubstr("100000 bytes in all")));
+
+  std::vector<std::unique_ptr<Watch>> watches;
+  while (watches.size() < HealthService::kMaxWatchers) {
+    watches.push_back(std::make_unique<Watch>(stub.get(), ""));
+    ASSERT_TRUE(watches.back()->IsTold()) << watches.size();
+  }
+  Watch refused(stub.get(), "");
+  EXPECT_FALSE(refused.IsTold());
+  EXPECT_THAT(FromGrpc(refused.reader->Finish()),
+              StatusIs(StatusCode::kResourceExhausted, HasSubstr("250 watch")));
+  EXPECT_OK(CheckHealth(server.Channel()));
+  watches.back()->context.TryCancel();       // its place is free
+  while (!Watch(stub.get(), "").IsTold()) {  // once the server has heard of it
+  }
 }
 
 TEST(RpcServerTest, ShutdownDrainsFirstAndOnce) {
