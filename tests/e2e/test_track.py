@@ -20,7 +20,11 @@ from flotilla_watch.config_text import flatten  # noqa: E402
 from flotilla_watch.metrics_tail import MetricsTail  # noqa: E402
 
 SHORT = ["cartpole_fast", "--steps=40000", "--set=evaluation.every_updates=1000000"]
-LONG = ["cartpole_fast", "--set=metrics.every_updates=20", "--steps=1000000000", "--set=evaluation.every_updates=1000000"]
+# Leaves the cores to the trackers: an update in 20 ms, most of which is slept.
+LONG = [
+    "sleep_scaling", "--set=env.options.sleep.step_ms=0.2", "--set=env.num_envs=2", "--set=env.num_workers=1",
+    "--set=metrics.every_updates=20", "--steps=1000000000", "--set=evaluation.every_updates=0",
+]  # fmt: skip
 METRIC = "losses/entropy"
 
 
@@ -218,7 +222,7 @@ def test_a_resumed_run_goes_on_in_the_same_place(tracked):
     before = json.loads(kept.read_text())
     saved = json.loads((job.run_dir / "checkpoints" / "latest" / "progress.json").read_text())["update"]
     goes_back = read_jsonl(job.run_dir / "metrics.jsonl")[-1]["update"] > saved  # but for a kill right after a checkpoint
-    job = tracked.train("--resume", *words, f"--steps={read_jsonl(job.run_dir / 'metrics.jsonl')[-1]['global_step'] + 200_000}")
+    job = tracked.train("--resume", *words, f"--steps={read_jsonl(job.run_dir / 'metrics.jsonl')[-1]['global_step'] + 20_000}")
     job.succeeds()
     assert any(job.run_dir.glob("metrics.jsonl.after_update_*")) == goes_back
     after = json.loads(kept.read_text())
