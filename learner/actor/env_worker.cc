@@ -4,7 +4,9 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <cstdlib>
 #include <limits>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -33,10 +35,15 @@ constexpr absl::Duration kEndTimeout = absl::Milliseconds(50);
 constexpr uint64_t kIdsOfAKind = uint64_t{1} << 40;
 constexpr size_t kMaxRunName = 100;  // a server takes 256 bytes in all
 
-// For this process's sockets.
+// For this process's sockets. Removed at its end, by exit or by quick_exit.
 const ScratchFolder& SocketFolder() {
-  static const ScratchFolder folder;
-  return folder;
+  static std::unique_ptr<const ScratchFolder> folder;
+  static std::once_flag made;
+  std::call_once(made, [] {
+    folder = std::make_unique<const ScratchFolder>();
+    std::at_quick_exit([] { folder.reset(); });
+  });
+  return *folder;
 }
 
 // What is played, and how much of it.
