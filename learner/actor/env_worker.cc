@@ -163,10 +163,12 @@ absl::StatusOr<EnvWorker> StartProgram(const EnvWorkerOptions& options,
 absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
                                       const std::string& address,
                                       const Part& part, std::stop_token stop) {
-  // All workers of all runs may come here: each is somebody else to it.
-  const std::string learner_id =
-      absl::StrCat(options.run.substr(0, kMaxRunName), "/", LearnerId(options),
-                   "/", part.worker_id);
+  // All workers of all runs may come here: each is somebody else to it. What is
+  // behind the last dash tells runs of one name apart, and stays whole.
+  const size_t dash = std::min(options.run.rfind('-'), options.run.size());
+  const std::string learner_id = absl::StrCat(
+      PrintableLine(options.run.substr(0, dash), kMaxRunName),
+      options.run.substr(dash), "/", LearnerId(options), "/", part.worker_id);
   EnvStreamOptions stream = StreamOptions(options, std::move(stop));
   stream.credentials = options.server_credentials;
   auto opened =

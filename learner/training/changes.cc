@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "glog/logging.h"
 #include "services/base/config_change.h"
+#include "services/base/printable.h"
 #include "services/base/run_changes.h"
 
 namespace flotilla {
@@ -130,7 +131,8 @@ void Changes::Take(const Agreement& agreement, Progress* progress) {
     // Every rank has the same configuration, and comes to the same answer.
     const auto after = Changed(config_, OverridesOf(next_));
     const absl::Status tried = after.ok() ? Try(*after) : after.status();
-    if (!tried.ok()) change->set_refused(std::string(tried.message()));
+    // Heartbeats and commands carry it; an algorithm may say anything.
+    if (!tried.ok()) change->set_refused(PrintableLine(tried.message()));
     LOG(INFO) << "change " << change->number() << ", "
               << absl::StrJoin(change->override(), " ")
               << (tried.ok() ? absl::StrCat(", holds from update ",

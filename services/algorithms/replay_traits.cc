@@ -6,6 +6,12 @@
 #include "services/base/config.h"
 
 namespace flotilla {
+namespace {
+
+// Steps of a replay are numbered in 32 bits, some beside those that it holds too.
+constexpr int64_t kMaxCapacity = 2'000'000'000;
+
+}  // namespace
 
 double ReplayTraits::StepsAtOnce(const v1::RunConfig& config) const {
   return static_cast<double>(SizesOf(config).batch);
@@ -49,6 +55,13 @@ void ReplayTraits::FindProblems(const v1::RunConfig& config,
       absl::StrCat("is ", sizes.capacity, "; it must hold at least one batch, ",
                    name(), ".batch_size = ", sizes.batch),
       problems);
+  // What is of all learners together is looked at again as a learner's share.
+  Require(sizes.capacity <= kMaxCapacity ||
+              config.distributed().sizes() == v1::GLOBAL,
+          absl::StrCat(name(), ".replay_capacity"),
+          absl::StrCat("is ", sizes.capacity, "; a learner's replay holds ",
+                       kMaxCapacity, " transitions at most: use that or less"),
+          problems);
 }
 
 }  // namespace flotilla

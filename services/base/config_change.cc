@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "services/base/config.h"
 #include "services/base/config_ranges.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -74,6 +75,8 @@ constexpr const char* kChangeable[] = {
     "metrics.every_updates",
 };
 
+constexpr size_t kNamedBytes = 128;  // of an override, in an error
+
 bool IsIn(const std::string& path, absl::string_view section) {
   return path == section || absl::StartsWith(path, absl::StrCat(section, "."));
 }
@@ -94,11 +97,15 @@ v1::RunConfig WithSectionOf(const std::string& path) {
   return config;
 }
 
+// Whoever shortens what it says has to come to the reason behind `text`.
 absl::Status Apply(const std::string& text, v1::RunConfig* config) {
   const absl::Status applied = ApplyOverride(text, config);
+  if (applied.ok()) return applied;
   absl::string_view message = applied.message();
   absl::ConsumePrefix(&message, "--set ");
-  return absl::Status(applied.code(), message);
+  absl::ConsumePrefix(&message, text);
+  return absl::Status(applied.code(),
+                      absl::StrCat(PrintableLine(text, kNamedBytes), message));
 }
 
 // What `after` asks for that the run cannot begin to do in flight.

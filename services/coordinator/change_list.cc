@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/config_change.h"
 #include "services/base/status_macros.h"
+#include "services/coordinator/limits.h"
 
 namespace flotilla {
 namespace {
@@ -15,9 +16,11 @@ bool SameOverrides(const v1::Change& a, const v1::Change& b) {
                     b.override().begin(), b.override().end());
 }
 
-bool Same(const v1::Change& a, const v1::Change& b) {
-  return a.number() == b.number() && a.update() == b.update() &&
-         a.refused() == b.refused() && SameOverrides(a, b);
+// What a rank says, and what is kept of that.
+bool Same(const v1::Change& theirs, const v1::Change& mine) {
+  return theirs.number() == mine.number() && theirs.update() == mine.update() &&
+         SameOverrides(theirs, mine) &&
+         Shortened(theirs.refused()) == mine.refused();
 }
 
 }  // namespace
@@ -37,10 +40,13 @@ absl::Status CheckAgreed(
           " and update ", change.update(),
           ", want numbers from 1 and an update that was agreed on"));
     }
-    if (change.ByteSizeLong() > 2 * kMaxChangeBytes) {
+    // Without the words of a refusal, which Take shortens: a rank whose
+    // heartbeats are refused is taken for dead.
+    const size_t bytes = change.ByteSizeLong() - change.refused().size();
+    if (bytes > 2 * kMaxChangeBytes) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "heartbeat.change ", i + 1, " has ", change.ByteSizeLong(),
-          " bytes, want at most ", 2 * kMaxChangeBytes));
+          "heartbeat.change ", i + 1, " has ", bytes,
+          " bytes besides `refused`, want at most ", 2 * kMaxChangeBytes));
     }
   }
   return absl::OkStatus();
@@ -83,6 +89,7 @@ bool ChangeList::Take(const Changes& agreed) {
   for (size_t i = 0; i < known; ++i) {
     Entry entry = {agreed[static_cast<int>(i)], 0};
     entry.change.DiscardUnknownFields();
+    entry.change.set_refused(Shortened(entry.change.refused()));
     if (i < entries_.size()) {
       Entry& mine = entries_[i];
       if (SameOverrides(mine.change, entry.change)) {

@@ -35,8 +35,8 @@ class ChangeList {
   // kResourceExhausted.
   absl::StatusOr<uint64_t> Add(const v1::Change& wanted);
 
-  // What a rank says that all have agreed on; CheckAgreed. Returns whether that
-  // was news.
+  // What a rank says that all have agreed on; CheckAgreed. Shortens why any of
+  // it was refused. Returns whether that was news.
   bool Take(const Changes& agreed);
 
   // nullopt: there is none.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/base/printable.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
@@ -69,7 +70,7 @@ class Client final : public CoordinatorClient {
     v1::ReportFailureRequest request;
     request.set_generation(generation);
     request.set_member_id(self().id());
-    request.set_reason(reason);
+    request.set_reason(PrintableText(reason));
     v1::ReportFailureResponse response;
     return Short(&Stub::ReportFailure, request, &response);
   }
@@ -226,14 +227,14 @@ class Client final : public CoordinatorClient {
     v1::LeaveRequest request;
     request.set_member_id(self().id());
     request.set_incarnation(self().incarnation());
-    request.set_reason(reason);
+    request.set_reason(PrintableText(reason));
     v1::LeaveResponse response;
     return Short(&Stub::Leave, request, &response);
   }
 
   absl::Status StopRun(const std::string& reason) override {
     v1::StopRequest request;
-    request.set_reason(reason);
+    request.set_reason(PrintableText(reason));
     v1::StopResponse response;
     return Short(&Stub::Stop, request, &response);
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -19,7 +20,7 @@ size_t CostOf(const std::string& key, const std::string& value) {
 absl::Status CheckKey(const std::string& key) {
   if (key.size() <= KvStore::kMaxKeyBytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("key \"", key.substr(0, 32), "...\" has ", key.size(),
+      absl::StrCat("key \"", PrintableLine(key, 32), "\" has ", key.size(),
                    " bytes, want at most ", KvStore::kMaxKeyBytes));
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/change_list.h"
 
@@ -35,7 +36,7 @@ absl::Status CheckFinite(const std::string& field, double value) {
 }  // namespace
 
 std::string Shortened(const std::string& words) {
-  return words.substr(0, kMaxWordsBytes);
+  return PrintableText(words, kMaxWordsBytes);
 }
 
 absl::Status CheckMember(const v1::Member& member) {
@@ -106,7 +107,7 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
                                 worker.steps_per_second()));
     if (worker.ByteSizeLong() <= kMaxEnvWorkerBytes) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "heartbeat.env_worker \"", worker.id().substr(0, 32), "\" has ",
+        "heartbeat.env_worker \"", PrintableLine(worker.id(), 32), "\" has ",
         worker.ByteSizeLong(), " bytes, want at most ", kMaxEnvWorkerBytes));
   }
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "services/base/printable.h"
 #include "services/coordinator/member_metadata.h"
 #include "services/coordinator/unary_call.h"
 #include "services/rpc/channel.h"
@@ -242,6 +243,10 @@ v1::Heartbeat Membership::MakeHeartbeat() {
   beat.set_member_id(self_.id());
   beat.set_incarnation(self_.incarnation());
   beat.set_generation(generation_);
+  // The coordinator cannot parse what is not UTF-8, as a path in an error may
+  // not be.
+  beat.set_trouble(PrintableText(beat.trouble()));
+  beat.set_started_over(PrintableText(beat.started_over()));
   // The coordinator refuses what is not finite; returns may be.
   beat.set_mean_return(FiniteOrZero(progress_.mean_return()));
   beat.set_steps_per_second(FiniteOrZero(progress_.steps_per_second()));

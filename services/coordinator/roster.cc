@@ -50,6 +50,10 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
   stop_reason_ = command.stop_reason();
   closed_ = command.closed();
   failure_ = command.failure();
+  if (closed_) {  // with what status is in no journal
+    close_status_ =
+        failure_.empty() ? "closed before this coordinator began" : "failed";
+  }
   if (command.has_evaluation()) evaluation_ = command.evaluation();
   changes_.Restore(command.change());
   if (closed_) {

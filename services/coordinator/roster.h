@@ -33,7 +33,7 @@ struct RosterOptions {
 struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
-  v1::Command command;       // fence, stop, evaluation, changes, how it closed
+  v1::Command command;       // fence, stop, evaluation, changes, if it closed
   v1::MemberKeys keys;       // of learners
 };
 

@@ -54,9 +54,12 @@ absl::Status Check(const v1::RecordedGames& games) {
                   episode.action_size() == games.action_size();
       for (int i = 0; fits && i < games.action_size(); ++i) {
         const RecordedLeaf leaf = RecordedAs(games.action(i));
-        fits = episode.action(i).size() ==
-               static_cast<size_t>(episode.steps()) * games.agents() *
-                   leaf.elements * leaf.bytes;
+        // MakeGroupLayout bounds the bytes of a step, nobody those of all steps.
+        const size_t step =
+            static_cast<size_t>(games.agents()) * leaf.elements * leaf.bytes;
+        const size_t size = episode.action(i).size();
+        fits = size % step == 0 &&
+               size / step == static_cast<size_t>(episode.steps());
       }
       if (!fits) {
         return absl::InvalidArgumentError(

@@ -1,6 +1,7 @@
 #include "services/rpc/server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/resource_quota.h>
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
@@ -17,6 +18,11 @@ namespace {
 
 // Calls at a time on one connection. A process has a handful.
 constexpr int kMaxStreams = 1000;
+
+// Calls at a time that have a thread each while they last: reflection's, which may
+// take no token and may say nothing for as long as they like, and an env server's
+// GetSpec and Replay, a handful. Those beyond get RESOURCE_EXHAUSTED.
+constexpr int kMaxSyncCalls = 64;
 
 absl::Status CheckExposure(const std::string& address,
                            const RpcCredentials& credentials) {
@@ -50,7 +56,9 @@ void SetArguments(int max_message_bytes, grpc::ServerBuilder* builder) {
   // without a call for so long: connections cost descriptors.
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 5'000);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, 60'000);
-  // Only reflection uses these threads; callbacks have their own.
+  // Callbacks have threads of their own. One more is for who waits for calls.
+  builder->SetResourceQuota(
+      grpc::ResourceQuota("flotilla").SetMaxThreads(kMaxSyncCalls + 1));
   using Option = grpc::ServerBuilder::SyncServerOption;
   builder->SetSyncServerOption(Option::NUM_CQS, 1);
   builder->SetSyncServerOption(Option::MIN_POLLERS, 1);

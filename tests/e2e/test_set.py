@@ -104,6 +104,10 @@ def test_what_cannot_change_is_refused_by_name(sandbox):
     assert "dqn" in refused(sandbox, "run", "dqn.huber=true")
     # Of several, all or none.
     assert "dqn" in refused(sandbox, "run", "ppo.epochs=2", "dqn.huber=true")
+    # However much is quoted, every rank goes on being heard.
+    assert "is ppo, not custom" in refused(sandbox, "run", "custom.options.x=" + 990 * "y")
+    job.await_update(job.status().update + 3)
+    assert job.status().generation == 1
     # Nobody needs the command to ask.
     request = coordinator_pb2.SetRequest(override=["ppo.epochs=2"], timeout_ms=1000)
     with pytest.raises(grpc.RpcError) as stranger:

@@ -249,6 +249,7 @@ TEST(AlgorithmRowsTest, WhatDoesNotFitSacIsRefusedByName) {
         {"sac {} model { normalize_rewards: true }", "model.normalize_rewards"},
         {"sac {} model { torchscript: \"net.pt\" }", "model.torchscript"},
         {"sac { replay_capacity: 255 }", "sac.replay_capacity"},
+        {"sac { replay_capacity: 2000000001 }", "sac.replay_capacity"},
         {"sac { tau: 0 }", "sac.tau"}}) {
     const std::vector<ConfigProblem> found = problems(text);
     ASSERT_THAT(found, SizeIs(1)) << text;

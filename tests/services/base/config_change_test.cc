@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "services/base/config.h"
 #include "tests/testing/status_matchers.h"
 
 namespace flotilla {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 v1::RunConfig Ppo() {
   v1::RunConfig config;
@@ -71,6 +75,12 @@ TEST(ConfigChangeTest, AChangeIsMadeWholeOrNotAtAll) {
   EXPECT_TRUE(ChangesLearning(before, *after));
   EXPECT_THAT(Changed(before, {"ppo.epochs=2", "dqn.huber=true"}).status(),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("dqn")));
+  const absl::Status refused =
+      Changed(before, {"custom.options.x=" + std::string(990, 'y')}).status();
+  EXPECT_THAT(refused, StatusIs(absl::StatusCode::kInvalidArgument,
+                                AllOf(StartsWith("custom.options.x=yyy"),
+                                      HasSubstr("is ppo, not custom"))));
+  EXPECT_LT(refused.message().size(), 512u);
   const auto beside = Changed(before, {"checkpoint.every_seconds=5"});
   ASSERT_OK(beside.status());
   EXPECT_FALSE(ChangesLearning(before, *beside));

@@ -483,6 +483,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "ppo {} model { torchscript: \"net.pt\" }"},
         Refusal{"checkpoint.replay=true", "ppo keeps no replay; remove it"},
         Refusal{"dqn.replay_capacity=8", "dqn.batch_size = 32", "dqn {}"},
+        Refusal{"dqn.replay_capacity=3000000000",
+                "dqn.replay_capacity is 3000000000; a learner's replay holds "
+                "2000000000 transitions at most",
+                "dqn {}"},
         Refusal{"dqn.replay_capacity=60", "20 * env.num_envs = 80",
                 "dqn { n_step: 20 }"},
         Refusal{"model.normalize_rewards=true", "dqn needs false", "dqn {}"},

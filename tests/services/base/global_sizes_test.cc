@@ -78,6 +78,13 @@ TEST(GlobalSizesTest, WhatDoesNotDivideIsRefusedNamingWhatWould) {
 
 // A share that divides and still cannot run.
 TEST(GlobalSizesTest, AShareIsCheckedAsItIs) {
+  const v1::RunConfig large =
+      Global("dqn { replay_capacity: 6000000000 } env { num_envs: 24 }");
+  EXPECT_OK(Validate(large));
+  EXPECT_OK(SizesOfLearner(large, 4));
+  EXPECT_THAT(
+      SizesOfLearner(large, 2),
+      StatusIs(kInvalid, HasSubstr("dqn.replay_capacity is 3000000000")));
   EXPECT_THAT(
       SizesOfLearner(Global("ppo { minibatches: 8 } model { recurrent: LSTM } "
                             "env { num_envs: 8 }"),

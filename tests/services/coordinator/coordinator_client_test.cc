@@ -288,6 +288,25 @@ TEST_F(CoordinatorClientTest, ReportsReachTheStatus) {
       Eventually([&] { return Status().learner(0).phase_seconds() > 0.3; }));
 }
 
+// Names of files are any bytes, and what is said of them is too.
+TEST_F(CoordinatorClientTest, WordsThatAreNotUtf8AreHeard) {
+  Start(2, 2);
+  auto world = World(2);
+  v1::Heartbeat progress;
+  progress.set_update(12);
+  progress.set_trouble("/caf\xe9/run is full");
+  progress.set_started_over("/caf\xe9/before");
+  world[0]->Report(progress);
+  EXPECT_TRUE(Eventually([&] { return Status().update() == 12; }));
+  EXPECT_EQ(Status().learner(0).trouble(), "/caf\\xe9/run is full");
+  EXPECT_EQ(Status().started_over(), "/caf\\xe9/before");
+  ASSERT_OK(world[0]->ReportFailure(1, "/caf\xe9/run is gone"));
+  EXPECT_THAT(Status().fence_reason(), HasSubstr("/caf\\xe9/run is gone"));
+  ASSERT_OK(world[0]->StopRun("/caf\xe9/stop is there"));
+  EXPECT_EQ(Status().stop_reason(), "/caf\\xe9/stop is there");
+  ASSERT_OK(world[0]->Leave("/caf\xe9/run is gone"));
+}
+
 TEST_F(CoordinatorClientTest, FinishingIsToldAtOnceAndLeavingThenEndsNothing) {
   CoordinatorServiceOptions options = TestCoordinator::Options(2, 2);
   options.roster.heartbeat = absl::Seconds(5);

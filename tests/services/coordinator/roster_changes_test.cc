@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 
 #include "services/coordinator/roster.h"
@@ -14,6 +15,7 @@ namespace {
 
 using ::absl::StatusCode;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class RosterChangesTest : public RosterTest {
  protected:
@@ -26,7 +28,8 @@ class RosterChangesTest : public RosterTest {
   // A member of `generation` says that number 1 of all changes began there.
   absl::StatusOr<v1::Command> Agree(const v1::Member& member,
                                     uint64_t generation,
-                                    const std::string& text, int64_t update) {
+                                    const std::string& text, int64_t update,
+                                    const std::string& refused = "") {
     v1::Heartbeat beat;
     beat.set_member_id(member.id());
     beat.set_incarnation(member.incarnation());
@@ -35,6 +38,7 @@ class RosterChangesTest : public RosterTest {
     change->set_number(1);
     change->add_override(text);
     change->set_update(update);
+    change->set_refused(refused);
     return roster_->Beat(beat, kKey, clock_.Now());
   }
 };
@@ -63,6 +67,28 @@ TEST_F(RosterChangesTest, OnlyWhoIsInTheGenerationSpeaksForIt) {
   ASSERT_OK(Register(EnvServer("host", 1)));
   ASSERT_OK(Agree(EnvServer("host", 1), 1, "ppo.epochs=2", 31));
   EXPECT_EQ(roster_->Command().change(0).update(), 0);
+}
+
+// As ranks say it that resume from a checkpoint which has it.
+TEST_F(RosterChangesTest, AChangeThatIsRefusedInManyWordsIsSettled) {
+  Make(1);
+  Form({Learner(0)});
+  const std::string text = "custom.options.x=" + std::string(990, 'y');
+  const std::string refused = text + ": " + std::string(3000, 'z');
+  ASSERT_OK_AND_ASSIGN(const uint64_t ticket, Set(text));
+  ASSERT_OK(Agree(Learner(0), 1, text, 31, refused));
+  const std::optional<v1::Change> settled = roster_->FindChange(ticket);
+  ASSERT_TRUE(settled.has_value());
+  EXPECT_EQ(settled->update(), 31);
+  EXPECT_THAT(settled->refused(), StartsWith("custom.options.x=yyy"));
+  EXPECT_LT(settled->refused().size(), 1100u);
+  // It is told again and again, also to the next coordinator.
+  for (int coordinator = 0; coordinator < 2; ++coordinator) {
+    const uint64_t version = roster_->command_version();
+    ASSERT_OK(Agree(Learner(0), 1, text, 31, refused));
+    EXPECT_EQ(roster_->command_version(), version);
+    Restart();
+  }
 }
 
 TEST_F(RosterChangesTest, AnotherCoordinatorGoesOnWithThem) {

