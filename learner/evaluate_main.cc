@@ -112,6 +112,8 @@ absl::Status EvaluateCheckpoint(const std::string& checkpoint, int episodes,
   FindKeptFiles(checkpoint, &data.config);
   // What they are compared with computes in float32.
   if (decisions > 0) data.config.mutable_runtime()->set_precision(v1::FP32);
+  // Nothing is learned here: a replay, which stays empty, takes up none of a GPU.
+  data.config.mutable_runtime()->set_rollouts_on(v1::HOST);
   const v1::RunConfig& config = data.config;
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   // Where nobody named a device, it can be played without a GPU.

@@ -8,6 +8,13 @@
 #include "services/base/status_macros.h"
 
 namespace flotilla {
+namespace {
+
+// What steps on their way get once the process is to end: it has to save too,
+// within runtime.save_and_stop_seconds.
+constexpr std::chrono::seconds kHurryPatience(3);
+
+}  // namespace
 
 absl::Status Collector::Collect(Policy* policy, Draws* draws,
                                 std::stop_token stop,
@@ -40,7 +47,15 @@ bool Collector::Alarmed() {
 absl::StatusOr<EnvPool::Event> Collector::Receive(
     int slot, const Task& task, absl::FunctionRef<bool()> give_up) {
   const Stopwatch waiting(&task.stats->env_seconds);
-  return pool_->Receive(slot, task.stop, give_up);
+  return pool_->Receive(slot, task.stop,
+                        [&] { return give_up() || Hurried(); });
+}
+
+bool Collector::Hurried() {
+  if (!options_.hurry || !options_.hurry()) return false;
+  const auto now = std::chrono::steady_clock::now();
+  if (!hurry_since_.has_value()) hurry_since_ = now;
+  return now - *hurry_since_ > kHurryPatience;
 }
 
 CollectStats::Episode Collector::EpisodeOf(int64_t row,

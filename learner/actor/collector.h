@@ -2,9 +2,11 @@
 #define FLOTILLA_LEARNER_ACTOR_COLLECTOR_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -61,6 +63,9 @@ struct Preemption {
 // (FailedRows::Alarming), a rollout ends short that often, so that ranks can
 // agree on what to do.
 //
+// Once the process is to end (Options.hurry), a rollout ends short where steps do
+// not come within seconds, even with nothing in it.
+//
 // Not thread-safe.
 class Collector {
  public:
@@ -71,7 +76,8 @@ class Collector {
     // Zero what a recurrent policy remembers at each rollout's start.
     bool reset_state = false;
     // Whether this process is to end: rollouts of nothing are not tried again
-    // then. Called while rows fail.
+    // then. Stays true. Called while rows fail, and every few milliseconds of
+    // waiting.
     std::function<bool()> hurry = {};
     // Of each environment's slots, those that Opponents play.
     int opponent_slots = 0;
@@ -82,7 +88,8 @@ class Collector {
   // Fills `rollout` (of rows() rows and any length; the same storage may be
   // used again). Blocks for length environment steps, or fewer where preempted:
   // the steps not taken are not valid, and what environments bring too late
-  // opens the next rollout. `opponents` is read where there are opponent_slots.
+  // opens the next rollout. So it is where the process is to end and they bring
+  // nothing. `opponents` is read where there are opponent_slots.
   // Errors: those of EnvPool::Receive.
   absl::Status Collect(Policy* policy, Draws* draws, std::stop_token stop,
                        const Preemption* preemption,  // may be null
@@ -135,7 +142,7 @@ class Collector {
   // Whether so many rows fail that this rollout is to end short; true once in a
   // while, as long as it is so.
   bool Alarmed();
-  // The pool's, timed.
+  // The pool's, timed. Also gives up where the process is to end; see Hurried.
   absl::StatusOr<EnvPool::Event> Receive(int slot, const Task& task,
                                          absl::FunctionRef<bool()> give_up);
   CollectStats::Episode EpisodeOf(int64_t row, const v1::EpisodeEnd& end) const;
@@ -146,8 +153,12 @@ class Collector {
   const Options options_;
 
  private:
+  // Whether the process is to end, and steps on their way have had their time.
+  bool Hurried();
+
   std::atomic<bool> deciding_ = false;
   absl::Time cut_at_ = absl::InfinitePast();  // because too many failed
+  std::optional<std::chrono::steady_clock::time_point> hurry_since_;
 };
 
 // For the pool's environments: of one agent, or of several. `pool` and

@@ -112,8 +112,10 @@ absl::StatusOr<EnvPool::Event> LockstepCollector::Take(
   const bool late = *event == EnvPool::Event::kLate;
   if (!late) in_flight_[slot] = false;
   const bool was_late = late_[slot];
-  late_[slot] = late;
+  late_[slot] = late && (t > 0 || was_late);
   absent_[slot] = late || *event == EnvPool::Event::kAbsent;
+  // A rollout that ends before its first step leaves what opened it to the next.
+  if (late && t == 0) return event;
   if (*event == EnvPool::Event::kStep) {
     for (const v1::EpisodeEnd& end : pool_->batch(slot).episode_end()) {
       task.stats->episodes.push_back(

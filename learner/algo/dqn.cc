@@ -51,7 +51,7 @@ class Dqn : public Algorithm {
     if (!net_.device().is_cpu()) {
       graphs_ = ReplayGraphs::On(net_.device());
       there_ = torch::zeros(
-          {2}, torch::dtype(torch::kFloat64).device(net_.device()));
+          {3}, torch::dtype(torch::kFloat64).device(net_.device()));
     }
     BeforeCollecting(0);
     StateWasReplaced();
@@ -97,10 +97,10 @@ class Dqn : public Algorithm {
  private:
   // Of one update; sums over gradient steps.
   struct Totals {
-    int64_t samples = 0;  // of this rank
-    int learned = 0;      // steps with a sample on any rank
-    double loss = 0;      // means over all ranks' samples
-    double q = 0;         // over this rank's
+    double samples = 0;  // of all ranks
+    int learned = 0;     // steps with a sample on any rank
+    double loss = 0;     // means over all ranks' samples
+    double q = 0;        // sums over this rank's
     double grad_norm = 0;
     double sync_seconds = 0;
     int64_t sync_bytes = 0;
@@ -144,7 +144,8 @@ class Dqn : public Algorithm {
   QPolicy policy_;
   ReplayBuffer replay_;
   std::unique_ptr<ReplayGraphs> graphs_;  // null: there are none
-  torch::Tensor there_;  // on a device, until Finish: loss and q, [2] float64
+  // On a device, until Finish: loss, q and samples of Totals, [3] float64.
+  torch::Tensor there_;
 };
 
 absl::Status WhatIsNotFinite(double td_loss, const absl::Status& status) {
@@ -173,7 +174,7 @@ absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
                            applied.status());
   }
   if (mine > 0) replay_.SetErrors(batch->id, sums.error);
-  totals->samples += mine;
+  totals->samples += applied->samples;
   totals->q += sums.q;
   totals->sync_seconds += applied->sync_seconds;
   totals->sync_bytes += applied->sync_bytes;
@@ -191,9 +192,9 @@ absl::Status Dqn::ApplyLater(const torch::Tensor& sums, int64_t samples,
                                    sums.narrow(0, 0, 1), learning_rate));
   // Of all ranks' samples.
   const torch::Tensor outcome = step_.Outcome();
+  const torch::Tensor all = outcome.narrow(0, 0, 1);
   there_.add_(torch::cat(
-      {outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1),
-       sums.narrow(0, 1, 1)}));
+      {outcome.narrow(0, 1, 1) / all.clamp_min(1), sums.narrow(0, 1, 1), all}));
   return absl::OkStatus();
 }
 
@@ -243,7 +244,6 @@ absl::Status Dqn::StepLater(const ReplayBatch* batch, double learning_rate,
     ASSIGN_OR_RETURN(const torch::Tensor sums,  // loss, q, errors
                      Learn(*batch, learning_rate, collective));
     const int64_t samples = config_.dqn().batch_size();
-    totals->samples += samples;
     replay_.SetErrors(batch->id, sums.narrow(0, 2, samples));
   }
   UpdateTargetAt(step_.count() + ++totals->learned);
@@ -255,6 +255,7 @@ absl::Status Dqn::Finish(Totals* totals) {
   const double* sums = Host<double>(all) + GradientStep::kOutcome;
   totals->loss = sums[0];
   totals->q = sums[1];
+  totals->samples = sums[2];
   const absl::StatusOr<GradientStep::Result> done =
       step_.Finish(Host<double>(all));
   if (!done.ok()) return WhatIsNotFinite(totals->loss, done.status());
@@ -307,11 +308,13 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   }
   if (later) RETURN_IF_ERROR(Finish(&totals));
   net_.Settle();
+  // The mean over ranks of what they report is that of all samples.
+  const double ranks = context.collective->world_size();
   return std::vector<Metric>{
       {"charts/learning_rate", learning_rate},
       {"charts/epsilon", EpsilonAt(dqn, context.global_step)},
       {"losses/td_loss", totals.loss / std::max(1, totals.learned)},
-      {"losses/q_values", totals.q / std::max<int64_t>(1, totals.samples)},
+      {"losses/q_values", ranks * totals.q / std::max(1.0, totals.samples)},
       {"losses/grad_norm", totals.grad_norm / std::max(1, totals.learned)},
       {"replay/size", static_cast<double>(replay_.size())},
       {"sync/all_reduce_ms", 1e3 * totals.sync_seconds / std::max(1, steps)},

@@ -22,10 +22,10 @@ namespace flotilla {
 //   5. the target network is a copy, made anew every target_update_every steps
 //      that had a sample
 //
-// Metrics: losses/td_loss (of all ranks), losses/q_values, losses/grad_norm,
-// charts/epsilon, charts/learning_rate, replay/size; of one all-reduce
-// sync/all_reduce_ms, of the whole update sync/bytes. Losses are 0 until there
-// is one.
+// Metrics: losses/td_loss (of all ranks), losses/q_values (this rank's part: the
+// mean over ranks is that of all samples), losses/grad_norm, charts/epsilon,
+// charts/learning_rate, replay/size; of one all-reduce sync/all_reduce_ms, of the
+// whole update sync/bytes. Losses are 0 until there is one.
 absl::StatusOr<std::unique_ptr<Algorithm>> MakeDqn(const v1::RunConfig& config,
                                                    const Spaces& spaces,
                                                    torch::Device device);

@@ -50,7 +50,7 @@ class Sac : public Algorithm {
                  .discount = config.sac().discount(),
                  .device = actor_.device(),
                  .memory = MemoryOf(config, actor_.device())}) {
-    sums_ = torch::zeros({5},
+    sums_ = torch::zeros({kSums},
                          torch::dtype(torch::kFloat64).device(actor_.device()));
     if (on_device()) graphs_ = ReplayGraphs::On(actor_.device());
     BeforeCollecting(0);
@@ -92,7 +92,6 @@ class Sac : public Algorithm {
 
   // Of one update; sums over gradient steps.
   struct Totals {
-    int64_t samples = 0;   // of this rank
     int learned = 0;       // steps with a sample on any rank
     int reduced = 0;       // all-reduces
     double grad_norm = 0;  // the critics'
@@ -159,7 +158,7 @@ class Sac : public Algorithm {
                              const torch::Tensor& sum, double learning_rate,
                              Totals* totals);
   absl::Status NotFinite(Loss loss, double mean, const absl::Status& status);
-  // Reads all that an update reports, and Alpha: [5 + 1] float64 on the host.
+  // Reads all that an update reports, and Alpha: [kSums + 1] float64 on the host.
   absl::StatusOr<torch::Tensor> Finish(Totals* totals);
   bool on_device() const { return !actor_.device().is_cpu(); }
 
@@ -173,7 +172,9 @@ class Sac : public Algorithm {
   SquashedPolicy policy_;
   ReplayBuffer replay_;
   // By Loss its means over all ranks' samples; then this rank's q and
-  // log-probabilities. [5] float64 on the networks' device.
+  // log-probabilities, and samples of all ranks. [kSums] float64 on the networks'
+  // device.
+  enum { kQ = kTemperature + 1, kLogProb, kSamples, kSums };
   torch::Tensor sums_;
   std::unique_ptr<ReplayGraphs> graphs_;            // null: there are none
   enum { kCriticGraph, kPolicyGraph, kStepGraph };  // what is asked of them
@@ -231,6 +232,9 @@ absl::StatusOr<bool> Sac::Apply(Loss loss, Collective* collective,
     torch::Tensor outcome = step.Outcome();
     sums_.narrow(0, loss, 1)
         .add_(outcome.narrow(0, 1, 1) / outcome.narrow(0, 0, 1).clamp_min(1));
+    if (loss == kCritic) {
+      sums_.narrow(0, kSamples, 1).add_(outcome.narrow(0, 0, 1));
+    }
     if (samples > 0) return true;
     outcome = ToHost(outcome);
     return Host<double>(outcome)[0] > 0;
@@ -244,7 +248,10 @@ absl::StatusOr<bool> Sac::Apply(Loss loss, Collective* collective,
   totals->sync_seconds += applied->sync_seconds;
   totals->sync_bytes += applied->sync_bytes;
   if (applied->samples == 0) return false;
-  if (loss == kCritic) totals->grad_norm += applied->grad_norm;
+  if (loss == kCritic) {
+    totals->grad_norm += applied->grad_norm;
+    Host<double>(sums_)[kSamples] += applied->samples;
+  }
   Host<double>(sums_)[loss] += applied->extra / applied->samples;
   return true;
 }
@@ -303,8 +310,8 @@ absl::StatusOr<torch::Tensor> Sac::Learn(const ReplayBatch* batch,
   torch::NoGradGuard no_grad;
   torch::Tensor target = targets_.Flat().parameters;
   target.lerp_(critics_.Flat().parameters, sac.tau());
-  sums_.narrow(0, 3, 1).add_(critic.narrow(0, 1, 1));
-  sums_.narrow(0, 4, 1).add_(policy.narrow(0, 1, 1));
+  sums_.narrow(0, kQ, 1).add_(critic.narrow(0, 1, 1));
+  sums_.narrow(0, kLogProb, 1).add_(policy.narrow(0, 1, 1));
   return torch::cat({critic, policy, temperature});
 }
 
@@ -366,7 +373,6 @@ absl::Status Sac::StepOnce(bool may_contribute, const LearningRates& rates,
   if (!sums.defined()) return absl::OkStatus();
   totals->reduced += sac.learn_temperature() ? 2 : 1;
   ++totals->learned;
-  if (has_samples) totals->samples += sac.batch_size();
   return absl::OkStatus();
 }
 
@@ -420,15 +426,16 @@ absl::StatusOr<std::vector<Metric>> Sac::Update(const Rollout& rollout,
   ASSIGN_OR_RETURN(const torch::Tensor read, Finish(&totals));
   const double* sums = Host<double>(read);
   const double learned = std::max(1, totals.learned);
-  const auto samples =
-      static_cast<double>(std::max<int64_t>(1, totals.samples));
+  // The mean over ranks of what they report is that of all samples.
+  const double part =
+      context.collective->world_size() / std::max(1.0, sums[kSamples]);
   return std::vector<Metric>{
       {"charts/learning_rate", rates.policy},
       {"losses/critic_loss", sums[kCritic] / learned},
       {"losses/policy_loss", sums[kPolicy] / learned},
-      {"losses/temperature", sums[5]},
-      {"losses/entropy", -sums[4] / samples},
-      {"losses/q_values", sums[3] / samples},
+      {"losses/temperature", sums[kSums]},
+      {"losses/entropy", -sums[kLogProb] * part},
+      {"losses/q_values", sums[kQ] * part},
       {"losses/grad_norm", totals.grad_norm / learned},
       {"replay/size", static_cast<double>(replay_.size())},
       {"sync/all_reduce_ms",

@@ -36,9 +36,9 @@ namespace flotilla {
 // moments are State.
 //
 // Metrics: losses/critic_loss (the sum of both critics') and losses/policy_loss
-// (of all ranks), losses/temperature, losses/entropy, losses/q_values,
-// losses/grad_norm (the critics'), charts/learning_rate (the policy's),
-// replay/size; of one all-reduce
+// (of all ranks), losses/temperature, losses/entropy and losses/q_values (this
+// rank's part: the mean over ranks is that of all samples), losses/grad_norm (the
+// critics'), charts/learning_rate (the policy's), replay/size; of one all-reduce
 // sync/all_reduce_ms, of the whole update sync/bytes. Losses are 0 until there
 // is one.
 //

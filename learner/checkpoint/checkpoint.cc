@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -34,6 +35,8 @@ constexpr char kWeights[] = "weights.safetensors";
 constexpr char kState[] = "state.safetensors";
 constexpr char kProgress[] = "progress.json";
 constexpr char kConfig[] = "config.textproto";
+// Beside them, and of the sums, so that it goes wherever its checkpoint goes.
+constexpr char kBestAlone[] = "best_alone";
 
 constexpr char kStepPrefix[] = "step_";
 // Of what is not, or no longer, a checkpoint.
@@ -194,6 +197,14 @@ std::string CheckpointStore::Aside(const std::string& name) const {
 }
 
 absl::Status CheckpointStore::Save(const CheckpointData& data) {
+  return Put(data, /*best=*/false);
+}
+
+absl::Status CheckpointStore::SaveBest(const CheckpointData& data) {
+  return Put(data, /*best=*/true);
+}
+
+absl::Status CheckpointStore::Put(const CheckpointData& data, bool best) {
   const auto found = data.progress.find("global_step");
   int64_t step = 0;
   if (found == data.progress.end() || !absl::SimpleAtoi(found->second, &step) ||
@@ -216,28 +227,40 @@ absl::Status CheckpointStore::Save(const CheckpointData& data) {
 
   const std::string name = NameOfStep(step);
   const std::string aside = Aside(name);
-  absl::Status status = WriteFiles(data, aside);
+  const fs::path place = fs::path(folder_) / name;
+  // When one that was due was written, which this one replaces.
+  std::optional<fs::file_time_type> due_at;
+  if (best && fs::exists(place / kSums, error) &&
+      !fs::exists(place / kBestAlone, error)) {
+    due_at = fs::last_write_time(place / kSums, error);
+  }
+  absl::Status status =
+      WriteFiles(data, /*best_alone=*/best && !due_at.has_value(), aside);
   if (status.ok()) status = Install(aside, name);
   if (!status.ok()) {
     fs::remove_all(aside, error);  // room for others
     return status;
   }
+  if (due_at.has_value()) fs::last_write_time(place / kSums, *due_at, error);
   if (step >= last_step_) {
     last_step_ = step;
     RETURN_IF_ERROR(LinkAtomically(folder_ + "/latest", name));
     RemoveLeftovers();
   }
+  if (best) RETURN_IF_ERROR(MarkBest(step));
   RemoveOld();
   return absl::OkStatus();
 }
 
 absl::Status CheckpointStore::WriteFiles(const CheckpointData& data,
+                                         bool best_alone,
                                          const std::string& folder) const {
   ASSIGN_OR_RETURN(SummedFolder files, SummedFolder::Make(folder));
   RETURN_IF_ERROR(files.WriteTensors(kWeights, data.weights));
   RETURN_IF_ERROR(files.WriteTensors(kState, data.state));
   RETURN_IF_ERROR(files.WriteText(kProgress, FormatFlatJson(data.progress)));
   RETURN_IF_ERROR(files.WriteText(kConfig, FormatResolved(data.config)));
+  if (best_alone) RETURN_IF_ERROR(files.WriteText(kBestAlone, "\n"));
   return files.Finish();
 }
 
@@ -309,24 +332,31 @@ std::set<std::string> CheckpointStore::Named() const {
   return names;
 }
 
+void CheckpointStore::Remove(const std::string& name) {
+  std::error_code error;
+  // Renamed first: what has a checkpoint's name is whole.
+  fs::rename(fs::path(folder_) / name, Aside(name), error);
+  fs::remove_all(Aside(name), error);
+}
+
 void CheckpointStore::RemoveOld() {
   const std::set<std::string> kept = Named();
   std::error_code error;
   // By when they were written: a run that went back to an earlier step leaves
   // later steps of its former self behind.
-  std::vector<std::pair<fs::file_time_type, fs::path>> steps;
+  std::vector<std::pair<fs::file_time_type, std::string>> due;
   for (const fs::path& path : ListFolder(folder_)) {
-    if (!IsStep(path)) continue;
-    steps.push_back({fs::last_write_time(path / kSums, error), path});
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  for (size_t i = keep_; i < steps.size(); ++i) {
-    const fs::path& path = steps[i].second;
     const std::string name = path.filename().string();
-    if (kept.contains(name)) continue;
-    // Renamed first: what has a checkpoint's name is whole.
-    fs::rename(path, Aside(name), error);
-    fs::remove_all(Aside(name), error);
+    if (!IsStep(path)) continue;
+    if (!fs::exists(path / kBestAlone, error)) {
+      due.push_back({fs::last_write_time(path / kSums, error), name});
+    } else if (!kept.contains(name)) {
+      Remove(name);
+    }
+  }
+  std::sort(due.rbegin(), due.rend());
+  for (size_t i = keep_; i < due.size(); ++i) {
+    if (!kept.contains(due[i].second)) Remove(due[i].second);
   }
   RemoveOldReplays(folder_, last_step_);
 }

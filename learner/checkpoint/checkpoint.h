@@ -22,6 +22,7 @@ namespace flotilla {
 //     state.safetensors      optimizer moments, normalizers, generators
 //     progress.json          counters: one flat object of numbers and strings
 //     config.textproto       the resolved configuration
+//     best_alone             if it was saved for being the best, and not due
 //     SHA256SUMS             of the above, for `sha256sum -c`
 //   checkpoints/latest, best -> step_... (until the first: the one that the run goes
 //                                        on from, which may be resumed_from)
@@ -65,8 +66,9 @@ class CheckpointStore {
   using Exchange = bool (*)(const std::string& one, const std::string& other);
   static bool ExchangeFolders(const std::string& one, const std::string& other);
 
-  // In `folder`, made when needed, its parent not. Keeps the newest `keep` (at least 1), and
-  // always those that `latest` and `best` name. `exchange`: for tests.
+  // In `folder`, made when needed, its parent not. Keeps the newest `keep` (at
+  // least 1) that were due, and always those that `latest` and `best` name.
+  // `exchange`: for tests.
   CheckpointStore(std::string folder, int keep,
                   Exchange exchange = ExchangeFolders);
 
@@ -85,17 +87,24 @@ class CheckpointStore {
   // kInternal, naming it, for a tensor that holds a NaN or an infinity.
   absl::Status Save(const CheckpointData& data);
 
+  // The same of one that is the best so far, and not due: points `best` at it, and
+  // does not keep it for longer than a link names it. Where one of the same step
+  // was due, it takes that one's place among them.
+  absl::Status SaveBest(const CheckpointData& data);
+
   // Points `best` at the checkpoint of `global_step`. Errors: kNotFound.
   absl::Status MarkBest(int64_t global_step);
 
  private:
-  absl::Status WriteFiles(const CheckpointData& data,
+  absl::Status Put(const CheckpointData& data, bool best);
+  absl::Status WriteFiles(const CheckpointData& data, bool best_alone,
                           const std::string& folder) const;
   // Puts the finished folder `aside` in the place of `name`.
   absl::Status Install(const std::string& aside, const std::string& name);
   absl::Status Replace(const std::string& aside, const std::string& name);
   // What `latest` and `best` lead to, by its name.
   std::set<std::string> Named() const;
+  void Remove(const std::string& name);
   void RemoveOld();
   void RemoveLeftovers();
   std::string Aside(const std::string& name) const;

@@ -112,7 +112,11 @@ void Normalizer::Add(std::span<const double> taken) {
   SumsWereReplaced();
 }
 
+// Sums of nothing take the place of others where a run goes back to its start.
 void Normalizer::SumsWereReplaced() {
+  std::fill(mean_.begin(), mean_.end(), 0.0f);
+  std::fill(scale_.begin(), scale_.end(), 1.0f);
+  reward_scale_ = 1;
   const double* o = Host<double>(observation_sums_);
   for (int64_t i = 0; i < features_ && o[0] > 0; ++i) {
     mean_[i] = static_cast<float>(o[1 + i] / o[0]);

@@ -1,6 +1,7 @@
 #include "learner/training/evaluation_rounds.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 #include <vector>
 
@@ -8,11 +9,15 @@
 #include "glog/logging.h"
 #include "learner/torch.h"
 #include "services/base/run_changes.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
 
 constexpr int kAttempts = 3;
+// Between two times that the coordinator is told of one. It may have heard of it,
+// and its word be on its way.
+constexpr absl::Duration kTellInterval = absl::Seconds(1);
 
 }  // namespace
 
@@ -69,6 +74,7 @@ void EvaluationRounds::Take(Progress* progress) {
   const absl::Status taken = TakeFinished(progress);
   LOG_IF(ERROR, !taken.ok())
       << "an evaluation failed and was skipped: " << taken.message();
+  Tell();
 }
 
 absl::Status EvaluationRounds::Play(const std::deque<Snapshot>& due,
@@ -82,12 +88,11 @@ absl::Status EvaluationRounds::Play(const std::deque<Snapshot>& due,
   }
   LOG_IF(WARNING, !taken.ok())
       << "an evaluation failed and is played again: " << taken.message();
+  Tell();
   if (busy()) return absl::OkStatus();
   // The coordinator may be away: what it has not heard of is decided too.
-  if (last_.has_value()) {
-    if (last_->stop()) return absl::OkStatus();
-    decided = std::max(decided, last_->round());
-  }
+  if (ended()) return absl::OkStatus();
+  if (last_.has_value()) decided = std::max(decided, last_->round());
   for (const Snapshot& snapshot : due) {
     if (snapshot.progress.evaluation_round <= decided) continue;
     BeginWith(snapshot);
@@ -106,7 +111,8 @@ absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
   LOG(INFO) << "evaluation of update " << last_->update() << ": mean "
             << last_->mean_return() << " over " << last_->episodes()
             << " episodes";
-  parts_.coordinator->ReportEvaluation(*last_).IgnoreError();
+  tell_at_ = absl::InfinitePast();
+  Tell();
   std::vector<Metric> metrics = {
       {"eval/mean_return", last_->mean_return()},
       {"eval/mean_length", last_->mean_length()},
@@ -127,8 +133,36 @@ absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
   return absl::OkStatus();
 }
 
-void EvaluationRounds::Await(Progress* progress, std::stop_token stop) {
-  while (busy() && !stop.stop_requested()) {
+// Tells the coordinator of the newest, unless it is known to have heard of it. One
+// that is away answers late, and training does not wait for it.
+void EvaluationRounds::Tell() {
+  if (!last_.has_value() ||
+      parts_.coordinator->Latest().evaluation().round() >= last_->round()) {
+    return;
+  }
+  const absl::Time now = SteadyNow();
+  if (now < tell_at_ ||
+      (telling_.valid() && telling_.wait_for(std::chrono::seconds(0)) !=
+                               std::future_status::ready)) {
+    return;
+  }
+  tell_at_ = now + kTellInterval;
+  telling_ = std::async(std::launch::async, [coordinator = parts_.coordinator,
+                                             evaluation = *last_] {
+    const absl::Status told = coordinator->ReportEvaluation(evaluation);
+    LOG_IF(WARNING, !told.ok())
+        << "the coordinator has not heard of the evaluation of update "
+        << evaluation.update() << " and is told again: " << told.message();
+  });
+}
+
+void EvaluationRounds::FinishTelling() const {
+  if (telling_.valid()) telling_.wait();
+}
+
+void EvaluationRounds::Await(Progress* progress,
+                             const std::function<bool()>& stopped) {
+  while (busy() && !stopped()) {
     evaluator_->WaitFor(absl::Milliseconds(20));
     Take(progress);
   }

@@ -1,13 +1,15 @@
 #ifndef FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
 #define FLOTILLA_LEARNER_TRAINING_EVALUATION_ROUNDS_H_
 
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <optional>
-#include <stop_token>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "learner/eval/evaluator.h"
 #include "learner/training/loop_parts.h"
@@ -19,6 +21,9 @@ namespace flotilla {
 // Rank 0's evaluations during a run: one at a time, beside training. What comes
 // of them goes to the coordinator, which tells every rank when to stop, and to
 // the recorder; the best is kept as a checkpoint.
+//
+// A coordinator that was away is told again, by Take and Play: all ranks may wait
+// for what it has not heard.
 //
 // Not thread-safe. All that is borrowed has to outlive it.
 class EvaluationRounds {
@@ -44,14 +49,21 @@ class EvaluationRounds {
   absl::Status Play(const std::deque<Snapshot>& due, int64_t decided,
                     Progress* progress);
 
-  // Blocks until the one that runs has been taken in, or `stop`.
-  void Await(Progress* progress, std::stop_token stop);
+  // Blocks until the one that runs has been taken in, or `stopped` says so, which
+  // is asked every few milliseconds.
+  void Await(Progress* progress, const std::function<bool()>& stopped);
+
+  // Blocks while the coordinator is being told of the newest.
+  void FinishTelling() const;
 
   // The newest that was taken in.
   const std::optional<v1::Evaluation>& last() const { return last_; }
+  // Whether that ends the run, whoever has heard of it.
+  bool ended() const { return last_.has_value() && last_->stop(); }
 
  private:
   absl::Status TakeFinished(Progress* progress);
+  void Tell();
   void BeginWith(Snapshot evaluated);
   void HoldForEvaluated();
   // Whom it is to play against; null: nobody.
@@ -64,6 +76,8 @@ class EvaluationRounds {
   double best_return_;  // of what is kept, whatever has been committed of it
   Snapshot evaluated_;  // what the round that runs is an evaluation of
   int failures_ = 0;    // in a row
+  absl::Time tell_at_ = absl::InfinitePast();  // the coordinator, no sooner
+  std::future<void> telling_;
 };
 
 }  // namespace flotilla

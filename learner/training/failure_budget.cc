@@ -22,7 +22,9 @@ FailureBudget::FailureBudget(const v1::EnvConfig& env, const FailedRows* rows,
       rows_(rows),
       coordinator_(coordinator) {}
 
-void FailureBudget::Add(Agreement* agreement) {
+void FailureBudget::Add(int64_t committed, Agreement* agreement) {
+  // Once, also if the others saw the last update commit and this rank did not.
+  if (added_to_ <= committed) counted_ = added_;
   FailedRows::Window recent;
   int64_t failed = 0, owned = 0;
   if (rows_ != nullptr) {
@@ -32,7 +34,8 @@ void FailureBudget::Add(Agreement* agreement) {
   }
   failed_ =
       agreement->AddSum("failed_rows", static_cast<double>(failed - counted_));
-  adding_ = failed;
+  added_ = failed;
+  added_to_ = committed + 1;
   owned_ = agreement->AddSum("rows", static_cast<double>(owned));
   lost_ = agreement->AddPerRank("lost_rows", recent.share() * owned);
   full_ = agreement->AddVote("recent_is_full", recent.full);
@@ -40,7 +43,6 @@ void FailureBudget::Add(Agreement* agreement) {
 
 absl::Status FailureBudget::Check(const Agreement& agreement,
                                   uint64_t generation) {
-  counted_ = adding_;
   failed_rows_ = static_cast<int64_t>(agreement[failed_]);
   const Agreement::Ranks lost = agreement[lost_];
   const double all_lost = std::accumulate(lost.begin(), lost.end(), 0.0);

@@ -25,13 +25,15 @@ class FailureBudget {
   FailureBudget(const v1::EnvConfig& env, const FailedRows* rows,
                 CoordinatorClient* coordinator);
 
-  void Add(Agreement* agreement);
+  // Of the update that follows `committed`, the newest that has been committed.
+  void Add(int64_t committed, Agreement* agreement);
 
   // Once it is reduced. Errors: kResourceExhausted, the share, and the newest
   // reason of a rank that has one; asks the coordinator for it, for seconds.
   absl::Status Check(const Agreement& agreement, uint64_t generation);
 
-  // Rows that failed, of all ranks, between the last Check and that before it.
+  // Rows that failed, of all ranks, up to the last Check and since the update
+  // that was committed before.
   int64_t failed_rows() const { return failed_rows_; }
 
  private:
@@ -39,8 +41,9 @@ class FailureBudget {
   const double seconds_;
   const FailedRows* const rows_;
   CoordinatorClient* const coordinator_;
-  int64_t counted_ = 0;  // of rows_->failed(), in what is agreed
-  int64_t adding_ = 0;   // that after the last Add
+  int64_t counted_ = 0;  // of rows_->failed(), in what is committed
+  int64_t added_ = 0;    // that with the last Add, to update `added_to_`
+  int64_t added_to_ = 0;
   int64_t failed_rows_ = 0;
 
   // What the last Add added.

@@ -123,7 +123,7 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
   const auto round =
       agreement.AddFrom(0, "evaluation_round", progress->evaluation_round);
   const auto best = agreement.AddFrom(0, "best_return", progress->best_return);
-  failures_.Add(&agreement);
+  failures_.Add(progress->update, &agreement);
   changes_->Add(*progress, &agreement);
   metrics_->Add(experience, learnt, update_seconds, &agreement);
   if (parts_.self_play != nullptr) {

@@ -56,7 +56,10 @@ absl::Status Leader::Evaluate(bool is_due, const Verdicts& verdicts,
                               Progress* progress) {
   if (verdicts.awaited()) return PlayDue(verdicts, progress);
   evaluations_.Take(progress);
-  if (is_due && !evaluations_.busy()) evaluations_.Begin(progress);
+  // What ends the run is the newest until all ranks have heard of it.
+  if (is_due && !evaluations_.busy() && !evaluations_.ended()) {
+    evaluations_.Begin(progress);
+  }
   return absl::OkStatus();
 }
 
@@ -88,25 +91,24 @@ Snapshot Leader::SnapshotNow(const Progress& progress) const {
 absl::Status Leader::EvaluateTheRest(const Verdicts& verdicts,
                                      Progress* progress) {
   const auto& last = evaluations_.last();
-  const auto stopped = [&] { return parts_.stop.stop_requested(); };
+  const auto stopped = [&] {
+    return parts_.stop.stop_requested() || parts_.coordinator->Latest().stop();
+  };
   if (verdicts.awaited()) {
     RETURN_IF_ERROR(PlayDue(verdicts, progress));
     while (evaluations_.busy() && !stopped()) {
       absl::SleepFor(absl::Milliseconds(5));
       RETURN_IF_ERROR(PlayDue(verdicts, progress));
     }
-    if (verdicts.told_to_end() || (last.has_value() && last->stop())) {
-      return absl::OkStatus();
-    }
   } else {
-    evaluations_.Await(progress, parts_.stop);
+    evaluations_.Await(progress, stopped);
   }
-  if (evaluations_.busy() || stopped() ||
-      (last.has_value() && last->update() == progress->update)) {
+  if (verdicts.told_to_end() || evaluations_.ended() || evaluations_.busy() ||
+      stopped() || (last.has_value() && last->update() == progress->update)) {
     return absl::OkStatus();
   }
   evaluations_.Begin(progress);
-  evaluations_.Await(progress, parts_.stop);
+  evaluations_.Await(progress, stopped);
   return absl::OkStatus();
 }
 
@@ -132,7 +134,7 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
     saved = recorder_->FinishSaving();
     enter(v1::EVALUATING);
     RETURN_IF_ERROR(EvaluateTheRest(verdicts, progress));
-    if (verdicts.told_to_end() || (last.has_value() && last->stop())) {
+    if (verdicts.told_to_end() || evaluations_.ended()) {
       outcome = RunOutcome::kSolved;
     }
     enter(v1::SAVING);
@@ -149,6 +151,7 @@ absl::Status Leader::Conclude(RunOutcome outcome, v1::RunSummary summary,
   saved.Update(recorder_->FinishSaving());
   if (!saved.ok()) summary.set_error(std::string(saved.message()));
   RETURN_IF_ERROR(recorder_->WriteSummary(*progress, summary));
+  evaluations_.FinishTelling();
   parts_.coordinator->CloseRun(OutcomeName(outcome)).IgnoreError();
   // The run is closed: nobody who took this rank's place could save it.
   return saved.ok() ? saved : absl::ResourceExhaustedError(saved.message());

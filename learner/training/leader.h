@@ -65,9 +65,9 @@ class Leader {
 
   // Saves, evaluates what is left and what was learnt last, and writes the
   // summary: `summary` with what rank 0 alone knows. Blocks for all of it, but
-  // not for an evaluation once this process is told to stop. `enter` is told
-  // what it does. Errors: those of PlayDue, of the last checkpoint and of the
-  // summary.
+  // not for an evaluation once this process or the run is told to stop. `enter`
+  // is told what it does. Errors: those of PlayDue, of the last checkpoint and of
+  // the summary.
   absl::Status Conclude(RunOutcome outcome, v1::RunSummary summary,
                         const Verdicts& verdicts,
                         const std::function<void(v1::Phase)>& enter,

@@ -156,10 +156,9 @@ void Recorder::Save(Snapshot snapshot, bool best,
         const v1::RunConfig config =
             ConfigAt(config_, at.changes, at.update + 1);
         checkpoints_.set_keep(NumKept(config.checkpoint()));
-        absl::Status saved = checkpoints_.Save(ToCheckpoint(snapshot, config));
-        if (saved.ok() && best) {
-          saved = checkpoints_.MarkBest(snapshot.progress.global_step);
-        }
+        const CheckpointData data = ToCheckpoint(snapshot, config);
+        const absl::Status saved =
+            best ? checkpoints_.SaveBest(data) : checkpoints_.Save(data);
         const std::string trouble =
             saved.ok() ? ""
                        : absl::StrCat("checkpoint of update ",

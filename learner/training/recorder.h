@@ -52,8 +52,8 @@ class Recorder {
   bool saving();
 
   // Begins writing a checkpoint of `snapshot`, once `after` is ready if it is
-  // valid, and marks it best if `best`. A failure is logged, with its path and
-  // cause, and the run goes on.
+  // valid: one that is due, or the `best` so far. A failure is logged, with its
+  // path and cause, and the run goes on.
   void Save(Snapshot snapshot, bool best, std::shared_future<void> after = {});
 
   // Of the checkpoint that is marked best, if it is of no later than what this

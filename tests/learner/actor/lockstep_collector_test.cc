@@ -217,6 +217,34 @@ TEST(LockstepCollectorTest, ALateStepOpensTheNextRollout) {
   EXPECT_EQ(player.pool->restarts(), 0);
 }
 
+// Its worker hangs, which it is not failed for: it may not be restarted again.
+TEST(LockstepCollectorTest, WhoIsToldToEndDoesNotWaitForAStepThatDoesNotCome) {
+  EnvWorkerOptions options = CartPole(2, 1);
+  options.env.set_max_worker_restarts(0);
+  bool ends = false;
+  Player player(options, {.hurry = [&] { return ends; }});
+  Rollout r = MakeRollout(player.spaces, 20, 8, false);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  EXPECT_EQ(r.valid_steps, 20 * 8);
+  const auto stuck = static_cast<pid_t>(player.pool->Describe()[1].pid());
+  Stop(stuck);
+  ends = true;
+  ASSERT_TRUE(player.Collect(&r).ok());
+  EXPECT_TRUE(player.stats.preempted);
+  EXPECT_EQ(r.valid_steps, 4);  // a step of the other worker's rows
+  ExpectNoSplice(r);
+  // The next begins with a step that is late already.
+  ASSERT_TRUE(player.Collect(&r).ok());
+  EXPECT_TRUE(player.stats.preempted);
+  EXPECT_EQ(r.valid_steps, 0);
+  ends = false;
+  kill(stuck, SIGCONT);
+  ASSERT_TRUE(player.Collect(&r).ok());
+  EXPECT_EQ(r.valid_steps, 20 * 8);
+  ExpectNoSplice(r);
+  EXPECT_EQ(player.pool->restarts(), 0);
+}
+
 // Four steps, and a fifth that the rows of the second worker, 4 to 7, take too late:
 // it opens the rollout that is collected next. No pole falls as soon.
 void TakeAFifthStepLate(Player* player, Rollout* r) {

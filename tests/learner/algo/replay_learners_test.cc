@@ -1,6 +1,7 @@
 // What holds of every algorithm that learns from a replay.
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <ostream>
 #include <string>
@@ -27,6 +28,8 @@ struct Case {
   Spaces spaces;
   std::string loss;   // the metric that is never 0
   std::string steps;  // where the state says how many there were
+  // Metrics that are means over samples, of which each rank reports a part.
+  std::vector<std::string> means;
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -107,11 +110,12 @@ TEST_P(ReplayLearnersTest, LostStepsAreNotLearnedFrom) {
                            EverythingLearned(Config(), b)));
 }
 
-// One rank has lost everything it saw: both still take the same steps, and the
-// other's gradient is not halved.
+// One rank has lost everything it saw: both still take the same steps, and
+// neither the other's gradient nor what it reports is halved.
 TEST_P(ReplayLearnersTest, RanksTakeTheSameStepsWhateverTheirReplayHolds) {
   const auto rollouts = SomeRollouts(3);
   std::vector<torch::Tensor> everything(2);
+  std::vector<std::map<std::string, double>> reported(2);
   RunRanks(2, [&](const v1::Assignment& assignment,
                   FakeCoordinatorClient* coordinator) {
     const int rank = assignment.rank();
@@ -123,17 +127,28 @@ TEST_P(ReplayLearnersTest, RanksTakeTheSameStepsWhateverTheirReplayHolds) {
       const auto metrics =
           Update(algorithm.get(), r, {i, kT * kB * i, collective.get()});
       EXPECT_GT(metrics.at(GetParam().loss), 0);
+      reported[rank] = metrics;
     }
     everything[rank] = Everything(algorithm.get());
     EXPECT_EQ(Part(algorithm.get(), GetParam().steps).item<double>(), 12);
   });
   EXPECT_TRUE(torch::equal(everything[0], everything[1]));
   // Rank 0 draws the same alone: its seed is the same.
-  EXPECT_LT((EverythingLearned(Config(), rollouts) - everything[0])
-                .abs()
-                .max()
-                .item<double>(),
-            1e-5);
+  const auto alone = Make(Config());
+  SoloCollective solo;
+  std::map<std::string, double> metrics;
+  for (int i = 0; i < 3; ++i) {
+    metrics = Update(alone.get(), rollouts[i], {i, kT * kB * i, &solo});
+  }
+  EXPECT_LT(
+      (Everything(alone.get()) - everything[0]).abs().max().item<double>(),
+      1e-5);
+  for (const std::string& mean : GetParam().means) {
+    EXPECT_NE(metrics.at(mean), 0) << mean;
+    EXPECT_NEAR((reported[0].at(mean) + reported[1].at(mean)) / 2,
+                metrics.at(mean), 1e-3 * std::abs(metrics.at(mean)))
+        << mean;
+  }
 }
 
 // Weights, State and the replay are all there is: another one that has them goes
@@ -199,7 +214,8 @@ Case Dqn(const std::string& more) {
                   "huber: true", "replay_capacity: 32"},
       .spaces = VectorSpaces(4, 2),
       .loss = "losses/td_loss",
-      .steps = "adam.step"};
+      .steps = "adam.step",
+      .means = {"losses/q_values"}};
 }
 
 Case UniformDqn() {
@@ -238,7 +254,8 @@ Case Sac() {
                   "replay_capacity: 32"},
       .spaces = BoundedSpaces(4, {-2, 0}, {2, 1}),
       .loss = "losses/critic_loss",
-      .steps = "critics.adam.step"};
+      .steps = "critics.adam.step",
+      .means = {"losses/q_values", "losses/entropy"}};
 }
 
 // Torch's operations learn it on a CPU, where kernels learn the other.

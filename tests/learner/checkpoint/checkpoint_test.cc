@@ -126,6 +126,51 @@ TEST(CheckpointTest, KeepsTheNewestAndTheBest) {
   ExpectIsOfStep(LoadCheckpoint(dir / "best"), 10);
 }
 
+// And so does who goes on with the folder, as a resumed run does.
+TEST(CheckpointTest, FormerBestsPushOutNothingThatWasDue) {
+  TempDir dir;
+  for (const int64_t step : {10, 20, 30, 40}) {
+    CheckpointStore store(dir.path(), 4);
+    ASSERT_TRUE(store.Save(MakeData(step)).ok());
+    ExpectIsOfStep(LoadCheckpoint(dir / "latest"), step);
+    if (step == 40) break;
+    ASSERT_TRUE(store.SaveBest(MakeData(step + 2)).ok());
+    ExpectIsOfStep(LoadCheckpoint(dir / "latest"), step + 2);
+    ExpectIsOfStep(LoadCheckpoint(dir / "best"), step + 2);
+  }
+  EXPECT_EQ(Names(dir.path()),
+            (std::set<std::string>{"best", "latest", "step_000000000010",
+                                   "step_000000000020", "step_000000000030",
+                                   "step_000000000032", "step_000000000040"}));
+  ExpectIsOfStep(LoadCheckpoint(dir / "best"), 32);
+}
+
+TEST(CheckpointTest, WhatWasDueStaysSoInItsTurnWhenItIsTheBest) {
+  TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  ASSERT_TRUE(store.Save(MakeData(10)).ok());
+  ASSERT_TRUE(store.Save(MakeData(20)).ok());
+  ASSERT_TRUE(store.SaveBest(MakeData(10)).ok());  // older than 20 as before
+  ExpectIsOfStep(LoadCheckpoint(dir / "best"), 10);
+  ExpectIsOfStep(LoadCheckpoint(dir / "latest"), 20);
+  ASSERT_TRUE(store.Save(MakeData(30)).ok());
+  ASSERT_TRUE(store.SaveBest(MakeData(30)).ok());
+  EXPECT_EQ(Names(dir.path()),
+            (std::set<std::string>{"best", "latest", "step_000000000020",
+                                   "step_000000000030"}));
+}
+
+TEST(CheckpointTest, WhatWasTheBestAloneMayComeToBeDue) {
+  TempDir dir;
+  CheckpointStore store(dir.path(), 2);
+  ASSERT_TRUE(store.SaveBest(MakeData(10)).ok());
+  ASSERT_TRUE(store.Save(MakeData(10)).ok());
+  ASSERT_TRUE(store.SaveBest(MakeData(20)).ok());
+  EXPECT_EQ(Names(dir.path()),
+            (std::set<std::string>{"best", "latest", "step_000000000010",
+                                   "step_000000000020"}));
+}
+
 TEST(CheckpointTest, AnEarlierStepSavedLateDoesNotBecomeTheLatest) {
   TempDir dir;
   CheckpointStore store(dir.path(), 3);

@@ -116,6 +116,33 @@ TEST(NormalizerTest, RanksThatAddTheSameSumsAgree) {
   EXPECT_EQ(x, y);
 }
 
+// As a run has them that goes back to before its first update.
+TEST(NormalizerTest, SumsOfNothingScaleNothing) {
+  Normalizer n(Both(), 0.9, /*features=*/1, /*rows=*/1);
+  const uint8_t ended = 0;
+  for (float x : {1.0f, 3.0f}) {
+    float reward = 5 * x;
+    n.Observe(&x, 1, 1);
+    n.Reward(0, 1, &ended, &kValid, &reward);
+  }
+  n.Add(n.Take());
+  const auto scaled = [&](float x) {
+    n.Scale(&x, 1, 1);
+    return x;
+  };
+  const auto earned = [&](float reward) {
+    n.Reward(0, 1, &ended, &kValid, &reward);
+    return reward;
+  };
+  EXPECT_NE(scaled(3), 3);
+  EXPECT_NE(earned(3), 3);
+  n.observation_sums().zero_();
+  n.reward_sums().zero_();
+  n.SumsWereReplaced();
+  EXPECT_EQ(scaled(3), 3);
+  EXPECT_EQ(earned(3), 3);
+}
+
 TEST(NormalizerTest, EvaluationScalesObservationsOnlyAndAnyNumberOfRows) {
   Normalizer n(Both(), 0.9, 1, /*rows=*/1);
   for (float x : {1.0f, 3.0f}) n.Observe(&x, 1, 1);

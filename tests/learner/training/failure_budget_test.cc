@@ -36,7 +36,7 @@ std::vector<absl::Status> Verdicts(std::vector<int64_t> lost, double share,
     }
     FailureBudget budget(env, &rows, coordinator);
     Agreement agreement(rank, 2);
-    budget.Add(&agreement);
+    budget.Add(/*committed=*/0, &agreement);
     ASSERT_THAT(agreement.Reduce(collective->get()), IsOk());
     verdicts[rank] = budget.Check(agreement, assignment.generation());
     EXPECT_EQ(budget.failed_rows(), lost[0] + lost[1]);
@@ -74,7 +74,7 @@ TEST(FailureBudgetTest, WhoeverCollectsMoreWhileOthersWaitWeighsAsItsRows) {
 TEST(FailureBudgetTest, WithoutRowsThereIsNothingToSpend) {
   FailureBudget budget(v1::EnvConfig(), nullptr, nullptr);
   Agreement agreement(0, 1);
-  budget.Add(&agreement);
+  budget.Add(/*committed=*/0, &agreement);
   EXPECT_THAT(budget.Check(agreement, 1), IsOk());
 }
 

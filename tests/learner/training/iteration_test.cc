@@ -27,8 +27,11 @@ constexpr int kWorld = 3;
 struct Rank {
   Rank(const v1::Assignment& assignment, FakeCoordinatorClient* coordinator,
        v1::RunConfig config = FakeConfig())
-      : learner(std::move(config)), assignment(assignment) {
+      : learner(std::move(config)),
+        failed_rows(learner.parts.config.env()),
+        assignment(assignment) {
     learner.parts.coordinator = coordinator;
+    learner.parts.failed_rows = &failed_rows;
     learner.rollouts.Begin(assignment.rank(), std::stop_token());
     auto made = MakeCollective(assignment, v1::DistributedConfig(), coordinator,
                                torch::kCPU);
@@ -50,6 +53,7 @@ struct Rank {
   }
 
   FakeLearner learner;
+  FailedRows failed_rows;
   v1::Assignment assignment;
   std::unique_ptr<Collective> collective;
   RunClock clock;
@@ -95,6 +99,10 @@ TEST(IterationTest, WhatOnlyOthersSawCommitIsCountedOnce) {
                       FakeCoordinatorClient* coordinator) {
     Rank rank(assignment, coordinator);
     rank.learner.env_counts = {.restarts = 1, .last_incarnation = 1};
+    const auto fail = [&] {
+      rank.failed_rows.NoteFailure("it broke", "", absl::Now());
+    };
+    fail();
     constexpr int kAgreement = 2;  // the call after the update's own
     const bool misses = assignment.rank() == 1;
     if (misses) {
@@ -112,10 +120,13 @@ TEST(IterationTest, WhatOnlyOthersSawCommitIsCountedOnce) {
                            rank.learner.parts.Live(), &rank.progress),
                 IsOk());
     EXPECT_EQ(rank.progress.env_restarts, kWorld);
+    EXPECT_EQ(rank.progress.failed_rows, kWorld);
     ++rank.learner.env_counts.restarts;
+    fail();
     ASSERT_THAT(rank.Run().status(), IsOk());
     EXPECT_EQ(rank.progress.update, 2);
     EXPECT_EQ(rank.progress.env_restarts, 2 * kWorld);
+    EXPECT_EQ(rank.progress.failed_rows, 2 * kWorld);
   });
 }
 
@@ -351,6 +362,21 @@ TEST(IterationTest, ChangesThatDoNotFitAreRefusedAndCounted) {
     EXPECT_EQ(rank.progress.changes.change(2).refused(), "too many epochs");
     ASSERT_THAT(rank.Run().status(), IsOk());
     EXPECT_EQ(rank.learner.algorithm.epochs, std::vector<int>({4, 4, 3, 3}));
+  });
+}
+
+// Every heartbeat of every rank says it.
+TEST(IterationTest, WhyAChangeIsRefusedIsShort) {
+  RunRanks(2, [](const v1::Assignment& assignment,
+                 FakeCoordinatorClient* coordinator) {
+    Rank rank(assignment, coordinator);
+    coordinator->SetLatest(
+        Asked({"optimizer.learning_rate=" + std::string(990, 'y')}));
+    ASSERT_THAT(rank.Run().status(), IsOk());
+    ASSERT_EQ(rank.progress.changes.change_size(), 1);
+    const std::string& refused = rank.progress.changes.change(0).refused();
+    EXPECT_THAT(refused, HasSubstr("expected a number"));
+    EXPECT_LT(refused.size(), 600u);
   });
 }
 

@@ -103,6 +103,31 @@ TEST_F(TrainingLoopTest, ARunThatIsToldToStopSavesWhereItIs) {
   EXPECT_THAT(Summary(), HasSubstr("\"status\": \"stopped\""));
 }
 
+TEST_F(TrainingLoopTest, ARunThatIsToldToStopDoesNotWaitForItsLastEvaluation) {
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    coordinator->SetAssignment(assignment);
+    v1::RunConfig config = FakeConfig();
+    config.set_total_env_steps(kUpdates * kFakeSteps);
+    config.mutable_evaluation()->set_every_updates(1000);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;
+    learner.evaluate = [&](float, uint64_t, std::stop_token stop)
+        -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
+      coordinator->StopRun("enough").IgnoreError();
+      while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+      return absl::CancelledError("told to stop");
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    const auto outcome = loop.Run();
+    ASSERT_OK(outcome);
+    EXPECT_EQ(*outcome, RunOutcome::kCompleted);
+    EXPECT_EQ(loop.progress().update, kUpdates);
+  });
+  EXPECT_THAT(Summary(), HasSubstr("\"status\": \"completed\""));
+}
+
 TEST_F(TrainingLoopTest, AGenerationThatFormsToStopMakesNoUpdate) {
   RunRanks(1,
            [&](v1::Assignment assignment, FakeCoordinatorClient* coordinator) {

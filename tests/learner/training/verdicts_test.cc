@@ -6,6 +6,7 @@
 #include <csignal>
 #include <filesystem>
 #include <mutex>
+#include <set>
 #include <stop_token>
 #include <utility>
 #include <vector>
@@ -151,6 +152,50 @@ TEST_F(VerdictsTest, AnEvaluationThatFailsEachTimeEndsTheRunByName) {
                                 HasSubstr("no such game"),
                                 HasSubstr("evaluation.stop_at_once=true"))));
   });
+}
+
+// Away whenever it is told of an evaluation for the first time.
+class AwayCoordinatorClient : public FakeCoordinatorClient {
+ public:
+  using FakeCoordinatorClient::FakeCoordinatorClient;
+
+  absl::Status ReportEvaluation(const v1::Evaluation& evaluation) override {
+    if (told_of_.insert(evaluation.round()).second) {
+      return absl::UnavailableError("injected: the coordinator is away");
+    }
+    return FakeCoordinatorClient::ReportEvaluation(evaluation);
+  }
+
+ private:
+  std::set<int64_t> told_of_;
+};
+
+TEST_F(VerdictsTest, ACoordinatorThatWasAwayIsToldOfAVerdictAgain) {
+  for (const bool at_once : {false, true}) {
+    SCOPED_TRACE(at_once ? "at once" : "awaited");
+    TempDir coordinators;
+    AwayCoordinatorClient coordinator(coordinators.path());
+    coordinator.SetAssignment(MakeAssignment(/*rank=*/0, /*world_size=*/1));
+    const v1::RunConfig config = StopConfig(at_once);
+    FakeLearner learner(config);
+    learner.parts.coordinator = &coordinator;
+    // The first ends the run; a later one would not.
+    learner.evaluate = [bar = config.evaluation().stop_return()](
+                           float, uint64_t round, std::stop_token) {
+      return std::vector<EvaluatedEpisode>{
+          {.raw_return = round == 1 ? bar : 0, .length = 1}};
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    const auto outcome = loop.Run();
+    ASSERT_OK(outcome);
+    EXPECT_THAT(Summary(), HasSubstr("\"status\": \"solved\""));
+    if (!at_once) {
+      EXPECT_EQ(*outcome, RunOutcome::kSolved);
+      EXPECT_EQ(loop.progress().update, 2 + kDelay);
+    }
+    NewFolder();
+  }
 }
 
 TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
