@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "services/base/cgroups.h"
 #include "services/base/env_origin.h"
+#include "services/base/text_file.h"
 
 namespace flotilla {
 namespace {
@@ -30,12 +35,53 @@ std::vector<int> Part(const std::vector<int>& cores, int index, int parts) {
   return {at(index), at(index + 1)};
 }
 
+// How many "0-3,8" are, as the kernel writes them; 0 if it is no such list.
+int CountListed(const std::string& list) {
+  int count = 0;
+  for (const std::string& range :
+       std::vector<std::string>(absl::StrSplit(list, ','))) {
+    const std::pair<std::string, std::string> ends =
+        absl::StrSplit(range, absl::MaxSplits('-', 1));
+    int first = 0, last = 0;
+    if (!absl::SimpleAtoi(ends.first, &first)) return 0;
+    if (ends.second.empty()) {
+      last = first;
+    } else if (!absl::SimpleAtoi(ends.second, &last)) {
+      return 0;
+    }
+    if (first < 0 || last < first) return 0;
+    count += last - first + 1;
+  }
+  return count;
+}
+
+// Whether this process is a rank that was bound to `cores` of its own, rather than one
+// of several that share them: there are as many for each, or too few to share.
+bool IsBoundRank(const Topology& topology, int64_t cores, int around) {
+  const int ranks = topology.local_world_size;
+  return topology.one_rank && (ranks > cores || ranks * cores <= around);
+}
+
 }  // namespace
+
+int CoresAround(const std::string& root) {
+  int least = CountListed(FirstLine(root + "/sys/devices/system/cpu/online"));
+  const auto take = [&](const std::string& file) {
+    const int count = CountListed(FirstLine(file));
+    if (count > 0 && (least == 0 || count < least)) least = count;
+  };
+  const CgroupFolders cgroups = CgroupsAround("cpuset", root);
+  for (const std::string& folder : cgroups.v2) {
+    take(folder + "/cpuset.cpus.effective");
+  }
+  for (const std::string& folder : cgroups.v1) take(folder + "/cpuset.cpus");
+  return least;
+}
 
 absl::StatusOr<CorePlan> PlanCores(const v1::RunConfig& config,
                                    const Topology& topology,
                                    const std::vector<std::string>& devices,
-                                   const std::vector<int>& usable) {
+                                   const std::vector<int>& usable, int around) {
   const v1::Placement placement = config.runtime().placement();
   const int learners = topology.local_world_size;
   const int processes = learners * (1 + LocalWorkers(config.env()));
@@ -46,6 +92,11 @@ absl::StatusOr<CorePlan> PlanCores(const v1::RunConfig& config,
     return plan;
   }
   if (placement == v1::PINNED) {
+    if (IsBoundRank(topology, cores, around)) {
+      plan.cores.push_back(usable);
+      plan.why = "runtime.placement is PINNED, and these are its own";
+      return plan;
+    }
     if (learners > cores) {
       return absl::InvalidArgumentError(absl::StrCat(
           "runtime.placement is PINNED, and ", learners,

@@ -20,7 +20,14 @@ struct CorePlan {
   bool pinned() const { return !cores.empty(); }
 };
 
-// Works it out for `usable` cores, those that this launcher may itself use.
+// How many cores there are for this process and what runs beside it in the same job or
+// container, whatever cores it is bound to itself (taskset, srun --cpu-bind): those of
+// the cgroups around it, or of the host. 0: that is not known. `root` is put before
+// every path, for tests.
+int CoresAround(const std::string& root = "");
+
+// Works it out for `usable` cores, those that this launcher may itself use; `around` is
+// CoresAround().
 //
 // A learner and its workers take turns, so that one core does for all of them,
 // and waking each other there costs a tenth of what it does across cores: where
@@ -28,12 +35,16 @@ struct CorePlan {
 // of them. Only one launcher that has the host to itself can know that: nodes may
 // share one, and so may ranks that srun and its like started.
 //
-// Errors: kInvalidArgument for runtime.placement PINNED where learners outnumber
-// the cores.
+// PINNED has learners share the cores out all the same. But a rank that was bound to
+// cores of its own keeps all of them: its cores are taken for that where all ranks of
+// the host may have as many, or where they are too few for all.
+//
+// Errors: kInvalidArgument for runtime.placement PINNED where learners outnumber the
+// cores, of no such rank.
 absl::StatusOr<CorePlan> PlanCores(const v1::RunConfig& config,
                                    const Topology& topology,
                                    const std::vector<std::string>& devices,
-                                   const std::vector<int>& usable);
+                                   const std::vector<int>& usable, int around);
 
 // The row of a dry run: "  cores    rank 0: 0-1; rank 1: 2-3   (...)\n".
 std::string DescribeCores(const CorePlan& plan, const Topology& topology);

@@ -32,6 +32,11 @@ absl::Status CheckConsistent(const GivenRank& place) {
                    ", ", place.world_source, ", ", place.local_source, ")"));
 }
 
+// Where nobody numbers the nodes. Hosts may run unequally many ranks, and ranks may
+// go round the hosts: with this number the local rank tells each from all others,
+// which the quotient by local_world_size does not.
+int NodeOf(const GivenRank& place) { return place.rank - place.local_rank; }
+
 // On one host the coordinator needs no name that others could resolve, and no
 // TLS.
 NamedAddress OnThisHost(int port, const std::string& source) {
@@ -93,7 +98,7 @@ absl::StatusOr<GivenRank> TorchrunRank(const Variables& variables) {
         ", so there are several nodes, but LOCAL_WORLD_SIZE is missing: set it "
         "to the number of ranks on this node"));
   }
-  place.node = place.rank / place.local_world_size;
+  place.node = NodeOf(place);
   if (variables.Has("GROUP_RANK")) {
     ASSIGN_OR_RETURN(place.node, variables.Int("GROUP_RANK", 0, kMostRanks));
   }
@@ -231,7 +236,7 @@ absl::StatusOr<GivenRank> OpenMpiRank(const Variables& variables) {
                    variables.Int(at + "LOCAL_RANK", 0, kMostRanks));
   ASSIGN_OR_RETURN(place.local_world_size,
                    variables.Int(at + "LOCAL_SIZE", 1, kMostRanks));
-  place.node = place.rank / place.local_world_size;
+  place.node = NodeOf(place);
   place.coordinator = OpenMpiMeetingPoint(variables, place);
   return place;
 }

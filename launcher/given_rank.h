@@ -24,6 +24,8 @@ struct GivenRank {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
+  // With the local rank it tells this rank from all others. Numbers may be left out,
+  // and where ranks go round the hosts, those of one host have several.
   int node = 0;
   // The variables these come from.
   std::string rank_source, world_source, local_source;

@@ -3,8 +3,10 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -55,6 +57,8 @@ std::string ValueOf(const Message& message, const FieldDescriptor* field) {
                                       &values[i]);
       absl::StripTrailingAsciiWhitespace(&values[i]);
     }
+    // Two maps of the same entries may have them in another order.
+    if (field->is_map()) std::sort(values.begin(), values.end());
     return absl::StrCat("[", absl::StrJoin(values, ", "), "]");
   }
   const bool has = reflection->HasField(message, field);
@@ -203,6 +207,26 @@ std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
   std::vector<FieldChange> changes;
   AddChanges("", Resolved(before), Resolved(after), &changes);
   return changes;
+}
+
+std::vector<std::string> ChangedPaths(const v1::RunConfig& before,
+                                      const v1::RunConfig& after) {
+  std::vector<std::string> paths;
+  for (const FieldChange& change : FindChanges(before, after)) {
+    paths.push_back(change.path);
+  }
+  // The only map whose entries can change in flight.
+  std::set<std::string> keys;
+  const auto compare = [&](const auto& these, const auto& those) {
+    for (const auto& [key, value] : these) {
+      const auto other = those.find(key);
+      if (other == those.end() || other->second != value) keys.insert(key);
+    }
+  };
+  compare(before.custom().options(), after.custom().options());
+  compare(after.custom().options(), before.custom().options());
+  for (const std::string& key : keys) paths.push_back("custom.options." + key);
+  return paths;
 }
 
 absl::Status CheckResumable(const v1::RunConfig& before,

@@ -48,6 +48,11 @@ struct FieldChange {
 std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
                                      const v1::RunConfig& after);
 
+// The same as --set and `flotilla set` name it: where entries of custom.options differ,
+// "custom.options.KEY" for each of them too.
+std::vector<std::string> ChangedPaths(const v1::RunConfig& before,
+                                      const v1::RunConfig& after);
+
 // Whether a run of `before` can go on as `after`: the same environment,
 // algorithm and model. Errors: kInvalidArgument naming all that differs of
 // these.

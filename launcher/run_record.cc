@@ -225,6 +225,25 @@ bool IsHeldHere(const RunFolder& folder) {
          Holds(holder->pid, folder.lock());
 }
 
+bool HasResult(const RunFolder& folder) {
+  const auto summed_up = WrittenAt(folder.summary());
+  const auto summary = ReadRunSummary(folder.summary());
+  if (!summed_up || !summary.ok()) return false;
+  const auto is_newer = [&](const std::string& path) {
+    const auto written = WrittenAt(path);
+    return written && *written > *summed_up;
+  };
+  if (is_newer(folder.metrics())) return false;
+  const auto holder = LastHolder(folder);
+  if (!holder) return true;
+  // Whoever takes the lock writes it, before the run goes on.
+  if (holder->host != HostName()) return !is_newer(folder.lock());
+  if (!IsHeldHere(folder)) return true;
+  // A learner that failed may yet be replaced.
+  return !is_newer(folder.lock()) &&
+         summary->status() != v1::RunSummary::FAILED;
+}
+
 RunRecord ReadRunRecord(const std::string& path, absl::Time now) {
   const RunFolder folder(path);
   RunRecord run;

@@ -48,6 +48,11 @@ struct RunRecord {
 // Whether a launcher of this host is at work in the folder.
 bool IsHeldHere(const RunFolder& folder);
 
+// Whether the run has come to a result (summary.json) and nobody has gone on with it
+// since. True, too, while the launcher that has come to it is about to leave; of a run
+// on another host, whose lock cannot be seen, the times of its files tell.
+bool HasResult(const RunFolder& folder);
+
 // Reads what there is at `path`, which HoldsRun(); what is broken is noted.
 RunRecord ReadRunRecord(const std::string& path, absl::Time now);
 

@@ -107,7 +107,7 @@ class Space {
     // What the tensors of a checkpoint follow from.
     if (sweep_.has_pbt() &&
         (field == "env.id" || field == "optimizer.type" ||
-         field == "self_play.pool_size" || absl::StartsWith(field, "model."))) {
+         field == "selfplay.pool_size" || absl::StartsWith(field, "model."))) {
       return InvalidAt(
           parameter.where,
           "pbt forks runs, and a run that goes on cannot change it; "

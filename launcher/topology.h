@@ -34,7 +34,7 @@ using Environment = std::map<std::string, std::string>;
 struct Topology {
   int min_nodes = 1;
   int max_nodes = 1;  // above min_nodes: elastic
-  int node_rank = 0;
+  int node_rank = 0;  // of one_rank: GivenRank's node
 
   // Learners to start here. Their ranks are first_rank, first_rank + 1, ...
   // where ranks are fixed.

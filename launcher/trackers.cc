@@ -188,9 +188,21 @@ void Trackers::Finish(std::stop_token stop) {
   std::filesystem::create_directory(folder_.path() + "/trackers", error);
   const absl::Status said = WriteFileAtomically(Over(), "");
   if (!said.ok()) notice_(absl::StrCat("trackers: ", said.message()));
+  // What waits to be started again has the rest yet to send.
+  for (const auto& car : cars_) {
+    if (car->process == nullptr && car->start_at != absl::InfiniteFuture() &&
+        !stop.stop_requested()) {
+      Start(car.get());
+    }
+  }
   bool told = false;
   for (const auto& car : cars_) {
-    if (car->process == nullptr) continue;
+    if (car->process == nullptr) {
+      notice_(absl::StrCat(
+          "tracker ", car->name,
+          " has not sent everything (it does not run); log: ", LogOf(*car)));
+      continue;
+    }
     const absl::Time deadline =
         began + (car->silent ? kSilentFinishTimeout : kFinishTimeout);
     std::optional<Subprocess::Exit> exit;

@@ -54,8 +54,9 @@ class Trackers {
   // Starts what has to be started and tells what has to be told. Never blocks.
   void Check(absl::Time now);
 
-  // Lets them send the rest and ends them. Blocks for a minute at most, for
-  // less where one has been silent, or until `stop`.
+  // Lets them send the rest, also those that wait to be started again, and ends
+  // them. Blocks for a minute at most, for less where one has been silent, or until
+  // `stop`.
   void Finish(std::stop_token stop);
 
  private:

@@ -543,8 +543,12 @@ class Job {
             ? absl::StrCat("learner ", topology.first_rank)
             : absl::StrCat("learners ", topology.first_rank, " to ",
                            topology.first_rank + topology.num_learners - 1);
+    // Where ranks are given, a node may have several numbers.
+    const std::string node =
+        topology.one_rank ? ""
+                          : absl::StrCat("node ", topology.node_rank, ": ");
     progress_.Say(absl::StrCat(
-        "node ", topology.node_rank, ": ", learners, " ended, ",
+        node, learners, " ended, ",
         result.exit_code == kExitDone ? "the run is over" : "state saved",
         summary_ ? "; its result is in " + job_.folder.summary() : ""));
   }

@@ -151,6 +151,16 @@ absl::StatusOr<TrainPlace> FindTrainPlace(TrainFlags flags,
     }
   }
   if (flags.resume == "latest") place.source_run = place.run_dir;
+  // A run that goes on in its own folder begins anew there; another has only what it
+  // is given.
+  if (place.resume && *place.resume != "latest" &&
+      !CheckpointFolder(*place.resume).Exists()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--resume ", place.source_run,
+                     ": that run has no checkpoint yet; wait for its first "
+                     "one, name another run's, or leave --resume out to begin "
+                     "at step 0"));
+  }
   // Where launchers share a folder, the one that made it may be ahead of us.
   if (topology.hosts_coordinator && HasTrained(folder) &&
       !place.GoesOnInPlace()) {

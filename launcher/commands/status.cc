@@ -9,6 +9,7 @@
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
 #include "launcher/progress.h"
+#include "launcher/run_record.h"
 #include "launcher/summary.h"
 #include "launcher/text_layout.h"
 #include "launcher/watch/terminal.h"
@@ -41,13 +42,14 @@ void Print(const v1::Status& status, bool json) {
   std::fflush(stdout);
 }
 
-// A run whose coordinator is gone is over, or was killed. Of `json`, in one line if
-// that `is_one_of_many`.
+// A run that cannot be asked is over, if its folder says so; what it has of a result may
+// be of before it went on. Of `json`, in one line if that `is_one_of_many`.
 int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
                  bool json, bool is_one_of_many) {
   const RunFolder folder(run.run_dir);
-  const auto summary = run.run_dir.empty() ? absl::NotFoundError("no folder")
-                                           : ReadRunSummary(folder.summary());
+  const auto summary = run.run_dir.empty() || !HasResult(folder)
+                           ? absl::NotFoundError("no result")
+                           : ReadRunSummary(folder.summary());
   if (!summary.ok()) return Report("status", unreachable);
   if (json) {
     std::string text = FormatRunSummary(*summary);

@@ -4,8 +4,8 @@
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
+#include "launcher/run_record.h"
 #include "services/base/run_folder.h"
-#include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credential_flags.h"
 
@@ -17,9 +17,9 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 absl::Status StopRun(const RunAddress& run, const std::string& reason,
                      CoordinatorCalls* calls) {
   const auto status = calls->GetStatus(kStopTimeout);
-  // Without a coordinator, a result tells that it ended rather than vanished.
+  // Without an answer, a result tells that it ended rather than vanished.
   if (!status.ok() && !run.run_dir.empty() &&
-      ReadRunSummary(RunFolder(run.run_dir).summary()).ok()) {
+      HasResult(RunFolder(run.run_dir))) {
     return absl::UnavailableError(
         absl::StrCat("the run in ", run.run_dir, " is over"));
   }

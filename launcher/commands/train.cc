@@ -70,11 +70,7 @@ absl::StatusOr<v1::Changes> KeepChanges(const TrainPlace& place,
   ASSIGN_OR_RETURN(const v1::Changes changes, ReadChanges(folder.changes()));
   ASSIGN_OR_RETURN(const v1::RunConfig began,
                    LoadRunConfig(folder.config(), {}));
-  std::vector<std::string> other;
-  for (const FieldChange& change : FindChanges(began, config)) {
-    other.push_back(change.path);
-  }
-  const v1::Changes kept = WithoutFields(changes, other);
+  const v1::Changes kept = WithoutFields(changes, ChangedPaths(began, config));
   for (const v1::Change& change : kept.change()) {
     if (!change.refused().empty()) continue;
     notices->push_back(
@@ -369,8 +365,8 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
   job.config.mutable_runtime()->set_precision(precision);
   ASSIGN_OR_RETURN(const v1::RunConfig of_learner,
                    PlanSizes(job.config, job.topology));
-  ASSIGN_OR_RETURN(job.cores,
-                   PlanCores(of_learner, job.topology, devices, UsableCores()));
+  ASSIGN_OR_RETURN(job.cores, PlanCores(of_learner, job.topology, devices,
+                                        UsableCores(), CoresAround()));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
   job.claims_folder = place.is_named_here;

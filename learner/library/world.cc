@@ -23,14 +23,16 @@ absl::StatusOr<v1::Backend> BackendNamed(const std::string& name) {
 }
 
 v1::Member Self(const WorldOptions& options, const std::string& device) {
+  // Hosts may run unequally many: with this number the local rank tells each rank from
+  // all others.
+  const int node = options.rank - options.local_rank;
   v1::Member self;
-  self.set_id(absl::StrCat("learner/", options.rank / options.local_world_size,
-                           "/", options.local_rank));
+  self.set_id(absl::StrCat("learner/", node, "/", options.local_rank));
   self.set_role(v1::LEARNER);
   self.set_host(HostName());
   self.set_pid(getpid());
   self.set_device(device);
-  self.set_node_rank(options.rank / options.local_world_size);
+  self.set_node_rank(node);
   self.set_local_rank(options.local_rank);
   self.set_local_world_size(options.local_world_size);
   self.set_requested_rank(options.rank + 1);

@@ -210,4 +210,5 @@ def test_a_damaged_checkpoint_that_was_named_is_not_gone_on_from(sandbox):
     # A run without a checkpoint is none to go on from.
     shutil.rmtree(checkpoints)
     again = sandbox.train(config, "--resume", job.run_dir, "--set", "total_env_steps=100000", run_dir="third")
-    assert again.wait() in (1, 2) and f"there is no checkpoint in {checkpoints}" in again.output(), again.output()
+    assert again.wait() == 2 and f"--resume {job.run_dir}: that run has no checkpoint yet" in again.output(), again.output()
+    assert not again.run_dir.exists()

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "google/protobuf/text_format.h"
 #include "services/base/config.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temp_dir.h"
 
 namespace flotilla {
 namespace {
@@ -26,10 +29,13 @@ Topology Learners(int count) {
   return topology;
 }
 
+// On a host, or in a container, that has no other cores.
 CorePlan Plan(const std::string& config, const Topology& topology,
               const std::vector<int>& usable,
               const std::vector<std::string>& devices = {"cpu"}) {
-  return PlanCores(Parse(config), topology, devices, usable).value();
+  return PlanCores(Parse(config), topology, devices, usable,
+                   static_cast<int>(usable.size()))
+      .value();
 }
 
 TEST(CorePlanTest, EachLearnerSharesCoresWithItsWorkersWhereTheyOutnumberThem) {
@@ -79,6 +85,56 @@ TEST(CorePlanTest, WhoMayShareTheHostWithOthersDoesNotGuess) {
             "(runtime.placement is PINNED)\n");
 }
 
+// As srun --cpu-bind=cores and mpirun leave them.
+TEST(CorePlanTest, ARankThatWasBoundKeepsItsCores) {
+  Topology rank = Learners(1);
+  rank.one_rank = true;
+  rank.local_world_size = rank.max_world_size = 2;
+  rank.first_local_rank = rank.first_rank = 1;
+  const v1::RunConfig pinned = Parse("runtime { placement: PINNED }");
+  const auto plan = [&](const std::vector<int>& usable, int around) {
+    return PlanCores(pinned, rank, {"cpu"}, usable, around).value();
+  };
+  EXPECT_THAT(plan({4, 5, 6, 7}, 8).cores,
+              ElementsAre(ElementsAre(4, 5, 6, 7)));
+  EXPECT_EQ(plan({4, 5, 6, 7}, 8).why,
+            "runtime.placement is PINNED, and these are its own");
+  // More than a part: both ranks have them, and share them out.
+  EXPECT_THAT(plan({0, 1, 2, 3}, 4).cores, ElementsAre(ElementsAre(2, 3)));
+  EXPECT_THAT(plan({0, 1, 2, 3}, 7).cores, ElementsAre(ElementsAre(2, 3)));
+  EXPECT_THAT(plan({0, 1, 2, 3}, 0).cores, ElementsAre(ElementsAre(2, 3)));
+  // Too few for all: they cannot be everybody's.
+  rank.local_world_size = rank.max_world_size = 8;
+  EXPECT_THAT(plan({4, 5}, 2).cores, ElementsAre(ElementsAre(4, 5)));
+  // Without being told to, nobody guesses.
+  EXPECT_FALSE(PlanCores(Parse(""), rank, {"cpu"}, {4, 5}, 16)->pinned());
+}
+
+TEST(CoresAroundTest, AreTheHostsOrThoseOfTheNearestCgroupThatHasFewer) {
+  const TempDir root;
+  const auto write = [&](const std::string& path, const std::string& text) {
+    const std::filesystem::path file = root.path() + path;
+    std::filesystem::create_directories(file.parent_path());
+    WriteFile(file, text);
+  };
+  const auto around = [&] { return CoresAround(root.path()); };
+  EXPECT_EQ(around(), 0);
+  write("/sys/devices/system/cpu/online", "0-15,32-47\n");
+  EXPECT_EQ(around(), 32);
+  write("/proc/self/cgroup", "0::/job_7/step_0\n");
+  write("/sys/fs/cgroup/cpuset.cpus.effective", "0-15,32-47\n");
+  write("/sys/fs/cgroup/job_7/cpuset.cpus.effective", "0-3,8\n");
+  write("/sys/fs/cgroup/job_7/step_0/cpuset.cpus.effective", "\n");
+  EXPECT_EQ(around(), 5);
+  write("/proc/self/cgroup", "3:cpuset:/job_7\n");
+  write("/sys/fs/cgroup/cpuset/job_7/cpuset.cpus", "2\n");
+  EXPECT_EQ(around(), 1);
+  for (const char* nonsense : {"many", "3-1", "-1", "1-x"}) {
+    write("/sys/fs/cgroup/cpuset/job_7/cpuset.cpus", nonsense);
+    EXPECT_EQ(around(), 32) << nonsense;
+  }
+}
+
 TEST(CorePlanTest, TheConfigurationDecides) {
   EXPECT_THAT(
       Plan("runtime { placement: PINNED }", Learners(2), {0, 1, 2, 4}).cores,
@@ -90,7 +146,7 @@ TEST(CorePlanTest, TheConfigurationDecides) {
             "  cores              free                      "
             "(runtime.placement is FREE)\n");
   EXPECT_THAT(PlanCores(Parse("runtime { placement: PINNED }"), Learners(3),
-                        {"cpu"}, {0, 1}),
+                        {"cpu"}, {0, 1}, /*around=*/8),
               StatusIs(absl::StatusCode::kInvalidArgument,
                        HasSubstr("3 learners are more than the 2 cores")));
 }

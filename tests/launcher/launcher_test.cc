@@ -192,6 +192,67 @@ TEST_F(LauncherTest, RunsOfOneNameOnTheSamePortAreToldApart) {
   End(std::move(program));
 }
 
+TEST_F(LauncherTest, AResumedRunThatDoesNotAnswerIsNotOver) {
+  EXPECT_EQ(End(Train("finish")).code, 0);
+  auto program = Train("train", {"--resume"});
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  std::string nowhere;
+  {
+    const TakenPort port;  // free again below
+    nowhere = port.address();
+  }
+  WriteFile(run() + "/coordinator.address", nowhere + "\n");
+  const auto ask = [&](const std::string& command) {
+    const std::string log = temp_ / "asked";
+    fs::remove(log);
+    auto asked = Subprocess::Start(
+        {.argv = {flotilla_, command, run()}, .log_path = log});
+    EXPECT_TRUE(asked.ok()) << asked.status();
+    const int code = (*asked)->Wait(kPatience)->code;
+    return absl::StrCat(code, ": ", ReadFile(log));
+  };
+  for (const std::string command : {"status", "stop"}) {
+    EXPECT_THAT(ask(command),
+                AllOf(HasSubstr("1: flotilla " + command +
+                                ": no coordinator answers at " + nowhere),
+                      Not(HasSubstr("is over"))));
+  }
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+  // Now that nobody is at work, what there is of a result is the run's.
+  EXPECT_THAT(ask("status"), HasSubstr("0: the run in " + run() + " is over"));
+  EXPECT_THAT(ask("stop"),
+              HasSubstr("1: flotilla stop: the run in " + run() + " is over"));
+}
+
+// A side-car lives once for a moment, then until the run is over.
+TEST_F(LauncherTest, ATrackerThatWaitsForItsRestartSendsTheRestAtTheEnd) {
+  const std::string python = temp_ / "python";
+  WriteFile(python,
+            absl::StrCat("#!/bin/sh\n"
+                         "case \"$*\" in *--check*) exit 0 ;; esac\n"
+                         "if [ ! -e ",
+                         temp_ / "lived", " ]; then echo > ", temp_ / "lived",
+                         "; exit 1; fi\n"
+                         "until [ -e ",
+                         run(),
+                         "/trackers/over ]; do sleep 0.05; done\n"
+                         "echo > ",
+                         temp_ / "sent", "\n"));
+  fs::permissions(python, fs::perms::owner_all);
+  more_env_ = {{"FLOTILLA_PYTHON", python}};
+  auto program = Train("train", {"--track=tensorboard"});
+  ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), "tracker tensorboard ended (exit 1)");
+  })) << output();
+  program->Signal(SIGINT);
+  const Ended ended = End(std::move(program));
+  EXPECT_EQ(ended.code, 130);
+  EXPECT_TRUE(fs::exists(temp_ / "sent")) << ended.output;
+  EXPECT_THAT(ended.output, Not(HasSubstr("has not sent everything")));
+}
+
 // ---- Faults
 
 TEST_F(LauncherTest, ADeadLearnerIsReplacedAndTheOtherStays) {

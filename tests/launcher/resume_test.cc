@@ -8,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/config.h"
+#include "services/base/run_changes.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -139,6 +140,41 @@ TEST(FindChangesTest, NamesEveryFieldThatDiffers) {
   // A default written out is none.
   EXPECT_THAT(FindChanges(Parse("ppo {}"), Parse("ppo { epochs: 4 }")),
               IsEmpty());
+}
+
+TEST(ChangedPathsTest, OfCustomOptionsEachEntryIsNamed) {
+  const v1::RunConfig before = Parse(
+      "custom { library: 'a.so' options { key: 'kept' value: '1' } options { "
+      "key: 'other' value: '1' } options { key: 'gone' value: '1' } }");
+  const v1::RunConfig after = Parse(
+      "total_env_steps: 7 custom { library: 'a.so' options { key: 'kept' "
+      "value: '1' } options { key: 'other' value: '2' } options { key: 'new' "
+      "value: '1' } }");
+  EXPECT_THAT(ChangedPaths(before, after),
+              testing::UnorderedElementsAre(
+                  "total_env_steps", "custom.options", "custom.options.gone",
+                  "custom.options.new", "custom.options.other"));
+  EXPECT_THAT(ChangedPaths(before, before), IsEmpty());
+}
+
+// A run that goes on does what its flags and file say by now.
+TEST(ChangedPathsTest, WhatWasSetInFlightGivesWayToAnOptionGivenAnew) {
+  v1::Changes set;
+  for (const char* text :
+       {"custom.options.entropy_cost=0.5", "custom.options.clip=0.1"}) {
+    v1::Change* change = set.add_change();
+    change->set_number(set.change_size());
+    change->set_update(5);
+    change->add_override(text);
+  }
+  const v1::RunConfig began = Parse("custom { library: 'a.so' }");
+  const v1::RunConfig now = Parse(
+      "custom { library: 'a.so' options { key: 'entropy_cost' value: '0.01' } "
+      "}");
+  const v1::Changes kept = WithoutFields(set, ChangedPaths(began, now));
+  ASSERT_EQ(kept.change_size(), 1);
+  EXPECT_EQ(kept.change(0).override(0), "custom.options.clip=0.1");
+  EXPECT_EQ(WithoutFields(set, ChangedPaths(began, began)).change_size(), 2);
 }
 
 TEST(CheckResumableTest, LearningRateAndLengthMayChange) {

@@ -2,6 +2,7 @@
 
 #include <sys/stat.h>
 
+#include <chrono>
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
@@ -127,6 +128,38 @@ TEST_F(RunRecordTest, OfAnotherHostTheMetricsTell) {
   EXPECT_THAT(Read(folder).status_from,
               HasSubstr("pid 17 on a-host-far-away wrote metrics.jsonl"));
   EXPECT_EQ(Read(folder, absl::Hours(1)).status, "unknown");
+}
+
+TEST_F(RunRecordTest, AResultCountsUntilSomebodyGoesOnWithTheRun) {
+  const auto was_written = [](const std::string& path, int seconds_ago) {
+    std::filesystem::last_write_time(
+        path, std::filesystem::file_time_type::clock::now() -
+                  std::chrono::seconds(seconds_ago));
+  };
+  EXPECT_FALSE(HasResult(Make("none", {}, std::nullopt)));
+  const RunFolder folder = Make("a");
+  EXPECT_TRUE(HasResult(folder));
+  was_written(folder.metrics(), 60);
+  was_written(folder.summary(), 50);
+  {
+    const auto lock = RunLock::Take(folder);
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_FALSE(HasResult(folder));  // it has written nothing yet
+    was_written(folder.lock(), 70);
+    EXPECT_TRUE(HasResult(folder));  // it is about to leave
+    const RunFolder failed = Make("failed", {}, v1::RunSummary::FAILED);
+    const auto holder = RunLock::Take(failed);
+    ASSERT_TRUE(holder.ok()) << holder.status();
+    was_written(failed.lock(), 70);
+    EXPECT_FALSE(HasResult(failed));  // or starts a learner again
+  }
+  // On a host whose locks are not seen.
+  WriteFile(folder.lock(), "pid 17 on a-host-far-away\n");
+  EXPECT_FALSE(HasResult(folder));
+  was_written(folder.lock(), 70);
+  EXPECT_TRUE(HasResult(folder));
+  was_written(folder.metrics(), 10);
+  EXPECT_FALSE(HasResult(folder));
 }
 
 TEST_F(RunRecordTest, WhatIsBrokenIsNotedInALine) {

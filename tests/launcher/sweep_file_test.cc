@@ -116,7 +116,8 @@ TEST_F(SweepFileTest, WhatCannotBeIsToldWithItsPlace) {
               HasSubstr("the field's type is list; use choice"));
   EXPECT_THAT(ErrorOf(one + "pbt { interval: 10 } seeds: 2"),
               HasSubstr("pbt forks single runs"));
-  for (const char* field : {"optimizer.type", "model.activation", "env.id"}) {
+  for (const char* field :
+       {"optimizer.type", "model.activation", "env.id", "selfplay.pool_size"}) {
     EXPECT_THAT(ErrorOf(one + "parameter { field: \"" + field +
                         "\" choice { value: \"x\" } } pbt { interval: 10 }"),
                 HasSubstr("a run that goes on cannot change it"));

@@ -1,5 +1,10 @@
 #include "launcher/topology.h"
 
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -291,6 +296,41 @@ TEST(TopologyTest, OpenMpiOnSeveralNodesNeedsAnAddress) {
   EXPECT_THAT(Brief({}, spread), HasSubstr("MASTER_ADDR"));
   EXPECT_THAT(Brief({}, With(spread, {{"MASTER_ADDR", "n01"}})),
               HasSubstr("rank 1+1 of 4, local 1 of 2, node 0, at n01:29400"));
+}
+
+// Two learners of one name would take turns in one seat.
+TEST(TopologyTest, RanksAreToldApartHoweverHostsShareThemOut) {
+  struct Place {
+    int local_rank, local_size;
+  };
+  const std::vector<Place> layouts[] = {
+      {{0, 1}, {0, 3}, {1, 3}, {2, 3}},   // mpirun -np 4 -host a:1,b:3
+      {{0, 2}, {0, 2}, {1, 2}, {1, 2}},   // -host a:2,b:2 --map-by node
+      {{0, 3}, {1, 3}, {2, 3}, {0, 1}}};  // -host a:3,b:1
+  for (const std::vector<Place>& layout : layouts) {
+    for (const bool open_mpi : {true, false}) {
+      const std::string at = open_mpi ? "OMPI_COMM_WORLD_" : "";
+      std::set<std::pair<int, int>> seats;
+      for (size_t rank = 0; rank < layout.size(); ++rank) {
+        const auto t = DetectTopology(
+            {},
+            {{at + "RANK", absl::StrCat(rank)},
+             {at + (open_mpi ? "SIZE" : "WORLD_SIZE"),
+              absl::StrCat(layout.size())},
+             {at + "LOCAL_RANK", absl::StrCat(layout[rank].local_rank)},
+             {at + (open_mpi ? "LOCAL_SIZE" : "LOCAL_WORLD_SIZE"),
+              absl::StrCat(layout[rank].local_size)},
+             {"MASTER_ADDR", "n01"}},
+            0);
+        ASSERT_TRUE(t.ok()) << t.status();
+        EXPECT_EQ(t->first_rank, static_cast<int>(rank));
+        EXPECT_EQ(t->hosts_coordinator, rank == 0);
+        EXPECT_LT(t->node_rank, t->max_nodes);
+        seats.insert({t->node_rank, t->first_local_rank});
+      }
+      EXPECT_EQ(seats.size(), layout.size()) << at;
+    }
+  }
 }
 
 TEST(TopologyTest, AnIndexedJobGivesTheNodesRank) {

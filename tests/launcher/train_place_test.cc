@@ -98,6 +98,26 @@ TEST_F(TrainPlaceTest, ADryRunSaysWhatTheRunWouldBeRefusedFor) {
   }
 }
 
+TEST_F(TrainPlaceTest, ARunWithoutACheckpointHasNothingForAnother) {
+  MakeRun("a");
+  fs::remove_all("a/checkpoints");
+  TrainFlags flags;
+  flags.config = "a/config.textproto";
+  flags.resume = "a";
+  flags.run_dir = "b";
+  const absl::Status refused = FindTrainPlace(flags, topology_).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("--resume a: that run has no checkpoint yet"));
+  EXPECT_FALSE(fs::exists("b"));
+  // In its own folder it begins anew, as the same command line does.
+  for (const char* run_dir : {"", "a"}) {
+    const auto anew = Resume("a", run_dir);
+    ASSERT_TRUE(anew.ok()) << anew.status();
+    EXPECT_FALSE(anew->resume.has_value());
+  }
+}
+
 // The same command line, on a node that was preempted or lost.
 TEST_F(TrainPlaceTest, AJobThatIsStartedAgainGoesOnWithWhatItMade) {
   MakeRun("a");
