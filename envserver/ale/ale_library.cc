@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ale/ale_interface.hpp"
+#include "ale/emucore/System.hxx"
 #include "envserver/envs/atari_emulator.h"
 #include "envserver/envs/byte_map.h"
 
@@ -19,6 +20,7 @@ class AleEmulator final : public AtariEmulator {
     // Seeded again by NewGame; -1 would be the time of day.
     ale_.setInt("random_seed", 0);
     ale_.loadROM(game.rom);
+    loaded_ = ale_.cloneState();
     actions_ = game.full_action_space ? ale_.getLegalActionSet()
                                       : ale_.getMinimalActionSet();
     // Odd values are the gray twins of the colours, of which 255 has none.
@@ -43,8 +45,12 @@ class AleEmulator final : public AtariEmulator {
   }
 
   void NewGame(uint64_t seed) override {
-    // All that ALE seeds when it loads a ROM, and much faster. The console's
-    // own state goes on from the last game's, as it does under Gymnasium.
+    // As Gymnasium's reset(seed=...), which loads the ROM again, and much
+    // faster: the console is as that leaves it, with its memory, and with the
+    // generator that its timer begins by. So a game is its seed and its
+    // actions, whatever was played before.
+    EndFrame();
+    ale_.restoreState(loaded_);
     ale_.environment->getEnvironmentRNG().seed(
         static_cast<uint32_t>(seed & 0x7fffffff));
     ale_.reset_game();
@@ -68,7 +74,21 @@ class AleEmulator final : public AtariEmulator {
   }
 
  private:
+  // That the last frame was cut short, as one of very many instructions is, the
+  // next one knows, and no ALEState does. It is not after what games end their
+  // frames by: VSYNC, on for a line and off.
+  void EndFrame() {
+    constexpr uint16_t kVsync = 0x00;
+    constexpr uint8_t kOn = 0x02;
+    constexpr uint32_t kCyclesOfALine = 76;
+    ale::stella::System& system = ale_.theOSystem->console().system();
+    system.tia().poke(kVsync, kOn);
+    system.incrementCycles(kCyclesOfALine);
+    system.tia().poke(kVsync, 0);
+  }
+
   ale::ALEInterface ale_;
+  ale::ALEState loaded_;  // the console's, once the ROM was loaded
   ale::ActionVect actions_;
   uint8_t gray_[256] = {};
 };

@@ -50,6 +50,23 @@ SMALL = {
 }  # fmt: skip
 EVALUATED = {"evaluation": {"every_updates": 5, "episodes": 10, "num_envs": 10, "stop_return": 0.75, "min_training_return": -9}}
 ENDLESS = 10**9
+CERTIFICATES = {"coordinator,learner,envserver": "all", "coordinator,learner": "less"}
+# The first is only looked at; the second is made once the run has begun, and leaves a process behind that ends by a
+# signal alone.
+FORKS = """
+import os, signal
+
+class Forks(Corridor):
+    made = 0
+
+    def __init__(self):
+        super().__init__()
+        Forks.made += 1
+        if Forks.made == 2 and os.fork() == 0:
+            os.closerange(0, 3)  # the test waits for their end
+            while True:
+                signal.pause()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +111,7 @@ def test_a_class_of_the_script_is_trained_on_until_it_is_solved(scripts, learner
     out = scripts.run(f"""
         trained = flotilla.train(
             "cartpole_ppo", env=Corridor, learners={learners}, steps=100_000, seed=3, run_dir="run",
-            overrides={SMALL | {"env.options.kwargs.size": 5, "env.num_workers": 2, "env.retry": "RETRY_RENEW"}}, **{EVALUATED},
+            overrides={SMALL | {"env.options.kwargs.size": 5, "env.num_workers": 2, "env.retry": "retry_renew"}}, **{EVALUATED},
         )
         assert trained.run.config.env.server.endswith(" --renew_failed=1")
         assert trained.status == "solved" and trained.summary["world_size"] == {learners}
@@ -177,6 +194,71 @@ def test_an_environment_that_is_there_steps_in_this_process(scripts):
     assert "closed" not in out and "evaluation.stop_return is 475, and nothing is evaluated" in out
 
 
+def test_what_steps_here_shows_what_the_run_asks_for(scripts):
+    """A token of the caller's, nothing, or a certificate, which has to be an env server's, too."""
+    certs = scripts.sandbox.folder / "certs"
+    for words in (["ca"], ["token"], *([roles, name, "localhost", "127.0.0.1"] for roles, name in CERTIFICATES.items())):
+        subprocess.run([SOURCE / "deploy" / "certs.sh", certs, *words], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    scripts.run(f"""
+        def attempt(run_dir, *flags):
+            return flotilla.train(
+                "cartpole_ppo", env=Corridor(), steps=1000, run_dir=run_dir, progress="none", flags=flags,
+                overrides={SMALL | {"rollout.length": 128, "env.num_envs": 1}},
+            )
+
+        def tls(name):
+            return [f"--tls-cert=certs/{{name}}.pem", f"--tls_key=certs/{{name}}.key", "--tls-ca", "certs/ca.pem"]
+
+        assert attempt("token", "--token-file", "certs/token").status == "completed"
+        assert attempt("insecure", "--insecure").status == "completed"
+        assert attempt("tls", *tls("all")).status == "completed"
+        assert attempt("both", *tls("all"), "--token-file=certs/token").status == "completed"
+        try:
+            attempt("refused", *tls("less"))
+        except flotilla.Error as error:
+            assert "the environment cannot be played" in str(error) and "envserver" in str(error), error
+        else:
+            raise AssertionError("it was taken for an env server")
+    """)
+
+
+def test_a_process_with_a_rank_trains_the_learner_of_it(scripts):
+    """As srun starts a task."""
+    scripts.env |= {
+        "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "1",
+        "SLURM_NNODES": "1", "SLURM_JOB_NODELIST": "localhost",
+    }  # fmt: skip
+    scripts.run(f"""
+        import os
+
+        for here in (False, True):
+            trained = flotilla.train("cartpole_ppo", env=Corridor, in_process=here, steps=2048, overrides={SMALL | {"evaluation.every_updates": 0}})
+            assert trained.status == "completed" and trained.summary["world_size"] == 1
+        os.environ["SLURM_NTASKS"] = "2"
+        for here, told in ((False, "2 processes share this run's folder; name it with run_dir"), (True, "2 processes train together")):
+            try:
+                flotilla.train("cartpole_ppo", env=Corridor, in_process=here, overrides={SMALL})
+            except flotilla.Error as error:
+                assert told in str(error), error
+            else:
+                raise AssertionError("it trained")
+    """)
+
+
+def test_a_dry_run_prints_the_plan(scripts):
+    out = scripts.run(f"""
+        for here in (False, True):
+            planned = flotilla.train("cartpole_ppo", env=Corridor, in_process=here, progress="none", flags=["--dry-run"], overrides={SMALL})
+            assert planned is None
+            print("=====")
+    """)
+    plans = out.split("=====")[:-1]
+    assert len(plans) == 2
+    for plan in plans:
+        assert 'id: "Corridor"' in plan and "run folder" in plan, out
+    assert not list((scripts.sandbox.folder / "runs").iterdir())
+
+
 def test_ids(scripts):
     """The program's own, Gymnasium's, a class in a module, and one that was registered here."""
     (scripts.sandbox.folder / "own_module.py").write_text(CORRIDOR)
@@ -222,16 +304,14 @@ def test_it_is_made_with_the_runs_arguments(scripts):
 # ---- Ends
 
 
-def endless(scripts, more=', run_dir="run"', **pipes):
-    process = scripts.start(
-        f"""
+def endless(scripts, more=', run_dir="run"', env="Corridor", begin="", **pipes):
+    code = f"""
         try:
-            flotilla.train("cartpole_ppo", env=Corridor, steps={ENDLESS}, overrides={SMALL}{more})
+            flotilla.train("cartpole_ppo", env={env}, steps={ENDLESS}, overrides={SMALL}{more})
         except KeyboardInterrupt as interrupt:
             print("interrupted:", interrupt)
-        """,
-        **pipes,
-    )
+        """
+    process = scripts.start(begin + textwrap.dedent(code), **pipes)
 
     def trains():
         assert process.poll() is None, process.communicate()
@@ -290,6 +370,16 @@ def test_what_is_killed_takes_its_run_along(scripts, more):
     assert len(scripts.sandbox.processes()) > 3
     process.kill()
     process.communicate()
+    scripts.sandbox.await_no_process()
+    assert not (run / "summary.json").exists()
+
+
+def test_what_is_forked_here_keeps_no_run(scripts):
+    process, run = endless(scripts, ', run_dir="run", in_process=True', env="Forks", begin=FORKS)
+    process.kill()
+    process.communicate()
+    (forked,) = poll(lambda: len(left := scripts.sandbox.processes()) == 1 and left, "the run to be gone")
+    os.kill(forked, signal.SIGKILL)
     scripts.sandbox.await_no_process()
     assert not (run / "summary.json").exists()
 
@@ -402,6 +492,30 @@ def test_what_is_wrong_is_told_in_one_exception(scripts):
     assert "environment-" not in out
     # What never began leaves nothing.
     assert not list((scripts.sandbox.folder / "runs").iterdir())
+
+
+def test_one_that_cannot_be_made_a_second_time_ends_the_run(scripts):
+    scripts.run(f"""
+        made, closed = [], []
+
+        class Arm(Corridor):
+            def __init__(self):
+                if len(made) > len(closed):
+                    raise RuntimeError("there is but one arm")
+                super().__init__()
+                made.append(self)
+
+            def close(self):
+                closed.append(self)
+
+        try:
+            flotilla.train("cartpole_ppo", env=Arm, in_process=True, steps=2048, run_dir="run", overrides={SMALL})
+        except flotilla.Error as error:
+            assert "the environment cannot be played: Arm raised RuntimeError: there is but one arm" in str(error), error
+        else:
+            raise AssertionError("it trained")
+        assert len(made) > 1 and closed == made
+    """)
 
 
 # ---- In a notebook

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "tests/testing/status_matchers.h"
@@ -67,6 +69,35 @@ TEST_F(AleEmulatorTest, StickyActionsFollowTheSeed) {
   };
   EXPECT_EQ(play(1), play(1));
   EXPECT_NE(play(1), play(2));
+}
+
+// Screens, lives and rewards of 500 frames of a new game.
+std::vector<int> Play(uint64_t seed, AtariEmulator* emulator) {
+  std::vector<int> seen;
+  emulator->NewGame(seed);
+  for (int i = 0; i < 500; ++i) {
+    seen.push_back(emulator->Act(i / 5 * 7 % emulator->num_actions()));
+    seen.push_back(emulator->lives());
+    if (i % 20 != 0) continue;
+    const std::vector<uint8_t> screen = Screen(*emulator);
+    seen.insert(seen.end(), screen.begin(), screen.end());
+  }
+  return seen;
+}
+
+TEST_F(AleEmulatorTest, GameIsItsSeedAndActionsWhateverWasPlayedBefore) {
+  for (const char* game :
+       {"Breakout", "Pong", "SpaceInvaders", "Seaquest", "Qbert", "BeamRider",
+        "MontezumaRevenge", "Asteroids", "Pitfall2", "Tetris", "VideoPinball",
+        "Frostbite"}) {
+    const std::string env_id = std::string("ALE/") + game + "-v5";
+    ASSERT_OK_AND_ASSIGN(const auto fresh, OpenAleEmulator(env_id, {}));
+    const std::vector<int> first = Play(1, fresh.get());
+    ASSERT_OK_AND_ASSIGN(const auto played, OpenAleEmulator(env_id, {}));
+    Play(7, played.get());
+    // Not EXPECT_EQ, which would print the screens.
+    EXPECT_TRUE(Play(1, played.get()) == first) << env_id;
+  }
 }
 
 TEST_F(AleEmulatorTest, FrameLimitIsNotTheGamesEnd) {

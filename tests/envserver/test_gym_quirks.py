@@ -92,3 +92,29 @@ def test_a_reset_that_fails_for_another_reason_says_it(flotilla_gym):
     with pytest.raises(ValueError, match="^attempt 3$"):
         game.reset(4)  # no other half to try
     assert len(Env.seeds) == 3
+
+
+@pytest.mark.parametrize("space, words", [("Discrete", "there are but two"), ("Text", "no array of the protocol holds")])
+def test_what_was_made_is_closed_where_not_all_can_be_played(space, words, flotilla_gym):
+    from gymnasium import spaces
+
+    made, closed = [], []
+
+    class Env:
+        spec, step = None, None
+        observation_space = spaces.Text(5) if space == "Text" else spaces.Discrete(3)
+        action_space = spaces.Discrete(2)
+
+        def __init__(self):
+            if space == "Discrete" and len(made) == 2:
+                raise RuntimeError("there are but two")
+            made.append(self)
+
+        def close(self):
+            closed.append(self)
+            raise ValueError("one that cannot be closed keeps no other open")
+
+    hello = env_pb2.Hello(env_id="Env", num_envs=4, num_groups=2)
+    with pytest.raises(Exception, match=words):
+        flotilla_gym.rows.Rows(hello, 0, False, lambda env_id, options: flotilla_gym.games.GymGame(Env()))
+    assert len(made) >= 2 and closed == made

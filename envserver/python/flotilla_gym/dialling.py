@@ -24,7 +24,7 @@ from flotilla_gym.games import ZOO
 from flotilla_gym.member import Member
 from flotilla_gym.play import PlayStream
 from flotilla_gym.refused import Refused, one_line
-from flotilla_gym.rows import PREFIX, Rows, limited, made_by, make
+from flotilla_gym.rows import PREFIX, Rows, exited, gist, limited, made_by, make
 from flotilla_gym.server import parse
 
 _DIAL = "/flotilla.v1.DialService/Dial"
@@ -61,10 +61,10 @@ def dial(
 class Dialling:
     """dial() on a thread of its own, to wherever `address()` says once it says anything, until stop()."""
 
-    def __init__(self, address, env, env_id, token_file):
+    def __init__(self, address, env, env_id, **credentials):
         self._address = address
         self._offer = _Offer(env, env_id)
-        self._token_file = token_file
+        self._credentials = credentials  # as Credentials takes them, whose files may come with the address
         self._stopped = threading.Event()
         self._dialler = None
         self._refused = ""
@@ -86,17 +86,22 @@ class Dialling:
         return self._refused or (self._dialler.failure if self._dialler is not None else "")
 
     def _run(self):
+        try:
+            self._dial()
+        except Refused as refused:
+            self._refused = str(refused)
+        except Exception as error:  # nothing else would tell that nobody dials any more
+            self._refused = gist(error)
+
+    def _dial(self):
         while not (address := self._address()):
             if self._stopped.wait(0.05):
                 return
         with self._lock:
             if self._stopped.is_set():
                 return
-            self._dialler = _Dialler(address, self._offer, _Identity(""), Credentials(self._token_file, "", "", ""), quiet=True)
-        try:
-            asyncio.run(self._dialler.run())
-        except Refused as refused:
-            self._refused = str(refused)
+            self._dialler = _Dialler(address, self._offer, _Identity(""), Credentials(**self._credentials), quiet=True)
+        asyncio.run(self._dialler.run())
 
 
 class _Identity:
@@ -185,6 +190,12 @@ class _Dialler:
             return Rows(hello, self.retry_wait, self.renew_failed, self._offer.make)
         except Refused as refused:
             self.failure = str(refused)
+            raise
+        except SystemExit as error:
+            self.failure = str(exited(hello.env_id, error))
+            raise
+        except Exception as error:
+            self.failure = f"{hello.env_id} raised {gist(error)}"
             raise
 
     def stop(self):

@@ -151,6 +151,15 @@ def _info(turns):
     return next((turn.info for turn in turns if turn is not None), {})
 
 
+def gist(error):
+    """What was raised, and in which words."""
+    try:
+        words = one_line(error)
+    except _ERRORS:  # its __str__ is others' code too
+        words = "it cannot say why"
+    return f"{type(error).__name__}: {words}"
+
+
 class _Slot:
     """An agent's part of the episode so far."""
 
@@ -224,11 +233,23 @@ class Rows:
         self._renew_failed = renew_failed
         self._size = hello.num_envs // hello.num_groups  # R
         self._traceback_bytes = min(_MAX_TRACEBACK_BYTES, _MAX_STEP_TRACEBACK_BYTES // self._size)
-        game = self._make()
+        self._envs = []
+        try:
+            self._begin()
+        except BaseException:
+            self.close()  # nobody else has them
+            raise
+        self._masks = [i for i, leaf in enumerate(self.observation) if isinstance(leaf, masks.MaskLeaf)]
+        self.action_bytes = [leaf.row_bytes * self._agents for leaf in self.action]  # of one environment
+        self._arrays = []  # per group, per observation leaf: [R, ...]
+
+    def _begin(self):
+        """Makes all environments, and what is known by the first."""
+        hello, game = self._hello, self._make()
+        self._envs.append(_Env(0, game))
         self._agents = game.agents
         self._alone = isinstance(game, GymGame)
         if self._size % self._agents:
-            game.close()
             unit = self._agents * hello.num_groups
             below = hello.num_envs // unit * unit
             raise Refused(
@@ -236,14 +257,10 @@ class Rows:
                 f'num_envs is {hello.num_envs} in {hello.num_groups} groups, and "{hello.env_id}" has {self._agents} agents: '
                 f"use {f'{below} or {below + unit}' if below else unit}",
             )
-        self._envs = [_Env(0, game)]
         for row in range(self._agents, hello.num_envs, self._agents):
             self._envs.append(_Env(row, self._make()))
         self.spec, self.observation, self.action = describe(hello.env_id, game, self._first_info)
         self._action_space = game.action_space
-        self._masks = [i for i, leaf in enumerate(self.observation) if isinstance(leaf, masks.MaskLeaf)]
-        self.action_bytes = [leaf.row_bytes * self._agents for leaf in self.action]  # of one environment
-        self._arrays = []  # per group, per observation leaf: [R, ...]
 
     def place(self, arrays):
         """Where observations are written: per group and leaf, [R, ...]."""
@@ -406,7 +423,7 @@ class Rows:
         """The environment failed: it is pending, or, without a wait, tried again at once."""
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         out.traceback = cut(text, self._traceback_bytes)
-        reasons = [_reason(error)]
+        reasons = [gist(error)]
         again, env.pending = env.pending, True
         # A reset that failed too: only another environment may help.
         if self._renew_failed or again:
@@ -420,7 +437,7 @@ class Rows:
                 self._retry(env, batch, first)
             except _ERRORS as failed:
                 _close(env)
-                reasons.append(_reason(failed))
+                reasons.append(gist(failed))
         if env.pending:
             batch.forget(range(first, first + self._agents))
             env.slots = [_Slot() for _ in range(self._agents)]
@@ -441,14 +458,6 @@ class Rows:
 
     def _make(self):
         return self._make_env(self._hello.env_id, self._hello.options)
-
-
-def _reason(error):
-    try:
-        words = one_line(error)
-    except _ERRORS:  # its __str__ is others' code too
-        words = "it cannot say why"
-    return f"{type(error).__name__}: {words}"
 
 
 def _close(env):

@@ -48,9 +48,10 @@ def train(
     Fields of the configuration are overridden by sections, ppo={"epochs": 8}, or by paths,
     overrides={"ppo.epochs": 8, "env.num_envs": 16}. `run_dir` is runs/CONFIG-TIME by default. `resume=True` goes on with
     what is in it, by default with the newest of runs/CONFIG-TIME; a checkpoint as `resume`, from there, by default in its
-    run's folder. `learners` are 1 by default, and of a run that goes on as many as it had. `flags` are more words for
-    `flotilla train`. Progress is a line in a terminal, an output that is rewritten in a notebook, lines elsewhere ("plain",
-    "none").
+    run's folder. `learners` are 1 by default, and of a run that goes on as many as it had; in a process that torchrun,
+    srun or mpirun started, the one of its rank. `flags` are more words for `flotilla train`: with --dry-run, the plan is
+    printed, nothing is trained, and None is returned. Progress is a line in a terminal, an output that is rewritten in a
+    notebook, lines elsewhere ("plain", "none").
 
     An interrupt saves a checkpoint, stops the run and raises KeyboardInterrupt; a second one does not wait. The run never
     outlives this process. Raises flotilla.Error, with what the program said last, if it cannot start or fails.

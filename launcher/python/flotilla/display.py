@@ -3,6 +3,7 @@ notebook, lines now and then elsewhere."""
 
 import html
 import json
+import os
 import shutil
 import sys
 import time
@@ -16,21 +17,29 @@ class Progress:
 
     def __init__(self, path):
         self._path = path
+        self._inode = 0  # nothing was read yet
         self._offset = 0
         self.row, self.evaluation = {}, None
 
     def poll(self):
-        """Reads what was added. Whether anything was."""
-        before = self._offset
+        """Reads what was added, from the beginning where the file is another one or shorter: a run that goes on sets
+        lines aside. Whether anything was."""
+        read = False
         try:
             with open(self._path, "rb") as file:
+                info = os.fstat(file.fileno())
+                if self._inode and (info.st_ino != self._inode or info.st_size < self._offset):
+                    self._offset = 0
+                    self.row, self.evaluation = {}, None
+                self._inode = info.st_ino
                 file.seek(self._offset)
                 while (line := file.readline()).endswith(b"\n"):
+                    read = True
                     self._offset += len(line)
                     self._take(line)
         except OSError:  # there is none yet
-            return False
-        return self._offset != before
+            pass
+        return read
 
     def _take(self, line):
         try:
@@ -79,15 +88,19 @@ class _Nothing:
         pass
 
 
-class _Lines(_Nothing):
+class Words(_Nothing):
+    """What the program says, and nothing of progress."""
+
+    def say(self, line):
+        print(line, flush=True)
+
+
+class _Lines(Words):
     """A line now and then, for logs."""
 
     _shown = ""
     _next = 0.0
     _trained = False
-
-    def say(self, line):
-        print(line, flush=True)
 
     def show(self, progress, total, last=False):
         begins = bool(progress.row) and not self._trained

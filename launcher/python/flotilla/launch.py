@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import threading
+import weakref
 
 import flotilla_program
 from flotilla.errors import Error
 
 _VARIABLE = "FLOTILLA_BIN"
 _MOST_KEPT = 200  # lines
+_PATIENCE = 10  # seconds for a program whose lifeline is cut
 
 
 def program():
@@ -34,6 +36,18 @@ def program():
     return os.path.abspath(found)
 
 
+# Of this process. What it forks has their lifelines, too, and would keep them whole.
+_launches = weakref.WeakSet()
+
+
+def _let_go_of_all():
+    for each in list(_launches):
+        each.let_go()
+
+
+os.register_at_fork(after_in_child=_let_go_of_all)
+
+
 class Launch:
     """`flotilla` with `words`. It cannot outlive this process, whatever ends that (services/base/lifeline.h). Its lines
     are given to `on_line`, on threads of their own."""
@@ -43,6 +57,7 @@ class Launch:
         self.said, self.complained = [], []  # lines of stdout and of stderr, the last ones
         # Nobody writes there: the only write end is ours.
         read, self._lifeline = os.pipe()
+        _launches.add(self)
         env = flotilla_program.environment() | {"FLOTILLA_LIFELINE_FD": str(read)}
         try:
             # A session of its own: Ctrl-C in a terminal is ours to pass on.
@@ -51,7 +66,7 @@ class Launch:
                 pass_fds=(read,), start_new_session=True, text=True, errors="replace",
             )  # fmt: skip
         except BaseException as error:
-            os.close(self._lifeline)
+            self.let_go()
             if isinstance(error, OSError):
                 raise Error(f"cannot start {program()}: {error.strerror}") from None
             raise
@@ -83,9 +98,19 @@ class Launch:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGINT)
 
+    def let_go(self):
+        """Closes this process's end of the lifeline."""
+        lifeline, self._lifeline = self._lifeline, None
+        if lifeline is not None:
+            os.close(lifeline)
+
     def end(self):
         """Kills it, and all it has started, if it still runs."""
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
-        self._process.wait()
+        self.let_go()
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            # Somebody else has the lifeline: what C code forked here. Its session is its own, and so is its group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()

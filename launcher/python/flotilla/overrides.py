@@ -23,10 +23,10 @@ def _walk(fields, prefix, found):
         if not isinstance(name, str) or not name or "=" in name:
             raise Error(f"an override is called {name!r}; want a field's path, as in overrides={{'ppo.epochs': 8}}")
         path = prefix + name
-        if isinstance(value, Mapping):
-            _walk(value, f"{path}.", found)
-        elif path.startswith(_JSON):
+        if path.startswith(_JSON):
             found.append(f"{path}={_json(path, value)}")
+        elif isinstance(value, Mapping):
+            _walk(value, f"{path}.", found)
         elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
             # Sections of a repeated field, one by one.
             found += [f"{path}={text(path, item)}" for item in value]
@@ -80,6 +80,6 @@ def _json(path, value):
     try:
         if isinstance(value, float) and not math.isfinite(value):
             raise ValueError("not finite")
-        return json.dumps(value)
+        return json.dumps(dict(value) if isinstance(value, Mapping) else value)
     except (TypeError, ValueError) as error:
         raise Error(f"{path} is {value!r}, which is no JSON ({error}); want what JSON has") from None

@@ -57,9 +57,11 @@ class Made(Named):
         # What becomes of one that failed: a program of ours is told by its command alone.
         env = _configured(config).env
         given = {"env.retry_wait_seconds": env.retry_wait_seconds, "env.retry": messages()[0].EnvRetry.Name(env.retry)}
-        given |= dict(text.split("=", 1) for text in sets)
+        given |= _by_path(sets)
         self._flags = [f"--retry_wait_seconds={given['env.retry_wait_seconds']}"]
-        self._flags += ["--renew_failed=1"] if given["env.retry"] == "RETRY_RENEW" else []
+        # In any case and with hyphens, as the program takes it.
+        renews = given["env.retry"].upper().replace("-", "_") == "RETRY_RENEW"
+        self._flags += ["--renew_failed=1"] if renews else []
         self._pickle = _pickled(make)
         self._new = None  # the file, if it is ours
 
@@ -95,14 +97,14 @@ class Here(Named):
     """One that lives in this process: an environment that is there already, or what makes some. It dials in, from a
     thread for each learner."""
 
-    def __init__(self, env, env_id, lent, options, sets):
-        self._env, self._env_id, self._lent = env, env_id, lent
+    def __init__(self, env, env_id, lent, options, sets, flags):
+        self._env, self._env_id, self._lent, self._flags = env, env_id, lent, flags
         self._fixed = {
             "env.id": env_id, "env.dial_listen": "127.0.0.1:0", "env.num_workers": 1, "env.remote_workers": 1,
             # Nobody else has them to evaluate on.
             "evaluation.every_updates": 0,
         } | ({"env.num_envs": 1, "env.groups": 1} if lent else {})  # fmt: skip
-        given = dict(text.split("=", 1) for text in sets)
+        given = _by_path(sets)
         for path in sorted(given.keys() & self._fixed.keys()):
             if given[path] != str(self._fixed[path]):
                 raise Error(f"{path} is {given[path]}, and {self._whose()} has {self._fixed[path]}; leave it out")
@@ -137,15 +139,21 @@ class Here(Named):
                     return self._address.read_text().strip()
             return ""
 
-        self._diallings = [
-            Dialling(address, self._env, env_id=self._env_id, token_file=str(run_dir / "token")) for _ in range(self._learners)
-        ]
+        credentials = self._credentials(run_dir)
+        self._diallings = [Dialling(address, self._env, self._env_id, **credentials) for _ in range(self._learners)]
 
         def stop():
             for dialling in self._diallings:
                 dialling.stop()
 
         return stop
+
+    def _credentials(self, run_dir):
+        """What the run asks of who takes part in it: the flags say it, or else it makes a token of its own."""
+        token, *tls = (self._flags.text(name) for name in ("--token-file", "--tls-cert", "--tls-key", "--tls-ca"))
+        if not token and not any(tls) and not self._flags.switch("--insecure"):
+            token = str(run_dir / "token")
+        return dict(zip(("token_file", "tls_cert", "tls_key", "tls_ca"), (token, *tls)))
 
     def failure(self):
         return next((why for dialling in self._diallings if (why := dialling.failure)), "")
@@ -158,8 +166,8 @@ class Here(Named):
         return _made(self._env, self._env_id, options)
 
 
-def of(env, in_process, config, sets):
-    """What `env`, as flotilla.train takes it with this configuration and these assignments, is. Raises Error."""
+def of(env, in_process, config, sets, flags):
+    """What `env`, as flotilla.train takes it with this configuration, these assignments and Flags, is. Raises Error."""
     if env is None:
         return Named()
     if isinstance(env, str) and not in_process:
@@ -175,7 +183,8 @@ def of(env, in_process, config, sets):
     if not lent and not callable(env):
         raise Error(f"env is a {type(env).__name__}; want a Gymnasium environment, a class or function that makes one, or an id")
     name = _name(env)
-    return Here(env, name, lent, _options(config, sets), sets) if in_process or lent else Made(env, name, config, sets)
+    sets = sets + flags.assignments  # they come after
+    return Here(env, name, lent, _options(config, sets), sets, flags) if in_process or lent else Made(env, name, config, sets)
 
 
 def _gymnasium():
@@ -243,12 +252,17 @@ def _pickled(make):
 def _options(config, sets):
     """EnvOptions with what a configuration and assignments have an environment made with."""
     options = _configured(config).env.options
-    for text in sets:
-        path, _, value = text.partition("=")
+    for path, value in _by_path(sets).items():
         for field, section in (("env.options.kwargs.", options.kwargs), ("env.options.gym_kwargs.", options.gym_kwargs)):
             if path.startswith(field):
                 section[path.removeprefix(field)] = value
     return options
+
+
+def _by_path(sets):
+    """{path: value} of assignments, of which the last one counts."""
+    parts = (text.partition("=") for text in sets)
+    return {path.strip(): value.strip() for path, _, value in parts}
 
 
 def _configured(config):

@@ -45,6 +45,10 @@ def write(checkpoint, folder, repo, onnx=""):
         (folder / STATE).write_bytes(format_safetensors(state))
         for name in (WEIGHTS, CONFIG, PROGRESS):
             shutil.copyfile(checkpoint.folder / name, folder / name)
+        if config.model.init_from:  # a path of this machine, which says nothing elsewhere
+            shared = type(config).FromString(config.SerializeToString())
+            shared.model.ClearField("init_from")
+            (folder / CONFIG).write_text(text_format.MessageToString(shared, as_utf8=True), encoding="utf-8")
         (folder / SUMS).write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in (WEIGHTS, STATE, PROGRESS, CONFIG)))
         (folder / ENVIRONMENT).write_text(text_format.MessageToString(checkpoint.spec))
         summary = _summary(checkpoint)
@@ -149,6 +153,8 @@ def card(checkpoint, summary, evaluation, repo, onnx):
         "## Train", "", "`config.textproto` is the whole configuration; the same again, or on from these weights:", "", "```",
         f"flotilla train config.textproto{files}", f"flotilla train config.textproto{files} --set model.init_from=.", "```", "",
     ]  # fmt: skip
+    if config.model.init_from:
+        lines += ["The run began with what another one had learned (`model.init_from`), which is not here.", ""]
     if config.custom.library:
         lines += ["`algorithm.so` is the algorithm, a C++ shared library that has to be built where it is to run: it is not here.", ""]
     return "\n".join(lines)

@@ -13,6 +13,8 @@ import time
 from flotilla import display, launch, own_env
 from flotilla.checkpoint import WEIGHTS
 from flotilla.errors import Error
+from flotilla.flags import Flags
+from flotilla.given_rank import count_processes
 from flotilla.overrides import assignments
 from flotilla.run import Run
 
@@ -70,7 +72,13 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
     # The last word counts: the caller's own.
     sets = assignments({path: value for path, value in (("total_env_steps", steps), ("seed", seed)) if value is not None})
     sets += assignments(sections) + assignments(overrides or {})
-    served = own_env.of(env, in_process, config, sets)
+    given = Flags(flags)
+    dry = given.switch("--dry-run")
+    served = own_env.of(env, in_process, config, sets, given)
+    # Each has the one learner that its rank is of.
+    processes = count_processes(os.environ) if learners is None and not given.name_topology else 0
+    if processes > 1 and isinstance(served, own_env.Here):
+        raise Error(f"{processes} processes train together, and what steps in this one plays for it alone; give what makes one")
     words = ["train", config, "--progress=none"]
     if resume == "latest":  # the program's word for it
         resume = True
@@ -82,22 +90,28 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
         folder = _newest_folder(name)
     else:
         its_own = _run_of(resume) if resume else None
-        folder = its_own if its_own and _begun(its_own) else _new_folder(name)
+        if its_own and _begun(its_own):
+            folder = its_own
+        elif processes > 1:
+            raise Error(f"{processes} processes share this run's folder; name it with run_dir, where all of them see it")
+        else:
+            folder = _new_folder(name)
     try:
-        had = _learners_of(folder if resume is True else resume) if resume and learners is None else None
+        had = _learners_of(folder if resume is True else resume) if resume and learners is None and not processes else None
         learners = learners or had or 1
-        if had is None:
+        if had is None and not processes:
             words.append(f"--nproc-per-node={learners}")
         sets = assignments(served.fields(folder, learners)) + sets
         words.append(f"--run-dir={folder}")
-        words += [f"--set={text}" for text in sets] + [str(flag) for flag in flags]
-        _Watch(words, folder, served, display.make(progress, name)).run()
+        words += [f"--set={text}" for text in sets] + given.words
+        # The plan is what a dry run is for.
+        _Watch(words, folder, served, display.Words(name) if dry else display.make(progress, name)).run()
     finally:
         served.forget(folder)
         if run_dir is None and not _begun(folder):
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
-    return Training(folder, served)
+    return None if dry else Training(folder, served)
 
 
 def _begun(folder):
