@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import grpc
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc, poll  # noqa: E402
+from harness import SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc, guide, poll  # noqa: E402
 from hostile import SilentFlood  # noqa: E402
 
 CERTS = SOURCE / "deploy" / "certs.sh"
@@ -263,6 +264,36 @@ def test_a_node_that_starts_second_joins_too(place):
     joining = start(1)
     joining.poll(lambda: "(started elsewhere)" in joining.output(), "node 1 to find it")
     trains_and_ends(hosting, joining)
+
+
+def test_the_guide_is_true(place):
+    """On this host, whose name is another: its certificates, node 0's launcher, and who looks on."""
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", guide("deploy", "Who may do what"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run_dir = place.folder / "guide"
+    for there, here in (
+        ("deploy/certs.sh", str(CERTS)), ("node0.example.com", "localhost"), (":29400", f":{port}"), ("CONFIG", "cartpole_fast"),
+        ("/shared/runs/first", str(run_dir)),
+    ):  # fmt: skip
+        assert there in block
+        block = block.replace(there, here)
+    lines = [re.sub(r"\s+#.*", "", line) for line in block.replace("\\\n", "").splitlines() if line]
+    *makes, train, status = (line.split() for line in lines)
+    for words in makes:
+        subprocess.run(words, cwd=place.folder, check=True, stdout=subprocess.DEVNULL)
+    assert {path.name for path in (place.folder / "certs").iterdir()} >= {"ca.pem", "token", "node0.pem", "learners.pem", "cpu1.pem", "alice.pem"}
+    before = place.sandbox.processes()
+    launcher = place.sandbox.serve(*train)
+    try:
+        poll(lambda: (run_dir / "coordinator.address").exists(), "the coordinator to listen", 60)
+        told = place.sandbox.run(*status[1:])
+        assert told.returncode == 0, told.stderr
+    finally:
+        launcher.kill()
+        launcher.wait()
+    poll(lambda: place.sandbox.processes() == before, "the end of what it started", 20)
 
 
 def test_silent_connections_keep_nobody_out(place):

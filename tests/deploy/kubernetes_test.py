@@ -4,6 +4,7 @@ import copy
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 
 import kubernetes_validate
@@ -138,6 +139,46 @@ def test_flags_are_ours(pod):
     said = subprocess.run([BIN / "flotilla", command, "--help"], capture_output=True, text=True, timeout=30).stdout
     known = set(re.findall(r"(?m)^  (--[a-z-]+)", said))
     assert {a.split("=")[0] for a in args if a.startswith("--")} <= known
+
+
+# Takes what files it is given, and says what it was asked.
+KUBECTL = """#!/bin/sh
+echo "$@" >> asked
+for word in "$@"; do
+  case $word in
+    --from-file=*) [ -s "${word##*=}" ] || { echo "kubectl: ${word##*=} is missing" >&2; exit 1; } ;;
+  esac
+done
+"""
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl")
+def test_the_guide_makes_the_secrets_that_pods_mount(tmp_path):
+    section = re.search(r"(?ms)^## Kubernetes$(.*?)^## ", (DEPLOY / "README.md").read_text())[1]
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", section)
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "kubectl").write_text(KUBECTL)
+    (tmp_path / "bin" / "kubectl").chmod(0o755)
+    env = os.environ | {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    done = subprocess.run(["bash", "-euc", block], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
+    *creates, apply = (tmp_path / "asked").read_text().splitlines()
+    assert apply.split() == ["apply", "-f", "deploy/kubernetes/"]
+    made = {}
+    for line in creates:
+        create, secret, generic, name, *files = line.split()
+        assert (create, secret, generic) == ("create", "secret", "generic")
+        made[name] = {word.split("=")[1] for word in files if word.startswith("--from-file=")}
+    mounted = {}  # secret: files of it that arguments name
+    for pod in pods():
+        container = pod["spec"]["containers"][0]
+        secrets = {v["name"]: v["secret"]["secretName"] for v in pod["spec"]["volumes"] if "secret" in v}
+        for mount in container["volumeMounts"]:
+            if mount["name"] in secrets:
+                named = re.findall(rf"={mount['mountPath']}/(\S+)", " ".join(container["args"]))
+                mounted.setdefault(secrets[mount["name"]], set()).update(named)
+    assert made == mounted
 
 
 @pytest.mark.skipif(not (BIN / "flotilla-learner").exists(), reason="built without the learner")

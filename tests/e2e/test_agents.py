@@ -42,10 +42,12 @@ def test_a_player_that_never_learns_loses(sandbox):
     assert evaluations(job.run_dir)[-1]["eval/score"] < 0.5
 
 
-@pytest.mark.parametrize("config, words", [("cartpole_impala", ()), ("cartpole_dqn", ("--set=dqn.learning_starts=1000",))])
+@pytest.mark.parametrize(
+    "config, words", [("cartpole_impala", ("--steps=20k",)), ("cartpole_dqn", ("--steps=5k", "--set=dqn.learning_starts=1000"))]
+)
 def test_other_algorithms_play_too(sandbox, config, words):
     quiet = ("--set=evaluation.every_updates=0", "--set=env.num_envs=8", "--set=env.num_workers=1", "--set=env.groups=2")
-    job = sandbox.train(sandbox.config(config), *SELFPLAY, *quiet, *words, "--steps=20k")
+    job = sandbox.train(sandbox.config(config), *SELFPLAY, *quiet, *words)
     result = job.succeeds()
     assert result["status"] == "completed" and result["failed_rows"] == 0
     assert training_lines(job.run_dir)[-1]["selfplay/games"] > 100

@@ -1,11 +1,11 @@
 """flotilla check-env: our own servers keep every sentence of env.proto, and one that does not is told which."""
 
 import json
-import subprocess
+import re
 
 import pytest
 
-from harness import BIN, SOURCE, poll
+from harness import SOURCE, guide, poll
 
 GYM_ENVS = {"PYTHONPATH": str(SOURCE / "tests" / "envserver")}
 
@@ -114,16 +114,17 @@ def test_a_server_that_runs_already_passes(sandbox):
 
 
 def test_a_server_that_hangs_fails_by_name(sandbox):
+    """In the words that the guide shows."""
     socket = sandbox.tmp / "env.sock"
-    with subprocess.Popen(
-        [BIN / "flotilla-envserver", f"--listen=unix:{socket}"], env=sandbox.env, stderr=subprocess.DEVNULL
-    ) as server:
-        poll(socket.exists, "the server's socket")
-        # Its steps take an hour each.
-        result = sandbox.run("check-env", f"unix:{socket}", "--env=Sleep", "--set=env.options.sleep.step_ms=3600000", "--timeout=2")
-        assert result.returncode == 1
-        assert "FAIL     in-time: every answer comes within the timeout: nothing came within 2s, want the step of group" in result.stdout
-        server.kill()
+    server = sandbox.serve("flotilla-envserver", f"--listen=unix:{socket}")
+    poll(socket.exists, "the server's socket")
+    # Its steps take an hour each.
+    result = sandbox.run("check-env", f"unix:{socket}", "--env=Sleep", "--set=env.options.sleep.step_ms=3600000", "--timeout=2")
+    server.kill()
+    assert result.returncode == 1
+    _, shown = re.findall(r"(?ms)^```\n(.*?)^```$", guide("envserver", "Check an env server"))
+    assert shown.startswith("FAIL     in-time: every answer comes within the timeout: nothing came within 2s, want the step of group")
+    assert shown in result.stdout
 
 
 def test_a_wrong_command_line_is_refused_by_name(sandbox):

@@ -41,7 +41,7 @@ def slow_evaluations(sandbox):
 
     def watch():
         seen = set()
-        while not done.is_set():
+        while not done.wait(0.01):
             for pid, words in sandbox.processes().items():
                 if "flotilla-envserver" in words and "/evaluation_" in words and pid not in seen:
                     seen.add(pid)

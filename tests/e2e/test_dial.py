@@ -259,6 +259,6 @@ def test_who_is_not_let_in_is_told_at_once(sandbox):
     job.process.kill()
 
 
-def test_an_address_for_everybody_takes_credentials(sandbox):
+def test_an_address_to_dial_is_refused_where_no_worker_may_come(sandbox):
     result = sandbox.run("train", "cartpole_ppo", "--set=env.dial_listen=0.0.0.0:0", "--dry-run")
     assert result.returncode == 2 and re.search("env.dial_listen.*is set, but env.remote_workers is 0", result.stderr)

@@ -12,6 +12,8 @@ from safetensors.numpy import load_file
 
 from harness import checkpoint_files, read_jsonl, summary, training_lines
 
+STEPS = 2 * 8 * 1  # of an update of two learners
+
 
 def epsilon(step):
     return 0.1 + 0.85 * math.exp(-step / 10000)
@@ -238,30 +240,40 @@ def test_a_replaced_learner_takes_up_the_replay_of_the_last_checkpoint(sandbox, 
 
 def test_a_killed_env_worker_does_not_stop_it(sandbox):
     job = sandbox.train(
-        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=16000",
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
     )  # fmt: skip
     job.await_update(50)
     status = job.await_status(
         lambda s: len(s.learner) == 2 and [w.state for w in s.learner[1].env_worker] == ["playing"], "a worker that plays"
     )
     os.kill(status.learner[1].env_worker[0].pid, signal.SIGKILL)
+    job.await_status(lambda s: s.env_worker_restarts == 1, "the restart in the status")
+    updates = job.completes_after(200, STEPS)
     result = job.succeeds()
     assert result["status"] == "completed" and result["restarts"] == {"learner": 0, "env_worker": 1}
-    assert result["global_steps"] >= 16000 and len(set(result["parameters_sha256"])) == 1
+    assert result["global_steps"] >= updates * STEPS and len(set(result["parameters_sha256"])) == 1
 
 
 def test_a_killed_learner_comes_back_with_an_empty_replay(sandbox):
     job = sandbox.train(
-        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=24000",
+        sandbox.config("cartpole_dqn"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
         "--set", "metrics.every_updates=1",
     )  # fmt: skip
     status = job.await_update(50)
     os.kill(status.learner[1].pid, signal.SIGKILL)
+    job.await_status(lambda s: s.generation >= 2 and s.world_size == 2 and s.learner_restarts == 1, "a generation of two")
+    updates = job.completes_after(200, STEPS)
     result = job.succeeds()
     assert result["status"] == "completed" and result["restarts"]["learner"] == 1
+    assert result["updates"] >= updates and result["global_steps"] == result["updates"] * STEPS
     assert len(set(result["parameters_sha256"])) == 1
+    lines = training_lines(job.run_dir)
     # Rank 0 learned on alone while rank 1 had less than a batch.
-    assert all(line["losses/td_loss"] > 0 for line in training_lines(job.run_dir)[8:])
+    assert all(line["losses/td_loss"] > 0 for line in lines[8:])
+    # The mean of both ranks, of which one began anew.
+    sizes = [line["replay/size"] for line in lines]
+    (fell,) = [i for i in range(1, len(sizes)) if sizes[i] < sizes[i - 1]]
+    assert sizes[fell] < 0.6 * sizes[fell - 1]
 
 
 def test_what_does_not_fit_is_refused_by_name(sandbox):

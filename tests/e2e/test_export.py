@@ -328,45 +328,51 @@ def told(text, what):
     return int(count), float(largest), float(allowed)
 
 
-def test_the_file_decides_as_the_program_does(home, script):
-    runs = [(str(home.trained(kind)), str(recorded(home, home.trained(kind)))) for kind in KINDS]
+def exported(home, script, *kinds, sample=False):
+    """What exports to KIND.onnx say of their checks. All of one process, for torch takes seconds to import."""
+    runs = [(kind, str(home.trained(kind)), str(recorded(home, home.trained(kind)))) for kind in kinds]
     said = script(f"""
 from flotilla import export
-for run, decisions in {runs!r}:
-    print(export.export(export.Checkpoint(run), "policy.onnx", export.Decisions(decisions)).splitlines()[1])
+for kind, run, decisions in {runs!r}:
+    print(export.export(export.Checkpoint(run), f"{{kind}}.onnx", export.Decisions(decisions), sample={sample}).splitlines()[1])
 """)
-    for kind, line in zip(KINDS, said.splitlines(), strict=True):
+    return said.splitlines()
+
+
+def test_the_file_decides_as_the_program_does(home, script):
+    for kind, line in zip(KINDS, exported(home, script, *KINDS), strict=True):
         count, largest, allowed = told(line, "greedy decisions of the program's own policy")
         # RESNET's features are large enough here for the weights' last bits to count.
         assert allowed == 1e-5 or kind == "nested" and allowed < 1e-4, kind
         assert count == 512 and largest <= allowed, kind
 
 
-def test_a_file_that_samples_draws_as_the_module_does(home, tmp_path):
-    for kind in ("continuous", "nested"):
-        done = home.run("export", home.trained(kind), "--onnx", tmp_path / "policy.onnx", "--sample", "--decisions", 100)
-        assert done.returncode == 0, done.stderr
-        count, largest, allowed = told(done.stdout, "samples by the same numbers")
-        assert count == 100 and largest <= allowed and (allowed == 1e-5 or kind == "nested" and allowed < 1e-4)
+def test_a_file_that_samples_draws_as_the_module_does(home, script, tmp_path):
+    kinds = ("continuous", "nested")
+    for kind, line in zip(kinds, exported(home, script, *kinds, sample=True), strict=True):
+        count, largest, allowed = told(line, "samples by the same numbers")
+        assert count == 512 and largest <= allowed and (allowed == 1e-5 or kind == "nested" and allowed < 1e-4)
     done = home.run("export", home.trained("q"), "--onnx", tmp_path / "q.onnx", "--sample", "--decisions", 100)
     refused(done, "a Q-network has no distribution to draw from")
     assert not (tmp_path / "q.onnx").exists()
 
 
-def test_inputs_and_outputs_are_leaves(home, tmp_path):
+def test_inputs_and_outputs_are_leaves(home, script, tmp_path):
     import onnxruntime
 
-    def names(kind, *words):
-        path = tmp_path / f"{kind}.onnx"
-        done = home.run("export", home.trained(kind), "--onnx", path, "--decisions", 20, *words)
-        assert done.returncode == 0, done.stderr
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    done = home.run("export", home.trained("nested"), "--onnx", tmp_path / "nested.onnx", "--sample", "--decisions", 20)
+    assert done.returncode == 0, done.stderr
+    assert told(done.stdout, "samples by the same numbers")[0] == 20
+    exported(home, script, "mlp", "image", "tuple")
+
+    def names(kind):
+        session = onnxruntime.InferenceSession(tmp_path / f"{kind}.onnx", providers=["CPUExecutionProvider"])
         inputs = {put.name: (put.type, put.shape[1:]) for put in session.get_inputs()}
         assert all(put.shape[0] == "N" for put in session.get_inputs())
         return inputs, [put.name for put in session.get_outputs()]
 
     assert names("mlp") == ({"observation": ("tensor(float)", [4])}, ["action", "value"])
-    inputs, outputs = names("nested", "--sample")
+    inputs, outputs = names("nested")
     # Frames of a stack are an axis of their own; the newest is last.
     assert inputs == {
         "action_mask": ("tensor(uint8)", [5]),

@@ -85,7 +85,7 @@ def test_what_you_see(sandbox):
             assert re.search(re.sub(r"(\d|,|\\\.)+", r"[\\d,.]+", words), said), f"{line}\n{said}"
     there = {path.name for path in (sandbox.folder / "runs" / "first").iterdir()}
     assert not [name for name in there if not name.startswith(".") and name not in folder]
-    conditional = {"evaluations.jsonl", "network.pt", "environment-*.pickle", "trackers"}
+    conditional = {"changes.textproto", "evaluations.jsonl", "network.pt", "environment-*.pickle", "metrics.address", "trackers", "hub"}
     first_words = {line.split()[0].strip("/,") for line in folder.splitlines() if not line.startswith(" ")}
     assert first_words - conditional <= there
     for command in commands(then):

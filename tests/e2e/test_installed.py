@@ -1,6 +1,7 @@
 """What `cmake --install` gives, moved elsewhere: programs, and projects of users' that
 are built against it."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -35,12 +36,18 @@ def run(words, folder, prefix=None, code=0, **more):
     env.update(more)
     if prefix:
         env["PATH"] = f"{prefix}/bin:{env['PATH']}"
-    said = subprocess.run(
-        [str(word) for word in words], cwd=folder, env=env, timeout=TIMEOUT, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
-    assert said.returncode == code, f"{words}\n{said.stdout}"
-    return said.stdout
+    with subprocess.Popen(
+        [str(word) for word in words], cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, _ = process.communicate(timeout=TIMEOUT)
+        except BaseException:  # what it has started ends too
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == code, f"{words}\n{said}"
+    return said
 
 
 def follow(text, folder, prefix=None):

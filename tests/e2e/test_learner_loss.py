@@ -15,10 +15,7 @@ UPDATE = 2 * 64 * 32
 
 @pytest.mark.parametrize("rank", [1, 0])
 def test_the_run_goes_on_with_a_replacement(sandbox, rank):
-    updates = 400
-    job = sandbox.train(
-        sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", f"total_env_steps={updates * UPDATE}",
-        )  # fmt: skip
+    job = sandbox.train(sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000")
     before = job.await_update(20)
     killed = before.learner[rank].pid
     os.kill(killed, signal.SIGKILL)
@@ -28,6 +25,7 @@ def test_the_run_goes_on_with_a_replacement(sandbox, rank):
     )
     assert killed not in [learner.pid for learner in after.learner]
     assert after.learner_restarts == 1
+    updates = job.completes_after(150, UPDATE)
     result = job.succeeds()
     assert result["status"] == "completed" and result["world_size"] == 2
     assert result["restarts"]["learner"] == 1
@@ -36,7 +34,7 @@ def test_the_run_goes_on_with_a_replacement(sandbox, rank):
     assert result["updates"] == updates and result["global_steps"] == updates * UPDATE
     recorded = [line["update"] for line in training_lines(job.run_dir)]
     assert recorded == list(range(1, updates + 1))
-    assert f"learner {rank} died" in job.output() and "SIGKILL" in job.output() or "signal 9" in job.output()
+    assert f"learner {rank} died (signal 9" in job.output()
 
 
 def test_a_lost_learner_does_not_keep_the_run_from_being_solved(sandbox):

@@ -1,8 +1,10 @@
 """Observations and actions of every kind, from an environment to what was learned and back."""
 
+import re
+
 import pytest
 
-from harness import SOURCE, summary, training_lines
+from harness import SOURCE, guide, summary, training_lines
 
 TASKS = {"PYTHONPATH": str(SOURCE / "tests" / "envserver")}
 SIGNALS = """
@@ -69,3 +71,34 @@ def test_with_memory_on_two_learners_a_run_resumes(signals, sandbox, recurrent):
     assert result["failed_rows"] == 0 and len(set(result["parameters_sha256"])) == 1
     assert training_lines(resumed.run_dir)[-1]["update"] == 6
     assert summary(resumed.run_dir)["global_steps"] == 6 * 2048
+
+
+ROOMS = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Dict, Discrete
+
+
+class Rooms(gymnasium.Env):
+    observation_space = Dict(rgb=Box(0, 255, (64, 64, 3), np.uint8), room=Discrete(50))
+    action_space = Discrete(4)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"rgb": np.zeros((64, 64, 3), np.uint8), "room": 0}, {}
+
+    def step(self, action):
+        return {"rgb": np.zeros((64, 64, 3), np.uint8), "room": 0}, 0.0, False, False, {}
+
+
+gymnasium.register("Rooms-v0", entry_point=Rooms)
+"""
+
+
+def test_the_guides_leaves_are_encoded_on_their_own_terms(sandbox):
+    (sandbox.folder / "rooms.py").write_text(ROOMS)
+    _, model = re.findall(r"(?ms)^```\n(.*?)^```$", guide("envserver", "Any Gymnasium environment"))
+    config = sandbox.folder / "rooms.textproto"
+    config.write_text(f'env {{ id: "gym:rooms:Rooms-v0" num_envs: 4 }}\n{model}ppo {{ }}\n')
+    result = sandbox.run("train", config, "--dry-run", env={"PYTHONPATH": str(sandbox.folder)})
+    assert result.returncode == 0, result.stderr

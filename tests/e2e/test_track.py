@@ -181,32 +181,22 @@ def test_a_side_car_that_dies_is_started_again_and_catches_up(tracked, name):
     assert sorted(set(points)) == sorted(written(job))
 
 
-def side_cars(sandbox):
-    return [pid for pid, line in sandbox.processes().items() if "flotilla_watch track" in line and "--run-dir" in line]
+def side_cars(sandbox, name=""):
+    return [pid for pid, line in sandbox.processes().items() if f"flotilla_watch track --tracker={name}" in line and "--run-dir" in line]
 
 
-def test_a_side_car_that_hangs_holds_nothing_up(tracked):
-    job = tracked.train(*LONG, "--track=tensorboard")
-    (pid,) = job.poll(lambda: side_cars(tracked), "the side-car")
+def test_side_cars_that_hang_or_are_refused_hold_nothing_up(tracked):
+    tracked.env |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:1", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
+    job = tracked.train(*LONG, "--track=tensorboard,mlflow")
+    (pid,) = job.poll(lambda: side_cars(tracked, "tensorboard"), "the side-car")
     os.kill(pid, signal.SIGSTOP)
     job.poll(lambda: "tracker tensorboard has sent nothing for 30s; training goes on" in job.output(), "the launcher says so")
+    job.poll(lambda: "it is left alone now; log: " in job.output(), "the launcher gives up on the other")
+    assert "tracker mlflow ended (exit 1): MlflowException: " in job.output() and "127.0.0.1" in job.output()
     job.await_more_updates(20)
-    stops_at_once(tracked, job)
-
-
-def stops_at_once(sandbox, job):
-    assert sandbox.run("stop", "--run-dir", job.run_dir).returncode == 0
+    assert tracked.run("stop", "--run-dir", job.run_dir).returncode == 0
     began = time.monotonic()
     assert job.succeeds()["status"] == "stopped" and time.monotonic() - began < 30
-
-
-def test_a_side_car_that_is_refused_holds_nothing_up(tracked):
-    tracked.env |= {"MLFLOW_TRACKING_URI": "http://127.0.0.1:1", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "2"}
-    job = tracked.train(*LONG, "--track=mlflow")
-    job.poll(lambda: "it is left alone now; log: " in job.output(), "the launcher gives up on it")
-    assert "tracker mlflow ended (exit 1): MlflowException: " in job.output() and "127.0.0.1" in job.output()
-    job.await_more_updates(5)
-    stops_at_once(tracked, job)
 
 
 def test_a_resumed_run_goes_on_in_the_same_place(tracked):
@@ -302,7 +292,8 @@ class Stage:
 
 def test_of_hundreds_of_updates_a_second_two_are_shown_and_every_evaluation(sandbox):
     job = sandbox.train(
-        "cartpole_fast", "--steps=3000000", "--set=evaluation.every_updates=300", "--set=evaluation.stop_return=1e9",
+        "cartpole_fast", "--steps=400000", "--set=env.num_envs=8", "--set=evaluation.every_updates=300", "--set=evaluation.episodes=5",
+        "--set=evaluation.num_envs=5", "--set=evaluation.min_training_return=0", "--set=evaluation.stop_return=1e9",
     )  # fmt: skip
     job.succeeds()
     written = read_jsonl(job.run_dir / "metrics.jsonl")

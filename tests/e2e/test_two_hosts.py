@@ -1,11 +1,13 @@
 """Two launchers and an env server on three hosts: network namespaces on one switch."""
 
 import os
+import re
 import time
 
 import pytest
 
 from cluster import Cluster
+from harness import guide
 
 # Longer than distributed.dead_after_seconds; 30 by hand.
 PARTITION_SECONDS = float(os.environ.get("FLOTILLA_PARTITION_SECONDS", 8))
@@ -27,8 +29,19 @@ def stop(cluster):
 
 
 def test_two_hosts_solve_cartpole_with_an_env_server_on_a_third(cluster):
-    launchers = start(cluster, "--set=env.num_workers=2", "--set=env.remote_workers=1")
-    server = cluster.serve_envs(2, "--workers=2")
+    """As README has it."""
+    (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", guide("", "On several hosts"))
+    for there, here in (("HOST0:29400", cluster.address), ("/shared/runs/first", str(cluster.run_dir))):
+        block = block.replace(there, here)
+    train, serve = (re.sub(r"\s+#.*", "", line).split()[1:] for line in block.splitlines())
+    launchers = [
+        cluster.program(
+            node, f"launcher_{node}", "flotilla", *(str(node) if word == "R" else word for word in train),
+            "--set=env.num_workers=2", "--set=env.remote_workers=1",
+        )
+        for node in (0, 1)
+    ]  # fmt: skip
+    server = cluster.program(2, "serve_envs_2", "flotilla", *serve, "--workers=2")
     result = cluster.succeed(launchers)
     assert result["world_size"] == 2
     assert result["status"] == "solved" and result["eval_mean_return"] >= 475

@@ -1,8 +1,12 @@
 // `flotilla train` beside other launchers, and beside a coordinator that is lost.
 
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -21,6 +25,32 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+
+bool CanListen(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool bound =
+      bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
+  close(fd);
+  return bound;
+}
+
+// Of a port below those that the kernel gives to whoever names none, so that it
+// stays free until a coordinator listens there.
+std::string AddressToListenAt() {
+  constexpr int kFirst = 10000;
+  int end = 32768;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
+  const int count = end - kFirst;
+  for (int i = 0; i < count; ++i) {
+    const int port = kFirst + (getpid() + i) % count;  // others begin elsewhere
+    if (CanListen(port)) return absl::StrCat("127.0.0.1:", port);
+  }
+  return TakenPort().address();  // the kernel gives them all out
+}
 
 TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
   auto program = Train("train");
@@ -86,11 +116,7 @@ TEST_F(LauncherTest, ANodeThatComesBackIsNewerThanItWas) {
 }
 
 TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {
-  std::string address;
-  {
-    const TakenPort port;  // free again below
-    address = port.address();
-  }
+  const std::string address = AddressToListenAt();
   std::vector<std::unique_ptr<Subprocess>> nodes;
   for (const char* node : {"1", "0"}) {
     nodes.push_back(
@@ -112,11 +138,7 @@ class GivingUpTest : public LauncherTest {
  protected:
   // How the launchers of the nodes ended.
   std::vector<Ended> RunUntilGivenUp(int by_node) {
-    std::string address;
-    {
-      const TakenPort port;  // free again below
-      address = port.address();
-    }
+    const std::string address = AddressToListenAt();
     std::vector<std::unique_ptr<Subprocess>> nodes;
     for (int node = 0; node < 2; ++node) {
       nodes.push_back(

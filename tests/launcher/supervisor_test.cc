@@ -268,9 +268,9 @@ TEST_F(SupervisorTest, AnErrorOfTheTickEndsTheJob) {
 TEST_F(SupervisorTest, ACrashAfterTheRunHasEndedChangesNothing) {
   const SupervisorResult result =
       Run(2,
-          "[ $I = 0 ] && echo done >> $FOLDER/events && exit 0; "
-          "until [ -e $FOLDER/events ]; do sleep 0.01; done; sleep 0.2; "
-          "kill -11 $$");
+          "if [ $I = 0 ]; then echo $$ > $FOLDER/first; exit 0; fi; "
+          "until [ -s $FOLDER/first ] && ! [ -e /proc/$(cat $FOLDER/first) ]; "
+          "do sleep 0.01; done; kill -11 $$");  // it was reaped
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.failure, "");
   EXPECT_EQ(result.restarts, 0);
@@ -327,7 +327,9 @@ TEST_F(SupervisorTest, WhoIsGivenUpIsKilledAndReplaced) {
   };
   const SupervisorResult result =
       Run(2,
-          "[ $I = 0 ] && exec sleep 0.1; [ $N = 2 ] && exit 0; "
+          "if [ $I = 0 ]; then "
+          "  until [ -e $FOLDER/again ]; do sleep 0.01; done; exit 0; fi; "
+          "if [ $N = 2 ]; then touch $FOLDER/again; exit 0; fi; "
           "echo $$ >> $FOLDER/events; kill -STOP $$");
   EXPECT_EQ(result.exit_code, 0) << result.failure;
   EXPECT_EQ(result.restarts, 1);

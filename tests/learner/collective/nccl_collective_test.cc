@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/time/time.h"
 #include "tests/learner/collective/fake_nccl.h"
 #include "tests/learner/collective/ranks.h"
+#include "tests/testing/temp_dir.h"
 
 namespace flotilla {
 
@@ -357,8 +359,32 @@ TEST_F(NcclCollectiveTest, AGoodbyeThatFailsIsAnAbort) {
   EXPECT_EQ(fake_.aborts, 2);
 }
 
+// Where a process that ends in the middle leaves its folders, until this goes.
+class LastHome {
+ public:
+  LastHome() {
+    if (const char* before = std::getenv("TMPDIR")) before_ = before;
+    ::setenv("TMPDIR", home_.path().c_str(), 1);
+  }
+  ~LastHome() {
+    if (before_) {
+      ::setenv("TMPDIR", before_->c_str(), 1);
+    } else {
+      ::unsetenv("TMPDIR");
+    }
+  }
+
+  LastHome(const LastHome&) = delete;
+  LastHome& operator=(const LastHome&) = delete;
+
+ private:
+  const TempDir home_;
+  std::optional<std::string> before_;
+};
+
 TEST_F(NcclCollectiveTest, AnAbortOfAConnectionThatHangsEndsTheProcess) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const LastHome home;
   EXPECT_EXIT(
       {
         fake_.abort_hangs = true;
@@ -374,6 +400,7 @@ TEST_F(NcclCollectiveTest, AnAbortOfAConnectionThatHangsEndsTheProcess) {
 
 TEST_F(NcclCollectiveTest, AnAbortThatHangsEndsTheProcess) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const LastHome home;
   EXPECT_EXIT(
       {
         fake_.abort_hangs = true;
