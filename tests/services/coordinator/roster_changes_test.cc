@@ -73,14 +73,14 @@ TEST_F(RosterChangesTest, OnlyWhoIsInTheGenerationSpeaksForIt) {
 TEST_F(RosterChangesTest, AChangeThatIsRefusedInManyWordsIsSettled) {
   Make(1);
   Form({Learner(0)});
-  const std::string text = "custom.options.x=" + std::string(990, 'y');
+  const std::string text = "ppo.epochs=2";
   const std::string refused = text + ": " + std::string(3000, 'z');
   ASSERT_OK_AND_ASSIGN(const uint64_t ticket, Set(text));
   ASSERT_OK(Agree(Learner(0), 1, text, 31, refused));
   const std::optional<v1::Change> settled = roster_->FindChange(ticket);
   ASSERT_TRUE(settled.has_value());
   EXPECT_EQ(settled->update(), 31);
-  EXPECT_THAT(settled->refused(), StartsWith("custom.options.x=yyy"));
+  EXPECT_THAT(settled->refused(), StartsWith("ppo.epochs=2: zzz"));
   EXPECT_LT(settled->refused().size(), 1100u);
   // It is told again and again, also to the next coordinator.
   for (int coordinator = 0; coordinator < 2; ++coordinator) {
