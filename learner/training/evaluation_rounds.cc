@@ -156,7 +156,11 @@ void EvaluationRounds::Tell() {
   });
 }
 
-void EvaluationRounds::FinishTelling() const {
+void EvaluationRounds::FinishTelling() {
+  if (telling_.valid()) telling_.wait();
+  // What was being told may have been the one before.
+  tell_at_ = absl::InfinitePast();
+  Tell();
   if (telling_.valid()) telling_.wait();
 }
 

@@ -53,8 +53,9 @@ class EvaluationRounds {
   // is asked every few milliseconds.
   void Await(Progress* progress, const std::function<bool()>& stopped);
 
-  // Blocks while the coordinator is being told of the newest.
-  void FinishTelling() const;
+  // Tells the coordinator of the newest, if it is not known to have heard of it.
+  // Blocks for that, for seconds where it is away.
+  void FinishTelling();
 
   // The newest that was taken in.
   const std::optional<v1::Evaluation>& last() const { return last_; }

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import subprocess
 import sys
 
 import gymnasium
@@ -78,6 +79,38 @@ def test_workers_are_told_what_becomes_of_what_failed(words, tmp_path):
 
 def update(step):
     return json.dumps({"global_step": step, "charts/SPS": 1.0}) + "\n"
+
+
+_SCRIPT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import pathlib, gymnasium
+from flotilla import own_env
+from flotilla.flags import Flags
+
+class Corridor(gymnasium.Wrapper):
+    size = {size}
+    def __init__(self):
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+def short():
+    return Corridor()
+
+for make in (Corridor, short):
+    print(own_env.of(make, False, "cartpole_ppo", [], Flags([])).fields(pathlib.Path(sys.argv[2]), 1)["env.server"])
+"""
+
+
+def test_every_process_of_a_script_names_the_same_environment(tmp_path):
+    """As the ranks of a run have to, and a run that goes on."""
+
+    def named(size):
+        words = [sys.executable, "-c", _SCRIPT.format(size=size), sys.path[0], tmp_path]
+        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    first, again, other = named(5), named(5), named(6)
+    assert len(set(first)) == 2 and first == again and not set(first) & set(other)
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 @pytest.mark.parametrize("lines", [2, 9])

@@ -68,7 +68,7 @@ class Made(Named):
     def fields(self, run_dir, learners):
         run_dir.mkdir(parents=True, exist_ok=True)
         # Another for each content: a run that is there already, or that refuses this one, plays what it was made with.
-        path = (run_dir / f"environment-{hashlib.sha256(self._pickle).hexdigest()[:12]}.pickle").absolute()
+        path = (run_dir / f"environment-{_digest(self._pickle)}.pickle").absolute()
         if not path.exists():
             part = path.with_name(f".{path.name}.{os.getpid()}")
             part.write_bytes(self._pickle)
@@ -247,6 +247,16 @@ def _pickled(make):
             f"{make!r} cannot be taken to processes of its own ({type(error).__name__}: {gist}); make in it what it needs, "
             "or have it step in this one: in_process=True"
         ) from None
+
+
+def _digest(pickled):
+    """Of what all processes of a run, and the one that goes on with it, make of the same script: without the id that
+    cloudpickle draws for each class in each of them."""
+    import cloudpickle
+
+    for drawn in list(getattr(cloudpickle.cloudpickle, "_DYNAMIC_CLASS_TRACKER_BY_CLASS", {}).values()):
+        pickled = pickled.replace(drawn.encode(), b"")
+    return hashlib.sha256(pickled).hexdigest()[:12]
 
 
 def _options(config, sets):
