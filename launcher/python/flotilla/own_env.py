@@ -188,6 +188,8 @@ def of(env, in_process, config, sets, flags):
 
 
 def _gymnasium():
+    import flotilla_gym  # noqa: F401  # before grpc, which reads what it sets
+
     try:
         import grpc  # noqa: F401
         import gymnasium
