@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proves the GPU path on this machine and writes one report.
 #
-#   tests/gpu/prove.sh --device rehearsal|cuda [--build build] [--out REPORT.md] [--only FILTER]
+#   tests/gpu/prove.sh --device rehearsal|cuda [--build build] [--out REPORT.md]
 #
 # rehearsal   the device of tests/rehearsal, which every machine has: what is copied,
 #             waited for and launched, the order of streams, graphs, whole runs beside
@@ -13,28 +13,22 @@
 #             learned and how fast; Atari's games too where the emulator is installed. In
 #             30 minutes at most; it needs Python alone.
 #
-# --only FILTER, of the rehearsal device alone, runs of each program those tests that GoogleTest's
-# filter names, and the report says so. A GTEST_FILTER of the caller's is not taken; without
-# --only a program that runs no test has failed.
-#
 # Exits with 1 if anything fails, and with 2 if it cannot begin.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
-device='' build=$root/build out='' only=''
-unset GTEST_FILTER
+device='' build=$root/build out=''
+unset GTEST_FILTER  # every test of each program
 while (($# > 0)); do
   case $1 in
     --device) device=${2-} ;;
     --build) build=${2-} ;;
     --out) out=${2-} ;;
-    --only) only=${2-} ;;
     *) echo "prove.sh: no option $1" >&2; exit 2 ;;
   esac
   shift 2 || { echo "prove.sh: $1 wants a value" >&2; exit 2; }
 done
 out=${out:-$build/gpu_report.md}
 if [[ $device == cuda ]]; then
-  [[ -z $only ]] || { echo "prove.sh: --only is '$only', which a GPU does not take: all is proved" >&2; exit 2; }
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
   ((gpus > 0)) || {
     echo "prove.sh: nvidia-smi lists no GPU; --device rehearsal needs none" >&2
@@ -91,7 +85,6 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 export FLOTILLA_SOURCE=$root FLOTILLA_BIN=$build/bin FLOTILLA_DEPS=${FLOTILLA_DEPS:-$root/.deps}
 export GLOG_minloglevel=2
-[[ -z $only ]] || export GTEST_FILTER=$only
 failed=0
 for name in "${tests[@]}"; do
   begin=$(date +%s)
@@ -99,7 +92,7 @@ for name in "${tests[@]}"; do
   "${program[$name]}" >"$work/$name" 2>"$work/$name.err" || code=$?
   echo "$code $(($(date +%s) - begin))" >"$work/$name.code"
   ((code == 0)) || failed=1
-  [[ -n $only ]] || grep -qE '^\[==========\] [1-9][0-9]* test.* ran\.' "$work/$name" || failed=1
+  grep -qE '^\[==========\] [1-9][0-9]* test.* ran\.' "$work/$name" || failed=1
 done
 
 {
@@ -107,7 +100,6 @@ done
   echo
   echo "$(date -u '+%Y-%m-%d %H:%M UTC'), commit $(git -C "$root" rev-parse --short HEAD)," \
     "$(uname -m), $(nproc) cores, $(nvidia-smi -L 2>/dev/null | wc -l) GPUs."
-  [[ -z $only ]] || echo "**Of each program only the tests of \`$only\`.**"
   ((failed == 0)) && echo "All passed." || echo "**Something failed.**"
   for section in "${sections[@]}"; do
     printf '\n## %s\n\n' "${section%%|*}"

@@ -6,7 +6,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <stop_token>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "learner/checkpoint/checkpoint.h"
@@ -115,7 +117,9 @@ TEST_F(TrainingLoopTest, ARunThatIsToldToStopDoesNotWaitForItsLastEvaluation) {
     learner.evaluate = [&](float, uint64_t, std::stop_token stop)
         -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
       coordinator->StopRun("enough").IgnoreError();
-      while (!stop.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+      absl::Notification told;
+      const std::stop_callback tell(stop, [&] { told.Notify(); });
+      told.WaitForNotification();
       return absl::CancelledError("told to stop");
     };
     TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
