@@ -97,14 +97,12 @@ void FindStatus(const RunFolder& folder,
   if (IsHeldHere(folder)) {
     return set("running", absl::StrCat(who, " holds .lock"));
   }
-  const auto written = WrittenAt(folder.metrics());
-  const auto summed_up = WrittenAt(folder.summary());
-  const bool newer = written && summed_up && *written > *summed_up;
-  if (summary && !newer) {
+  if (summary && HasResult(folder)) {
     return set(
         absl::AsciiStrToLower(v1::RunSummary::Status_Name(summary->status())),
         "summary.json");
   }
+  const auto written = WrittenAt(folder.metrics());
   if (holder && !local) {
     if (!written) {
       return set("unknown", absl::StrCat(who, " has written nothing yet"));
@@ -114,8 +112,8 @@ void FindStatus(const RunFolder& folder,
     return set(now - *written < kSilent ? "running" : "unknown", last);
   }
   set("unfinished",
-      newer ? "nobody holds .lock, and summary.json is of before it went on"
-            : "there is no summary.json, and nobody holds .lock");
+      summary ? "nobody holds .lock, and summary.json is of before it went on"
+              : "there is no summary.json, and nobody holds .lock");
 }
 
 // A file that a run keeps is another in each run's folder: what counts is what is

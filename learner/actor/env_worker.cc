@@ -33,7 +33,6 @@ constexpr absl::Duration kEndTimeout = absl::Milliseconds(50);
 // which has to be short (kLongestName in services/base/scratch_folder.cc), the
 // options' tells them apart.
 constexpr uint64_t kIdsOfAKind = uint64_t{1} << 40;
-constexpr size_t kMaxRunName = 100;  // a server takes 256 bytes in all
 
 // For this process's sockets. Removed at its end, by exit or by quick_exit.
 const ScratchFolder& SocketFolder() {
@@ -163,12 +162,9 @@ absl::StatusOr<EnvWorker> StartProgram(const EnvWorkerOptions& options,
 absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
                                       const std::string& address,
                                       const Part& part, std::stop_token stop) {
-  // All workers of all runs may come here: each is somebody else to it. What is
-  // behind the last dash tells runs of one name apart, and stays whole.
-  const size_t dash = std::min(options.run.rfind('-'), options.run.size());
-  const std::string learner_id = absl::StrCat(
-      PrintableLine(options.run.substr(0, dash), kMaxRunName),
-      options.run.substr(dash), "/", LearnerId(options), "/", part.worker_id);
+  // All workers of all runs may come here: each is somebody else to it.
+  const std::string learner_id =
+      absl::StrCat(options.run, "/", LearnerId(options), "/", part.worker_id);
   EnvStreamOptions stream = StreamOptions(options, std::move(stop));
   stream.credentials = options.server_credentials;
   auto opened =

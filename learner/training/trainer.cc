@@ -28,6 +28,7 @@
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
 #include "services/base/memory_limit.h"
+#include "services/base/printable.h"
 #include "services/base/run_changes.h"
 #include "services/base/run_folder.h"
 #include "services/base/sha256.h"
@@ -40,12 +41,14 @@
 namespace flotilla {
 namespace {
 
-// Tells runs apart, and is the same for all learners of one and after a restart.
+// Tells runs apart, and is the same for all learners of one and after a restart. Of
+// what env servers are told, and take 256 bytes of, it is a part.
 std::string RunName(const std::string& run_folder) {
+  constexpr size_t kMaxBytes = 100;
   std::error_code error;
   const auto path = std::filesystem::absolute(run_folder, error);
-  return absl::StrCat(RunFolder(run_folder).name(), "-",
-                      Sha256Hex(path.lexically_normal()).substr(0, 8));
+  return absl::StrCat(PrintableLine(RunFolder(run_folder).name(), kMaxBytes),
+                      "-", Sha256Hex(path.lexically_normal()).substr(0, 8));
 }
 
 // A server of others that runs already cannot know the token that this run has

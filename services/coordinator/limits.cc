@@ -36,7 +36,8 @@ absl::Status CheckFinite(const std::string& field, double value) {
 }  // namespace
 
 std::string Shortened(const std::string& words) {
-  return PrintableText(words, kMaxWordsBytes);
+  constexpr size_t kTail = 40;  // "... (N bytes in all)", at most
+  return PrintableText(words, kMaxWordsBytes - kTail);
 }
 
 absl::Status CheckMember(const v1::Member& member) {

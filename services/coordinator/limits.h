@@ -30,8 +30,8 @@ constexpr size_t kMaxWatchers = 250;
 constexpr uint64_t kMaxFirstIncarnation = uint64_t{1} << 32;
 constexpr uint64_t kMaxIncarnationStep = 10'000;
 
-// Words for people, cut after 1 KiB as PrintableText cuts: nobody can parse a
-// message that has half a character in it.
+// Words for people, cut to 1 KiB as PrintableText cuts: nobody can parse a message
+// that has half a character in it.
 std::string Shortened(const std::string& words);
 
 // Errors: kInvalidArgument naming the field, its value and the limit.

@@ -145,7 +145,7 @@ TEST_F(RosterTest, WordsAreCutBetweenCharacters) {
   leave.set_reason(words);
   ASSERT_OK(roster_->Leave(leave, kKey, clock_.Now()));
 
-  const std::string begin = words.substr(0, 1 + 2 * 500);
+  const std::string begin = words.substr(0, 1 + 2 * 490);
   v1::Command command;
   ASSERT_TRUE(command.ParseFromString(roster_->Command().SerializeAsString()));
   EXPECT_THAT(command.stop_reason(), StartsWith(begin));
