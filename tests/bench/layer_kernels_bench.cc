@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <functional>
 #include <string_view>
-#include <vector>
 
 #include "learner/kernels/convolution.h"
+#include "learner/kernels/isa/aligned_floats.h"
 #include "learner/kernels/linear.h"
 
 // GFLOP/s of one core, the best of many calls: a batch of images through each layer
@@ -33,6 +33,25 @@ constexpr ConvolutionShape kLayers[] = {
 };
 constexpr int64_t kLinear[] = {3136, 25088};  // to 512
 
+// Where a cache line begins, as LibTorch's memory does: rows that lie across lines cost
+// twice as much to load.
+template <typename Number>
+class Aligned {
+ public:
+  explicit Aligned(int64_t size, Number fill = {})
+      : size_(size),
+        memory_(MakeAlignedFloats(
+            (size * static_cast<int64_t>(sizeof(Number)) + 3) / 4)) {
+    std::fill(data(), data() + size, fill);
+  }
+  Number* data() const { return reinterpret_cast<Number*>(memory_.get()); }
+  int64_t size() const { return size_; }
+
+ private:
+  int64_t size_;
+  AlignedFloats memory_;
+};
+
 double BestSeconds(const std::function<void()>& run) {
   using Clock = std::chrono::steady_clock;
   double best = 1e9;
@@ -50,12 +69,12 @@ template <typename Number>
 void Measure(const KernelTable& kernels, const ConvolutionShape& shape,
              int64_t n, std::string_view type) {
   const Number one = static_cast<Number>(sizeof(Number) == 2 ? 0x3f80 : 1);
-  std::vector<Number> x(n * shape.image(), one), y(n * shape.out_image(), one);
-  std::vector<Number> from_y(y.size(), one), to_x(x.size());
-  std::vector<Number> packed(sizeof(Number) == 4 ? PackedFloats(shape)
+  Aligned<Number> x(n * shape.image(), one), y(n * shape.out_image(), one);
+  Aligned<Number> from_y(y.size(), one), to_x(x.size());
+  Aligned<Number> packed(sizeof(Number) == 4 ? PackedFloats(shape)
                                                  : shape.weights());
-  std::vector<float> weight(shape.weights(), 0.01f), bias(shape.out);
-  std::vector<float> to_packed(shape.weights()), to_bias(shape.out);
+  Aligned<float> weight(shape.weights(), 0.01f), bias(shape.out);
+  Aligned<float> to_packed(shape.weights()), to_bias(shape.out);
   const auto forward = [&] {
     PackConvolution(shape, weight.data(), packed.data(), kernels);
     ConvolutionForward(shape,
@@ -100,11 +119,11 @@ void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in,
                    std::string_view type) {
   const LinearShape shape = {.n = n, .in = in, .out = 512};
   const Number one = static_cast<Number>(sizeof(Number) == 2 ? 0x3f80 : 1);
-  std::vector<Number> x(n * in, one), from_y(n * shape.out, one);
-  std::vector<Number> to_x(x.size());
-  std::vector<Number> x_pairs((n + 1) * in), y_pairs((n + 1) * shape.out);
-  std::vector<float> weight(in * shape.out, 0.01f), bias(shape.out);
-  std::vector<float> y(from_y.size()), to_weight(weight.size());
+  Aligned<Number> x(n * in, one), from_y(n * shape.out, one);
+  Aligned<Number> to_x(x.size());
+  Aligned<Number> x_pairs((n + 1) * in), y_pairs((n + 1) * shape.out);
+  Aligned<float> weight(in * shape.out, 0.01f), bias(shape.out);
+  Aligned<float> y(from_y.size()), to_weight(weight.size());
   const double flop = 2e-9 * static_cast<double>(n * in * shape.out);
   const double forward = BestSeconds([&] {
     LinearForward(shape, {0, shape.out}, x.data(), {.weight = weight.data()},

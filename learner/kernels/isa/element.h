@@ -13,7 +13,6 @@
 namespace flotilla {
 namespace {
 
-typedef uint16_t ShortVec __attribute__((vector_size(2 * kLanes)));
 typedef ShortVec UnalignedShortVec __attribute__((aligned(2), may_alias));
 
 // Numbers next to each other, of memory that is one's of Bfloat16.

@@ -28,20 +28,21 @@ FLOTILLA_INLINE ByteVec Interleave(ByteVec a, ByteVec b) {
                                   std::make_integer_sequence<int, kLanes>());
 }
 
+FLOTILLA_INLINE Vec ToFloats(ByteVec bytes) {
+  return __builtin_convertvector(ToInts(bytes), Vec);
+}
+
 // Calls put(at, bytes) for kLanes bytes of the output at a time, and put_one for
 // what is left: [channels, pixels] in the order of [pixels, channels].
 template <typename Put, typename PutOne>
 FLOTILLA_INLINE void TurnPixels(const uint8_t* frame, int64_t channels,
                                 int64_t pixels, Put put, PutOne put_one) {
-  const auto load = [](const uint8_t* p) {
-    return static_cast<ByteVec>(*reinterpret_cast<const UnalignedByteVec*>(p));
-  };
   int64_t p = 0;
   if (channels == 4) {
     for (; p + kLanes <= pixels; p += kLanes) {
-      const ByteVec a = load(frame + p), b = load(frame + pixels + p);
-      const ByteVec c = load(frame + 2 * pixels + p);
-      const ByteVec d = load(frame + 3 * pixels + p);
+      const ByteVec a = LoadBytes(frame + p), b = LoadBytes(frame + pixels + p);
+      const ByteVec c = LoadBytes(frame + 2 * pixels + p);
+      const ByteVec d = LoadBytes(frame + 3 * pixels + p);
       const ByteVec ab0 = Interleave<1, 0>(a, b), ab1 = Interleave<1, 1>(a, b);
       const ByteVec cd0 = Interleave<1, 0>(c, d), cd1 = Interleave<1, 1>(c, d);
       put(4 * p, Interleave<2, 0>(ab0, cd0));
@@ -50,7 +51,7 @@ FLOTILLA_INLINE void TurnPixels(const uint8_t* frame, int64_t channels,
       put(4 * p + 3 * kLanes, Interleave<2, 1>(ab1, cd1));
     }
   } else if (channels == 1) {
-    for (; p + kLanes <= pixels; p += kLanes) put(p, load(frame + p));
+    for (; p + kLanes <= pixels; p += kLanes) put(p, LoadBytes(frame + p));
   }
   for (; p < pixels; ++p) {
     for (int64_t c = 0; c < channels; ++c) {
@@ -64,7 +65,7 @@ void PixelsToFloatOf(const uint8_t* frame, int64_t channels, int64_t pixels,
   TurnPixels(
       frame, channels, pixels,
       [&](int64_t at, ByteVec bytes) {
-        Store(out + at, __builtin_convertvector(bytes, Vec) * scale);
+        Store(out + at, ToFloats(bytes) * scale);
       },
       [&](int64_t at, uint8_t byte) {
         out[at] = static_cast<float>(byte) * scale;
@@ -77,7 +78,7 @@ void PixelsToBfloat16Of(const uint8_t* frame, int64_t channels, int64_t pixels,
   TurnPixels(
       frame, channels, pixels,
       [&](int64_t at, ByteVec bytes) {
-        const IntVec bits = Bits(__builtin_convertvector(bytes, Vec)) >> 16;
+        const IntVec bits = Bits(ToFloats(bytes)) >> 16;
         *reinterpret_cast<UnalignedShortVec*>(out + at) =
             __builtin_convertvector(bits, ShortVec);
       },

@@ -35,6 +35,7 @@ typedef Vec UnalignedVec __attribute__((aligned(4), may_alias));
 typedef IntVec UnalignedIntVec __attribute__((aligned(4), may_alias));
 typedef uint8_t ByteVec __attribute__((vector_size(kLanes)));
 typedef ByteVec UnalignedByteVec __attribute__((aligned(1), may_alias));
+typedef uint16_t ShortVec __attribute__((vector_size(2 * kLanes)));
 typedef double HalfDoubles __attribute__((vector_size(4 * kLanes)));
 typedef float HalfVec __attribute__((vector_size(2 * kLanes)));
 typedef HalfVec UnalignedHalfVec __attribute__((aligned(4), may_alias));
@@ -45,10 +46,17 @@ FLOTILLA_INLINE Vec Load(const float* p) {
 FLOTILLA_INLINE IntVec LoadInt(const int32_t* p) {
   return *reinterpret_cast<const UnalignedIntVec*>(p);
 }
+FLOTILLA_INLINE ByteVec LoadBytes(const uint8_t* p) {
+  return *reinterpret_cast<const UnalignedByteVec*>(p);
+}
+// In two steps: what gets four times as wide at once, GCC 12 converts byte by byte.
+FLOTILLA_INLINE IntVec ToInts(ByteVec bytes) {
+  return __builtin_convertvector(__builtin_convertvector(bytes, ShortVec),
+                                 IntVec);
+}
 // True where the byte is not 0.
 FLOTILLA_INLINE IntVec LoadFlags(const uint8_t* p) {
-  return __builtin_convertvector(*reinterpret_cast<const UnalignedByteVec*>(p),
-                                 IntVec) != 0;
+  return ToInts(LoadBytes(p)) != 0;
 }
 FLOTILLA_INLINE void Store(float* p, Vec x) {
   *reinterpret_cast<UnalignedVec*>(p) = x;
