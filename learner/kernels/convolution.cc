@@ -117,7 +117,9 @@ void ConvolutionBackward(const ConvolutionShape& shape,
     kernels.pair_rows(shape.kernel * shape.out / 2, shape.kernel * shape.in,
                       Turned(shape, images.weight, kernels).data(),
                       numbers(turned));
-    sums = MakeAlignedFloats(kImagesAtOnce * shape.image());
+    if (!kernels.has_tiles) {
+      sums = MakeAlignedFloats(kImagesAtOnce * shape.image());
+    }
   }
   ConvolutionScratch scratch = {.pairs = numbers(pairs),
                                 .turned = numbers(turned_gradients),

@@ -227,21 +227,85 @@ void SumWeightsByAmx(const ConvolutionShape& shape,
   });
 }
 
+// Of the pixels along one side of an image, those out that see pixel `at`: [first, end).
+struct SeenBy {
+  FLOTILLA_INLINE SeenBy(int64_t at, const ConvolutionShape& shape, int64_t out)
+      : first(at < shape.kernel ? 0 : (at - shape.kernel) / shape.stride + 1),
+        end(at / shape.stride < out ? at / shape.stride + 1 : out) {}
+  int64_t first, end;
+};
+
+// What a pixel of A blocks of images gets from all pixels out that see it, of B blocks of
+// channels in: their sums stay in registers. `x` is theirs of all images.
+template <int A, int B>
+FLOTILLA_INLINE void PixelGradientByAmx(const ConvolutionShape& shape,
+                                        const BlockRows& blocks,
+                                        int64_t at_once, int64_t row,
+                                        int64_t column, const Pair* from_y,
+                                        const Pair* turned, Bfloat16* x) {
+  const int64_t depth = shape.out / 2, step = shape.kernel * shape.in;
+  const int64_t pixels = shape.out_height() * shape.out_width();
+  const SeenBy rows(row, shape, shape.out_height());
+  const SeenBy columns(column, shape, shape.out_width());
+  AmxZeroSums<2, A, B>();
+  for (int64_t i = rows.first; i < rows.end; ++i) {
+    const Pair* const taps = turned + (row - i * shape.stride) * depth * step;
+    for (int64_t j = columns.first; j < columns.end; ++j) {
+      const Pair* left[A];
+      for (int a = 0; a < A; ++a) {
+        left[a] = from_y + (a * kTile * pixels + i * shape.out_width() + j) *
+                               depth;
+      }
+      AmxSumAll<2, A, B>(blocks, depth, left, pixels * depth,
+                         taps + (column - j * shape.stride) * shape.in, step,
+                         at_once);
+    }
+  }
+  constexpr int64_t kWide = B * kTile;
+  alignas(64) float sums[A][kTile * kWide];
+  float* to[A];
+  for (int a = 0; a < A; ++a) to[a] = sums[a];
+  AmxStoreSums<2, A, B>(to, kWide);
+  for (int a = 0; a < A; ++a) {
+    for (int64_t r = 0; r < blocks.rows[a]; ++r) {
+      for (int64_t c = 0; c < kWide; c += kLanes) {
+        Store(x + (a * kTile + r) * shape.image() + c,
+              Load(sums[a] + r * kWide + c));
+      }
+    }
+  }
+}
+
+template <int A>
+void ImageGradientsByAmx(const ConvolutionShape& shape, const BlockRows& blocks,
+                         int64_t at_once, const Pair* from_y,
+                         const Pair* turned, Bfloat16* to_x) {
+  ForColumnBlocks<2>(shape.in, [&]<int B>(int64_t first) {
+    for (int64_t row = 0; row < shape.height; ++row) {
+      // Pixels a stride apart are seen by the same taps, which stay in the first cache.
+      for (int64_t phase = 0; phase < shape.stride; ++phase) {
+        for (int64_t column = phase; column < shape.width;
+             column += shape.stride) {
+          PixelGradientByAmx<A, B>(
+              shape, blocks, at_once, row, column, from_y, turned + first,
+              to_x + (row * shape.width + column) * shape.in + first);
+        }
+      }
+    }
+  });
+}
+
+// Of as many images as two blocks have rows.
 void SumImagesByAmx(const ConvolutionShape& shape, int64_t n,
                     const Bfloat16* from_y, const Bfloat16* turned,
-                    ConvolutionScratch* scratch, Bfloat16* to_x) {
-  static_assert(kImagesAtOnce <= kTile);
+                    ConvolutionScratch*, Bfloat16* to_x) {
   const int64_t at_once = shape.out / 2 % kTile == 0 ? kTile : kTile / 2;
-  const AmxTiles tiles(n, 0, at_once);
-  ImageGradients<Pair>(
-      shape, n, shape.out / 2, AsElements<Pair>(from_y),
-      AsElements<Pair>(turned), scratch->sums,
-      [at_once](int64_t rows, int64_t columns, int64_t depth, LeftOf<Pair> a,
-                RowsOf<Pair> b, Rows addend, Result c) {
-        MultiplyBlocksByAmx<1, 1>({{rows, 0}}, columns, depth, a, b, addend, c,
-                                  at_once);
-      });
-  RoundImages(shape, n, scratch->sums, to_x);
+  const int64_t second = n > kTile ? n - kTile : 0;
+  const BlockRows blocks = {{n - second, second}};
+  const AmxTiles tiles(n - second, second > 0 ? second : n, at_once);
+  const auto run = second > 0 ? ImageGradientsByAmx<2> : ImageGradientsByAmx<1>;
+  run(shape, blocks, at_once, AsElements<Pair>(from_y),
+      AsElements<Pair>(turned), to_x);
 }
 
 void ConvolutionBackwardByAmx(const ConvolutionShape& shape,
@@ -250,7 +314,7 @@ void ConvolutionBackwardByAmx(const ConvolutionShape& shape,
                               ConvolutionScratch* scratch) {
   const FlushDenormals flush;
   ConvolutionBackwardByTaps(shape, images, turned, scratch, SumWeightsByAmx,
-                            SumImagesByAmx);
+                            SumImagesByAmx, 2 * kTile);
 }
 
 }  // namespace

@@ -194,11 +194,23 @@ FLOTILLA_INLINE void ForColumnBlocks(int64_t columns, Run run) {
   if (columns > first) run.template operator()<1>(first);
 }
 
+// Has lines of rows come to the first cache while what is stored there is summed.
+template <typename Number>
+FLOTILLA_INLINE void FetchToWrite(int64_t rows, int64_t lines,
+                                  const Number* first, int64_t row) {
+  constexpr int64_t kLine = 64 / sizeof(Number);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t line = 0; line < lines; ++line) {
+      __builtin_prefetch(first + r * row + line * kLine, 1, 3);
+    }
+  }
+}
+
 // As Multiply (gemm.h), of A blocks of rows; registers are configured for kBlocks.
 template <int kBlocks, int A>
 void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
                          int64_t depth, LeftOf<Pair> a, RowsOf<Pair> b,
-                         Rows addend, Result c, int64_t at_once = kTile) {
+                         Rows addend, Result c) {
   const Pair* left[A];
   for (int i = 0; i < A; ++i) left[i] = a.data + i * kTile * a.row;
   ForColumnBlocks<kBlocks>(columns, [&]<int B>(int64_t first) {
@@ -209,8 +221,12 @@ void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
       to[i] = c.data + i * kTile * c.row + first;
     }
     AmxLoadSums<kBlocks, A, B>(from, addend.row);
-    AmxSumAll<kBlocks, A, B>(blocks, depth, left, a.row, b.data + first, b.row,
-                             at_once);
+    if (addend.data != c.data) {
+      for (int i = 0; i < A; ++i) {
+        FetchToWrite(blocks.rows[i], B, to[i], c.row);
+      }
+    }
+    AmxSumAll<kBlocks, A, B>(blocks, depth, left, a.row, b.data + first, b.row);
     AmxStoreSums<kBlocks, A, B>(to, c.row);
   });
 }

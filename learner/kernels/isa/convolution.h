@@ -520,7 +520,8 @@ void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
                                const Number* turned,
                                ConvolutionScratch* scratch,
                                WeightsSum<Number>* sum_weights = SumWeights,
-                               ImagesSum<Number>* sum_images = SumImages) {
+                               ImagesSum<Number>* sum_images = SumImages,
+                               int64_t images_at_once = kImagesAtOnce) {
   const int64_t pixels = shape.out_height() * shape.out_width();
   const ConvolutionBlock block = BlockOf(shape);
   const int64_t together =
@@ -535,9 +536,9 @@ void ConvolutionBackwardByTaps(const ConvolutionShape& shape,
                 images.from_sum + at, scratch, images.to_packed);
   }
   if (images.to_x == nullptr) return;
-  for (int64_t n = 0; n < images.n; n += kImagesAtOnce) {
+  for (int64_t n = 0; n < images.n; n += images_at_once) {
     const int64_t left = images.n - n;
-    sum_images(shape, left < kImagesAtOnce ? left : kImagesAtOnce,
+    sum_images(shape, left < images_at_once ? left : images_at_once,
                images.from_sum + n * shape.out_image(), turned, scratch,
                images.to_x + n * shape.image());
   }

@@ -30,7 +30,7 @@ FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
                                 : 1,
           .images = fit >= height ? fit / height : 1};
 }
-// Whose gradients of images are summed together.
+// Whose gradients of images are summed together; AMX takes 32.
 inline constexpr int64_t kImagesAtOnce = 12;
 
 // Of the gradients of two images, as AMX multiplies by them: rows out in parts, 16
@@ -46,7 +46,7 @@ struct ConvolutionScratch {
   Bfloat16* pairs =
       nullptr;  // [block.images, image + out_image, 2] of bfloat16
   Bfloat16* turned = nullptr;  // [block.images, TurnedPairs, 2], by AMX
-  float* sums = nullptr;       // [kImagesAtOnce, height, width, in] of bfloat16
+  float* sums = nullptr;  // [kImagesAtOnce, height, width, in] of bfloat16; not by AMX
   float* winograd = nullptr;   // see winograd_plan.h
 };
 

@@ -131,10 +131,11 @@ struct Layer : Given {
   std::vector<double> sum, to_x, to_weight, to_bias;
 };
 
-// Of the small ones more than a block and a rest; one that has no pair. Of the large one
-// few: its sums are of thousands of places an image.
+// Of the small ones more than a block and a rest; one that has no pair; of the smallest
+// more than any kernel takes at a time. Of the large one few: its sums are of thousands
+// of places an image.
 int64_t ImagesOf(const ConvolutionShape& shape) {
-  return shape.image() < 100'000 ? 15 : 3;
+  return shape.image() < 1'500 ? 51 : shape.image() < 100'000 ? 15 : 3;
 }
 
 // One for each of kShapes: the loops take longest, and all kernels are held to them.
