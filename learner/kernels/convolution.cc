@@ -1,5 +1,6 @@
 #include "learner/kernels/convolution.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "learner/kernels/isa/aligned_floats.h"
@@ -50,10 +51,14 @@ void PackConvolution(const ConvolutionShape& shape, const float* weight,
 
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      Bfloat16* packed, const KernelTable& kernels) {
-  std::vector<float> floats(static_cast<size_t>(shape.weights()));
-  kernels.convolution_pack(shape, weight, floats.data());
-  kernels.pair_rows(shape.kernel * shape.kernel * shape.in / 2, shape.out,
-                    floats.data(), packed);
+  const int64_t depth = shape.weights() / shape.out;
+  const int64_t width = kernels.has_tiles ? kTiledChannels : shape.out;
+  const AlignedFloats floats = MakeAlignedFloats(shape.weights());
+  kernels.convolution_pack(shape, weight, floats.get());
+  for (int64_t first = 0; first < shape.out; first += width) {
+    kernels.pair_rows(depth / 2, std::min(width, shape.out - first),
+                      floats.get() + first, shape.out, packed + first * depth);
+  }
 }
 
 void UnpackConvolution(const ConvolutionShape& shape, const float* packed,
@@ -114,8 +119,9 @@ void ConvolutionBackward(const ConvolutionShape& shape,
   };
   if (images.to_x != nullptr) {
     turned = MakeAlignedFloats((shape.weights() + 1) / 2);
-    kernels.pair_rows(shape.kernel * shape.out / 2, shape.kernel * shape.in,
-                      Turned(shape, images.weight, kernels).data(),
+    const int64_t width = shape.kernel * shape.in;
+    kernels.pair_rows(shape.kernel * shape.out / 2, width,
+                      Turned(shape, images.weight, kernels).data(), width,
                       numbers(turned));
     if (!kernels.has_tiles) {
       sums = MakeAlignedFloats(kImagesAtOnce * shape.image());

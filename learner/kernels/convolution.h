@@ -42,7 +42,8 @@ int64_t PackedFloats(const ConvolutionShape& shape);
 
 // `weight` [out, in, kernel, kernel] as ConvolutionForward multiplies by it, images of
 // this size: `packed` [PackedFloats], or in bfloat16 [kernel, kernel, in / 2, out, 2],
-// two channels in beside each other.
+// two channels in beside each other; by tiles so for each 32 channels out, one after the
+// other.
 void PackConvolution(const ConvolutionShape& shape, const float* weight,
                      float* packed, const KernelTable& kernels = BestKernels());
 void PackConvolution(const ConvolutionShape& shape, const float* weight,

@@ -38,6 +38,7 @@ FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
                                         const Pair* const (&x)[A],
                                         const Pair* packed, const float* bias,
                                         Bfloat16* const (&y)[A]) {
+  constexpr int64_t kWide = B * kTile;
   const int64_t depth = shape.kernel * shape.in;
   const float* from[A];
   const Pair* at[A];
@@ -48,11 +49,10 @@ FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
   AmxLoadSums<2, A, B>(from, 0);
   for (int64_t tap = 0; tap < shape.kernel; ++tap) {
     AmxSumAll<2, A, B>({{pixels, pixels}}, depth, at, shape.stride * shape.in,
-                       packed, shape.out);
+                       packed, kWide);
     for (int a = 0; a < A; ++a) at[a] += shape.width * shape.in;
-    packed += depth * shape.out;
+    packed += depth * kWide;
   }
-  constexpr int64_t kWide = B * kTile;
   alignas(64) float sums[A][kTile * kWide];
   float* to[A];
   for (int a = 0; a < A; ++a) to[a] = sums[a];
@@ -83,15 +83,18 @@ void ConvolveByAmx(const ConvolutionShape& shape, int64_t n, const Pair* x,
             parts.first(q % parts.count)) *
                shape.out;
   };
+  const int64_t taps = shape.kernel * shape.kernel * shape.in;
+  static_assert(AmxRegisters<2>::kColumnBlocks * kTile == kTiledChannels);
   ForColumnBlocks<2>(shape.out, [&]<int B>(int64_t first) {
+    const Pair* const weights = packed + first * taps;
     int64_t q = 0;
     for (; q + 1 < n * in_image; q += 2) {
-      ConvolvePartsByAmx<2, B>(shape, parts.pixels, {in(q), in(q + 1)},
-                               packed + first, bias + first,
+      ConvolvePartsByAmx<2, B>(shape, parts.pixels, {in(q), in(q + 1)}, weights,
+                               bias + first,
                                {out(q) + first, out(q + 1) + first});
     }
     if (q < n * in_image) {
-      ConvolvePartsByAmx<1, B>(shape, parts.pixels, {in(q)}, packed + first,
+      ConvolvePartsByAmx<1, B>(shape, parts.pixels, {in(q)}, weights,
                                bias + first, {out(q) + first});
     }
   });

@@ -33,6 +33,10 @@ FLOTILLA_INLINE ConvolutionBlock BlockOf(const ConvolutionShape& shape) {
 // Whose gradients of images are summed together; AMX takes 32.
 inline constexpr int64_t kImagesAtOnce = 12;
 
+// Channels out whose weights AMX wants side by side, of all taps: as many as it sums at a
+// time, so that they fill the first cache from end to end.
+inline constexpr int64_t kTiledChannels = 32;
+
 // Of the gradients of two images, as AMX multiplies by them: rows out in parts, 16
 // pixels each (isa/amx_convolution.h).
 FLOTILLA_INLINE int64_t TurnedPairs(const ConvolutionShape& shape) {

@@ -117,8 +117,9 @@ FLOTILLA_INLINE void RoundRows(int64_t rows, int64_t columns, const float* in,
     }
   }
 }
-void PairRows(int64_t rows, int64_t columns, const float* in, Bfloat16* out) {
-  RoundRows(rows, columns, in, columns, AsElements<Pair>(out));
+void PairRows(int64_t rows, int64_t columns, const float* in, int64_t step,
+              Bfloat16* out) {
+  RoundRows(rows, columns, in, step, AsElements<Pair>(out));
 }
 
 // What of a number is read as floats.

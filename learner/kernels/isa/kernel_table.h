@@ -118,7 +118,7 @@ struct KernelTable {
                         float* turned);
   // [2 rows, columns] to [rows, columns, 2], columns a multiple of 16.
   void (*pair_rows)(int64_t rows, int64_t columns, const float* in,
-                    Bfloat16* out);
+                    int64_t step, Bfloat16* out);
 
   // [size, 2] of an image of `size` numbers and the next, or none.
   void (*pair_images)(int64_t size, bool next, const Bfloat16* image,

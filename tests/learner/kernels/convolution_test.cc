@@ -382,7 +382,7 @@ TEST_P(ConvolutionTest, RoundsToTheNearestOfBfloat16) {
   // What is quiet about it may be in the half that is cut off.
   rows[7] = std::bit_cast<float>(0x7f800001);
   std::vector<Bfloat16> pairs(rows.size(), kHalfNaN);
-  kernels().pair_rows(1, 16, rows.data(), pairs.data());
+  kernels().pair_rows(1, 16, rows.data(), 16, pairs.data());
   const std::vector<float> got = FloatsOf(pairs);
   EXPECT_EQ(got[0], 1);
   EXPECT_EQ(got[2], 1 + 4.0f / 256);
