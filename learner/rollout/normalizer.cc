@@ -16,6 +16,22 @@ double Variance(double count, double sum, double squares) {
   return std::max(0.0, squares / count - mean * mean);
 }
 
+// Adds `kRows` rows, and their squares.
+template <int64_t kRows>
+void Note(const float* rows, int64_t stride, int64_t features,
+          double* __restrict sum, double* __restrict squares) {
+  for (int64_t i = 0; i < features; ++i) {
+    double s = sum[i], q = squares[i];
+    for (int64_t r = 0; r < kRows; ++r) {
+      const double x = rows[r * stride + i];
+      s += x;
+      q += x * x;
+    }
+    sum[i] = s;
+    squares[i] = q;
+  }
+}
+
 }  // namespace
 
 Normalizer::Normalizer(const v1::ModelConfig& config, double discount,
@@ -52,12 +68,14 @@ void Normalizer::Observe(float* observation, int64_t rows, int64_t stride) {
   double* sum = noted_.data() + 1;
   double* squares = sum + features_;
   noted_[0] += static_cast<double>(rows);
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* x = observation + r * stride;
-    for (int64_t i = 0; i < features_; ++i) {
-      sum[i] += x[i];
-      squares[i] += static_cast<double>(x[i]) * x[i];
-    }
+  // Sums are loaded and stored once for a few rows, and added up in the rows' order.
+  constexpr int64_t kRows = 8;
+  int64_t r = 0;
+  for (; r + kRows <= rows; r += kRows) {
+    Note<kRows>(observation + r * stride, stride, features_, sum, squares);
+  }
+  for (; r < rows; ++r) {
+    Note<1>(observation + r * stride, stride, features_, sum, squares);
   }
   Scale(observation, rows, stride);
 }
