@@ -14,29 +14,39 @@ namespace {
 
 static_assert(kConvolutionWidth == kTile && PanelRows(1) == kTile);
 
-// The pixels of a row out, in parts of as many rows of a tile. The last begins where it
-// ends with the row: some pixels are then in two.
-struct RowParts {
-  FLOTILLA_INLINE explicit RowParts(int64_t width)
-      : count((width + kTile - 1) / kTile),
-        pixels((width + count - 1) / count),
-        last(width - pixels) {}
-  FLOTILLA_INLINE int64_t first(int64_t part) const {
-    return part * pixels < last ? part * pixels : last;
+// Goes from place to place as PixelParts counts them, from `first` of an image, and says
+// which of its pixels that is.
+class KeptPixels {
+ public:
+  FLOTILLA_INLINE KeptPixels(const ConvolutionShape& shape,
+                             const PixelParts& parts, int64_t first)
+      : width_(shape.out_width()),
+        gap_(parts.step - width_),
+        left_(gap_ == 0 ? kTile : width_ - first % parts.step),
+        at_(gap_ == 0  ? first
+            : left_ > 0 ? first / parts.step * width_ + width_ - left_
+                        : (first / parts.step + 1) * width_) {}
+  FLOTILLA_INLINE bool is_one() const { return left_ > 0; }
+  FLOTILLA_INLINE int64_t at() const { return at_; }
+  FLOTILLA_INLINE void Next() {
+    if (left_ > 0) ++at_;
+    if (--left_ == -gap_) left_ = width_;
   }
-  // Of a part's pixels, those that the one before has too.
-  FLOTILLA_INLINE int64_t again(int64_t part) const {
-    return part * pixels - first(part);
-  }
-  int64_t count, pixels, last;
+
+ private:
+  int64_t width_, gap_;
+  int64_t left_;  // of a row's pixels; not above 0 behind them
+  int64_t at_;
 };
 
-// Sums of A parts of rows out, B blocks of channels.
+// Sums of A parts of rows out, B blocks of channels. `first`: of a part's pixels, counted
+// from its image's first as PixelParts counts them; `y` is its image's.
 template <int A, int B>
 FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
-                                        int64_t pixels,
+                                        const PixelParts& parts,
                                         const Pair* const (&x)[A],
                                         const Pair* packed, const float* bias,
+                                        const int64_t (&first)[A],
                                         Bfloat16* const (&y)[A]) {
   constexpr int64_t kWide = B * kTile;
   const int64_t depth = shape.kernel * shape.in;
@@ -48,8 +58,8 @@ FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
   }
   AmxLoadSums<2, A, B>(from, 0);
   for (int64_t tap = 0; tap < shape.kernel; ++tap) {
-    AmxSumAll<2, A, B>({{pixels, pixels}}, depth, at, shape.stride * shape.in,
-                       packed, kWide);
+    AmxSumAll<2, A, B>({{parts.pixels, parts.pixels}}, depth, at,
+                       shape.stride * shape.in, packed, kWide);
     for (int a = 0; a < A; ++a) at[a] += shape.width * shape.in;
     packed += depth * kWide;
   }
@@ -58,9 +68,11 @@ FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
   for (int a = 0; a < A; ++a) to[a] = sums[a];
   AmxStoreSums<2, A, B>(to, kWide);
   for (int a = 0; a < A; ++a) {
-    for (int64_t p = 0; p < pixels; ++p) {
+    KeptPixels kept(shape, parts, first[a]);
+    for (int64_t p = 0; p < parts.pixels; ++p, kept.Next()) {
+      if (!kept.is_one()) continue;
       for (int64_t o = 0; o < kWide; o += kLanes) {
-        Store(y[a] + p * shape.out + o,
+        Store(y[a] + kept.at() * shape.out + o,
               AtLeast(Load(sums[a] + p * kWide + o), 0.0f));
       }
     }
@@ -68,34 +80,33 @@ FLOTILLA_INLINE void ConvolvePartsByAmx(const ConvolutionShape& shape,
 }
 
 // Of `n` images; `shape` counts pairs in.
-void ConvolveByAmx(const ConvolutionShape& shape, int64_t n, const Pair* x,
-                   const Pair* packed, const float* bias, Bfloat16* y) {
-  const RowParts parts(shape.out_width());
-  const int64_t in_image = shape.out_height() * parts.count;
+void ConvolveByAmx(const ConvolutionShape& shape, const PixelParts& parts,
+                   int64_t n, const Pair* x, const Pair* packed,
+                   const float* bias, Bfloat16* y) {
+  const int64_t in_image = parts.rows * parts.count;
+  const auto row = [&](int64_t q) { return q % in_image / parts.count; };
+  const auto column = [&](int64_t q) { return parts.first(q % parts.count); };
   const auto in = [&](int64_t q) {
     return x + q / in_image * shape.image() +
-           q % in_image / parts.count * shape.stride * shape.width * shape.in +
-           parts.first(q % parts.count) * shape.stride * shape.in;
+           (row(q) * shape.width + column(q)) * shape.stride * shape.in;
   };
-  const auto out = [&](int64_t q) {
-    return y + q / in_image * shape.out_image() +
-           (q % in_image / parts.count * shape.out_width() +
-            parts.first(q % parts.count)) *
-               shape.out;
+  const auto first = [&](int64_t q) {
+    return row(q) * parts.step + column(q);
   };
+  const auto out = [&](int64_t q) { return y + q / in_image * shape.out_image(); };
   const int64_t taps = shape.kernel * shape.kernel * shape.in;
   static_assert(AmxRegisters<2>::kColumnBlocks * kTile == kTiledChannels);
-  ForColumnBlocks<2>(shape.out, [&]<int B>(int64_t first) {
-    const Pair* const weights = packed + first * taps;
+  ForColumnBlocks<2>(shape.out, [&]<int B>(int64_t o) {
+    const Pair* const weights = packed + o * taps;
     int64_t q = 0;
     for (; q + 1 < n * in_image; q += 2) {
-      ConvolvePartsByAmx<2, B>(shape, parts.pixels, {in(q), in(q + 1)}, weights,
-                               bias + first,
-                               {out(q) + first, out(q + 1) + first});
+      ConvolvePartsByAmx<2, B>(shape, parts, {in(q), in(q + 1)}, weights,
+                               bias + o, {first(q), first(q + 1)},
+                               {out(q) + o, out(q + 1) + o});
     }
     if (q < n * in_image) {
-      ConvolvePartsByAmx<1, B>(shape, parts.pixels, {in(q)}, weights,
-                               bias + first, {out(q) + first});
+      ConvolvePartsByAmx<1, B>(shape, parts, {in(q)}, weights, bias + o,
+                               {first(q)}, {out(q) + o});
     }
   });
 }
@@ -106,11 +117,11 @@ void ConvolutionForwardByAmx(const ConvolutionShape& shape,
   // after block of channels is summed.
   constexpr int64_t kTogether = 2;
   const ConvolutionShape pairs = InPairs(shape);
-  const int64_t pixels = RowParts(shape.out_width()).pixels;
-  const AmxTiles tiles(pixels, pixels);
+  const PixelParts parts(shape);
+  const AmxTiles tiles(parts.pixels, parts.pixels);
   for (int64_t i = 0; i < images.n; i += kTogether) {
     const int64_t left = images.n - i;
-    ConvolveByAmx(pairs, left < kTogether ? left : kTogether,
+    ConvolveByAmx(pairs, parts, left < kTogether ? left : kTogether,
                   AsElements<Pair>(images.x + i * shape.image()),
                   AsElements<Pair>(images.packed), images.bias,
                   images.y + i * shape.out_image());
@@ -118,16 +129,25 @@ void ConvolutionForwardByAmx(const ConvolutionShape& shape,
 }
 
 // Pairs of two images' gradients [pixels, out] as left operands of sums over pixels:
-// [rows out, parts, out / kTile] blocks of [channel, pixel]. Pixels that a part has again
-// are 0 there.
-void TurnGradients(const ConvolutionShape& shape, const Pair* gradients,
-                   Pair* out) {
-  const RowParts parts(shape.out_width());
-  for (int64_t i = 0; i < shape.out_height(); ++i) {
+// [rows out, parts, out / kTile] blocks of [channel, pixel]. Pixels that a part has
+// again, and places of which nothing is kept, are 0 there.
+void TurnGradients(const ConvolutionShape& shape, const PixelParts& parts,
+                   const Pair* gradients, Pair* out) {
+  for (int64_t row = 0; row < parts.rows; ++row) {
     for (int64_t part = 0; part < parts.count; ++part) {
-      const int64_t pixel = i * shape.out_width() + parts.first(part);
-      TurnPairs(parts.again(part), parts.pixels, shape.out,
-                gradients + pixel * shape.out, shape.out, kTile, out);
+      const int64_t first = row * parts.step + parts.first(part);
+      const Pair* at[kTile];
+      KeptPixels kept(shape, parts, first);
+      for (int64_t p = 0; p < parts.pixels; ++p, kept.Next()) {
+        const bool counts = kept.is_one() && p >= parts.again(part);
+        at[p] = counts ? gradients + kept.at() * shape.out : nullptr;
+      }
+      TurnPairs(
+          parts.pixels, shape.out,
+          [&](int64_t p, int64_t o) {
+            return at[p] == nullptr ? PairVec{} : Load(at[p] + o);
+          },
+          kTile, out);
       out += shape.out * kTile;
     }
   }
@@ -159,17 +179,17 @@ FLOTILLA_INLINE void AddWeightSums(const float* sums, int64_t weights,
 // strip's pixels. `turned` as TurnGradients makes it.
 template <int A, int B>
 FLOTILLA_INLINE void WeightSumsByAmx(const ConvolutionShape& shape,
+                                     const PixelParts& parts,
                                      const Strip& strip, const Pair* x,
                                      const Pair* turned, int64_t weights,
                                      float* to) {
-  const RowParts parts(shape.out_width());
   const int64_t blocks = shape.out / kTile;
   AmxZeroSums<2, A, B>();
   for (int64_t image = 0; image < strip.n; ++image) {
     for (int64_t i = strip.first; i < strip.end; ++i) {
       for (int64_t part = 0; part < parts.count; ++part) {
         const Pair* const block =
-            turned + ((image * shape.out_height() + i) * parts.count + part) *
+            turned + ((image * parts.rows + i) * parts.count + part) *
                          blocks * kTile * kTile;
         const Pair* left[A];
         for (int a = 0; a < A; ++a) left[a] = block + a * kTile * kTile;
@@ -190,7 +210,8 @@ FLOTILLA_INLINE void WeightSumsByAmx(const ConvolutionShape& shape,
 
 // Pairs are of two images. Of weights side by side fewer than a block may be left: those
 // behind them, or what is behind all images (PairedImages), are read as well, and not added.
-void WeightGradientsByAmx(const ConvolutionShape& shape, const Strip& strip,
+void WeightGradientsByAmx(const ConvolutionShape& shape,
+                          const PixelParts& parts, const Strip& strip,
                           const Pair* x, const Pair* turned, float* to_packed) {
   const int64_t depth = shape.kernel * shape.in;
   for (int64_t tap = 0; tap < shape.kernel; ++tap) {
@@ -200,11 +221,11 @@ void WeightGradientsByAmx(const ConvolutionShape& shape, const Strip& strip,
       ForColumnBlocks<2>(shape.out, [&]<int A>(int64_t first) {
         const Pair* const gradients = turned + first * kTile;
         if (depth - w > kTile) {
-          WeightSumsByAmx<A, 2>(shape, strip, at, gradients, depth - w,
-                                to + first);
+          WeightSumsByAmx<A, 2>(shape, parts, strip, at, gradients,
+                                depth - w, to + first);
         } else {
-          WeightSumsByAmx<A, 1>(shape, strip, at, gradients, depth - w,
-                                to + first);
+          WeightSumsByAmx<A, 1>(shape, parts, strip, at, gradients,
+                                depth - w, to + first);
         }
       });
     }
@@ -216,18 +237,21 @@ void SumWeightsByAmx(const ConvolutionShape& shape,
                      const Bfloat16* x, const Bfloat16* from_y,
                      ConvolutionScratch* scratch, float* to_packed) {
   const PairedImages paired = PairUpImages(shape, count, x, from_y, scratch);
-  const RowParts parts(shape.out_width());
+  const PixelParts parts(shape);
   Pair* const turned = AsElements<Pair>(scratch->turned);
-  const int64_t turned_image =
-      shape.out_height() * parts.count * shape.out * kTile;
   for (int64_t p = 0; p < paired.n; ++p) {
-    TurnGradients(shape, paired.gradients + p * shape.out_image(),
-                  turned + p * turned_image);
+    TurnGradients(shape, parts, paired.gradients + p * shape.out_image(),
+                  turned + p * TurnedPairs(shape));
   }
   const AmxTiles tiles(kTile, kTile, parts.pixels);
-  ForStrips(shape, block, paired.n, [&](const Strip& strip) {
-    WeightGradientsByAmx(shape, strip, paired.images, turned, to_packed);
-  });
+  const auto add = [&](const Strip& strip) {
+    WeightGradientsByAmx(shape, parts, strip, paired.images, turned, to_packed);
+  };
+  if (parts.flat) {
+    add({paired.n, 0, 1});
+  } else {
+    ForStrips(shape, block, paired.n, add);
+  }
 }
 
 // Of the pixels along one side of an image, those out that see pixel `at`: [first, end).

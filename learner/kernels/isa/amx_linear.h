@@ -30,8 +30,11 @@ void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
   const int64_t rows = part.end - part.first;
   Pair* const panels = AsElements<Pair>(room);
   Pair* const strip = panels + depth * rows;
-  TurnPairs(0, pairs, rows, AsElements<Pair>(from_y) + part.first, shape.out,
-            depth, panels);
+  const Pair* const gradients = AsElements<Pair>(from_y) + part.first;
+  TurnPairs(
+      pairs, rows,
+      [&](int64_t r, int64_t c) { return Load(gradients + r * shape.out + c); },
+      depth, panels);
   const float nothing[kLinearBlock] = {};
   AmxProduct multiply;
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {

@@ -16,16 +16,16 @@ namespace {
 // Rows of a tile; numbers of a row of sums, and pairs of a row.
 constexpr int64_t kTile = 16;
 
-// Of pairs [rows, width], `row` apart: [width, depth], 0 in place of rows before `first`
-// and behind all. Width and depth are multiples of kLanes.
-void TurnPairs(int64_t first, int64_t rows, int64_t width, const Pair* in,
-               int64_t row, int64_t depth, Pair* out) {
+// Of pairs [rows, width], of which load(row, column) gives kLanes: [width, depth], 0
+// behind all rows. Width and depth are multiples of kLanes.
+template <typename LoadPairs>
+FLOTILLA_INLINE void TurnPairs(int64_t rows, int64_t width, LoadPairs load,
+                               int64_t depth, Pair* out) {
   for (int64_t c = 0; c < width; c += kLanes) {
     for (int64_t r = 0; r < depth; r += kLanes) {
       Vec square[kLanes];
       for (int k = 0; k < kLanes; ++k) {
-        const bool is_there = r + k >= first && r + k < rows;
-        square[k] = is_there ? FromBits(Load(in + (r + k) * row + c)) : Vec{};
+        square[k] = r + k < rows ? FromBits(load(r + k, c)) : Vec{};
       }
       Transpose(square);
       for (int k = 0; k < kLanes; ++k) {

@@ -37,12 +37,41 @@ inline constexpr int64_t kImagesAtOnce = 12;
 // time, so that they fill the first cache from end to end.
 inline constexpr int64_t kTiledChannels = 32;
 
-// Of the gradients of two images, as AMX multiplies by them: rows out in parts, 16
-// pixels each (isa/amx_convolution.h).
+// Pixels out as AMX takes them: rows in parts of up to kTile, as equal as they can be. The
+// last begins where it ends with its row: some pixels are then in two. At stride 1 an
+// image is one row, with the places between two of its rows that see both, of which
+// nothing is kept: parts are fuller so. Where rows are taken a few at a time (BlockOf),
+// they stay rows.
+struct PixelParts {
+  static constexpr int64_t kTile = 16;
+
+  FLOTILLA_INLINE explicit PixelParts(const ConvolutionShape& shape)
+      : flat(shape.stride == 1 && BlockOf(shape).rows == shape.out_height()),
+        rows(flat ? 1 : shape.out_height()),
+        width(flat ? (shape.out_height() - 1) * shape.width + shape.out_width()
+                   : shape.out_width()),
+        step(flat ? shape.width : shape.out_width()),
+        count((width + kTile - 1) / kTile),
+        pixels((width + count - 1) / count) {}
+  FLOTILLA_INLINE int64_t first(int64_t part) const {
+    const int64_t last = width - pixels;
+    return part * pixels < last ? part * pixels : last;
+  }
+  // Of a part's pixels, those that the one before has too.
+  FLOTILLA_INLINE int64_t again(int64_t part) const {
+    return part * pixels - first(part);
+  }
+
+  bool flat;
+  int64_t rows, width;
+  int64_t step;  // from a pixel to that below it
+  int64_t count, pixels;  // parts of a row, pixels of a part
+};
+
+// Of the gradients of two images, as AMX multiplies by them (isa/amx_convolution.h).
 FLOTILLA_INLINE int64_t TurnedPairs(const ConvolutionShape& shape) {
-  constexpr int64_t kPixels = 16;
-  return shape.out_height() * ((shape.out_width() + kPixels - 1) / kPixels) *
-         kPixels * shape.out;
+  const PixelParts parts(shape);
+  return parts.rows * parts.count * PixelParts::kTile * shape.out;
 }
 
 // What gradients need room for.

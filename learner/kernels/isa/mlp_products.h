@@ -122,7 +122,10 @@ void AddRoundedProducts(const MlpPlan& plan, float* workspace, int64_t rows,
     Store(rights + i, PairVec{});
   }
   Pair* const turned = PairsAt(workspace, plan.turned_pairs);
-  TurnPairs(0, pairs, width_pad, lefts, width_pad, depth, turned);
+  TurnPairs(
+      pairs, width_pad,
+      [&](int64_t r, int64_t c) { return Load(lefts + r * width_pad + c); },
+      depth, turned);
   MultiplyPairs(width, columns, depth, {turned, depth, 1}, {rights, columns},
                 addend, result);
 #else
