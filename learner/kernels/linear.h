@@ -61,7 +61,7 @@ void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
 void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows,  // [n, width]
                 Bfloat16* pairs, const KernelTable& kernels = BestKernels());
 
-// to_weight [out, in] = from_y^T x, in bfloat16 of PairRowsOf both; a part of out.
+// to_weight [out, in] += from_y^T x, in bfloat16 of PairRowsOf both; a part of out.
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const float* x,       // [n, in]
                     const float* from_y,  // [n, out]

@@ -2,6 +2,7 @@
 
 #include <glog/logging.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
 
@@ -99,10 +100,22 @@ int64_t UnitOf(int64_t width) {
                                                       : kLinearBlock;
 }
 
-Tensor ToWeight(const LinearShape& shape, const Tensor& x,
-                const Tensor& from_y) {
-  const Tensor to_weight =
-      at::empty({shape.out, shape.in}, from_y.options().dtype(torch::kFloat32));
+// Whether what comes to `weight` would just be added to its gradient: the pass over both
+// that this takes is spared.
+bool IsAddedToGradient(const Tensor& weight) {
+  namespace autograd = torch::autograd;
+  if (!weight.is_leaf() || !autograd::impl::hooks(weight).empty()) return false;
+  // Who asks for some gradients (torch::autograd::grad) gets them, and nothing is added.
+  const auto* asked = autograd::get_current_graph_task_exec_info();
+  if (asked == nullptr || !asked->empty()) return false;
+  const Tensor& gradient = weight.grad();
+  return gradient.defined() && gradient.is_contiguous() &&
+         gradient.scalar_type() == torch::kFloat32 && gradient.is_cpu() &&
+         !gradient.requires_grad() && gradient.sizes() == weight.sizes();
+}
+
+void AddToWeight(const LinearShape& shape, const Tensor& x,
+                 const Tensor& from_y, const Tensor& to_weight) {
   if (IsHalf(x.scalar_type())) {
     const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(from_y);
     ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
@@ -115,7 +128,6 @@ Tensor ToWeight(const LinearShape& shape, const Tensor& x,
                      Host<float>(to_weight));
     });
   }
-  return to_weight;
 }
 
 template <typename Number>
@@ -150,7 +162,14 @@ class Linear : public torch::autograd::Function<Linear> {
     }
     const Tensor typed = from_y.to(x.scalar_type());
     Tensor to_x, to_weight, to_bias;
-    if (ctx->needs_input_grad(1)) to_weight = ToWeight(shape, x, typed);
+    if (ctx->needs_input_grad(1)) {
+      if (IsAddedToGradient(weight)) {
+        AddToWeight(shape, x, typed, weight.grad());
+      } else {
+        to_weight = at::zeros_like(weight);
+        AddToWeight(shape, x, typed, to_weight);
+      }
+    }
     if (ctx->needs_input_grad(2)) to_bias = from_y.sum(0);
     if (ctx->needs_input_grad(0)) {
       to_x = at::empty_like(x);

@@ -35,7 +35,6 @@ void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
       pairs, rows,
       [&](int64_t r, int64_t c) { return Load(gradients + r * shape.out + c); },
       depth, panels);
-  const float nothing[kLinearBlock] = {};
   AmxProduct multiply;
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
@@ -45,8 +44,9 @@ void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
         Store(strip + r * columns + k, r < pairs ? Load(from + k) : PairVec{});
       }
     }
+    float* const to = to_weight + part.first * shape.in + c;
     multiply(rows, columns, depth, {panels, depth, 1}, {strip, columns},
-             {nothing, 0}, {to_weight + part.first * shape.in + c, shape.in});
+             {to, shape.in}, {to, shape.in});
   }
 }
 

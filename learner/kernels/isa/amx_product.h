@@ -194,14 +194,14 @@ FLOTILLA_INLINE void ForColumnBlocks(int64_t columns, Run run) {
   if (columns > first) run.template operator()<1>(first);
 }
 
-// Has lines of rows come to the first cache while what is stored there is summed.
-template <typename Number>
-FLOTILLA_INLINE void FetchToWrite(int64_t rows, int64_t lines,
-                                  const Number* first, int64_t row) {
-  constexpr int64_t kLine = 64 / sizeof(Number);
+// Has rows of numbers come to the first cache, to be written there. What is a page or more
+// from row to row no cache brings by itself.
+FLOTILLA_INLINE void FetchRows(int64_t rows, int64_t columns, Result c) {
+  constexpr int64_t kPage = 4096 / sizeof(float);
+  if (c.row < kPage) return;
   for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t line = 0; line < lines; ++line) {
-      __builtin_prefetch(first + r * row + line * kLine, 1, 3);
+    for (int64_t k = 0; k < columns; k += kTile) {
+      __builtin_prefetch(c.data + r * c.row + k, 1, 3);
     }
   }
 }
@@ -221,11 +221,6 @@ void MultiplyBlocksByAmx(const BlockRows& blocks, int64_t columns,
       to[i] = c.data + i * kTile * c.row + first;
     }
     AmxLoadSums<kBlocks, A, B>(from, addend.row);
-    if (addend.data != c.data) {
-      for (int i = 0; i < A; ++i) {
-        FetchToWrite(blocks.rows[i], B, to[i], c.row);
-      }
-    }
     AmxSumAll<kBlocks, A, B>(blocks, depth, left, a.row, b.data + first, b.row);
     AmxStoreSums<kBlocks, A, B>(to, c.row);
   });
@@ -251,6 +246,10 @@ class AmxProduct {
       // A last whole block makes do with the registers of two.
       const bool half = second == 0 && first == blocks_.rows[0];
       if (!half) Configure({{first, second}});
+      const int64_t done = first + second;
+      const int64_t left = rows - done;
+      FetchRows(left < 2 * kTile ? left : 2 * kTile, columns,
+                {c.data + done * c.row, c.row});
       if (second > 0) {
         MultiplyBlocksByAmx<2, 2>(blocks_, columns, depth, a, b, addend, c);
       } else if (blocks_.rows[1] > 0) {
@@ -258,8 +257,7 @@ class AmxProduct {
       } else {
         MultiplyBlocksByAmx<1, 1>(blocks_, columns, depth, a, b, addend, c);
       }
-      const int64_t done = first + second;
-      rows -= done;
+      rows = left;
       a.data += done * a.row;
       addend.data += done * addend.row;
       c.data += done * c.row;

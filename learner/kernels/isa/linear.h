@@ -165,7 +165,6 @@ FLOTILLA_INLINE void CopyRows(int64_t rows, int64_t columns, const float* in,
 void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
                       const float* from_y, float* to_weight, float* panels,
                       float* strip) {
-  const float nothing[kStrip] = {};
   for (int64_t o = part.first; o < part.end; o += kBlockRows) {
     const int64_t rows = AtMostOf(kBlockRows, part.end - o);
     float* const panel = panels + (o - part.first) * shape.n;
@@ -180,10 +179,10 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
     CopyRows(shape.n, columns, x + c, shape.in, strip);
     for (int64_t o = part.first; o < part.end; o += kBlockRows) {
       const int64_t rows = AtMostOf(kBlockRows, part.end - o);
+      float* const to = to_weight + o * shape.in + c;
       Multiply<float>(rows, columns, shape.n,
                       {panels + (o - part.first) * shape.n, 1, rows},
-                      {strip, columns}, {nothing, 0},
-                      {to_weight + o * shape.in + c, shape.in});
+                      {strip, columns}, {to, shape.in}, {to, shape.in});
     }
   }
 }
@@ -203,13 +202,13 @@ void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
 void LinearToWeightOf(const LinearShape& shape, LinearPart part,
                       const Bfloat16* x, const Bfloat16* from_y,
                       float* to_weight, Bfloat16*) {
-  const float nothing[kLinearBlock] = {};
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
+    float* const to = to_weight + part.first * shape.in + c;
     Multiply<Pair>(part.end - part.first, columns, (shape.n + 1) / 2,
                    {AsElements<Pair>(from_y) + part.first, 1, shape.out},
-                   {AsElements<Pair>(x) + c, shape.in}, {nothing, 0},
-                   {to_weight + part.first * shape.in + c, shape.in});
+                   {AsElements<Pair>(x) + c, shape.in}, {to, shape.in},
+                   {to, shape.in});
   }
 }
 

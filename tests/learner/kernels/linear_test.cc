@@ -128,7 +128,8 @@ class LinearTest : public EveryKernelTest {
       x = Pairs(shape.in, x);
       by_y = Pairs(shape.out, by_y);
     }
-    std::vector<float> to_weight(layer.weight.size(), kNaN);
+    // It is added to.
+    std::vector<float> to_weight(layer.weight.size(), 1);
     auto to_x = Unwritten<Number>(layer.x.size());
     InParts(shape.out, [&](LinearPart part) {
       LinearToWeight(shape, part, x.data(), by_y.data(), to_weight.data(),
@@ -139,7 +140,7 @@ class LinearTest : public EveryKernelTest {
                 kernels());
     });
     for (size_t i = 0; i < to_weight.size(); ++i) {
-      ASSERT_NEAR(to_weight[i], layer.to_weight[i], 1e-4)
+      ASSERT_NEAR(to_weight[i] - 1, layer.to_weight[i], 1e-4)
           << shape.in << ", " << i;
     }
     const std::vector<float> images = FloatsOf(to_x);

@@ -1,5 +1,10 @@
 #include "learner/nn/linear.h"
 
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+
+#include <memory>
+
 #include "gtest/gtest.h"
 #include "learner/nn/convolution.h"
 #include "learner/nn/layers.h"
@@ -74,6 +79,43 @@ TEST_P(LinearTest, IsTorchsWithItsGradients) {
           y));
     }
   }
+}
+
+// Without a tensor of its own, unless somebody wants to see that.
+TEST_P(LinearTest, GradientOfWeightIsAddedToTheOneThatIsThere) {
+  constexpr int64_t kIn = 3280, kOut = 80;
+  const Tensor x = Drawn({11, kIn}).to(dtype());
+  const Tensor weight = Drawn({kOut, kIn}, 0.1).requires_grad_();
+  const Tensor bias = torch::zeros({kOut});
+  const auto sum = [&] {
+    return LinearByKernel(x, weight, bias, /*relu=*/false).sum();
+  };
+  const Tensor once = torch::autograd::grad({sum()}, {weight})[0];
+  EXPECT_FALSE(weight.grad().defined());
+  const Tensor gradient = torch::ones_like(weight);
+  weight.mutable_grad() = gradient;
+  int accumulated = 0;
+  const auto node = torch::autograd::impl::grad_accumulator(weight);
+  node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+      [&](const auto& outputs, const auto&) {
+        ++accumulated;
+        return outputs;
+      }));
+  sum().backward();
+  sum().backward();
+  EXPECT_TRUE(torch::allclose(gradient, 1 + 2 * once, 1e-4, 1e-4));
+  EXPECT_TRUE(weight.grad().is_same(gradient));
+  EXPECT_EQ(accumulated, 2);
+  const Tensor before = gradient.clone();
+  EXPECT_TRUE(
+      torch::equal(torch::autograd::grad({sum()}, {weight})[0], once));
+  EXPECT_TRUE(torch::equal(gradient, before));
+  Tensor seen;
+  weight.register_hook([&](const Tensor& g) { seen = g.clone(); });
+  sum().backward();
+  ASSERT_TRUE(seen.defined());
+  EXPECT_TRUE(torch::equal(seen, once));
+  EXPECT_TRUE(torch::allclose(gradient, before + once, 1e-4, 1e-4));
 }
 
 TEST_P(LinearTest, LeavesToTorchWhatItsKernelsDoNotFit) {
