@@ -72,7 +72,7 @@ void Measure(const KernelTable& kernels, const ConvolutionShape& shape,
   Aligned<Number> x(n * shape.image(), one), y(n * shape.out_image(), one);
   Aligned<Number> from_y(y.size(), one), to_x(x.size());
   Aligned<Number> packed(sizeof(Number) == 4 ? PackedFloats(shape)
-                                                 : shape.weights());
+                                             : shape.weights());
   Aligned<float> weight(shape.weights(), 0.01f), bias(shape.out);
   Aligned<float> to_packed(shape.weights()), to_bias(shape.out);
   const auto forward = [&] {

@@ -23,7 +23,7 @@ class KeptPixels {
       : width_(shape.out_width()),
         gap_(parts.step - width_),
         left_(gap_ == 0 ? kTile : width_ - first % parts.step),
-        at_(gap_ == 0  ? first
+        at_(gap_ == 0   ? first
             : left_ > 0 ? first / parts.step * width_ + width_ - left_
                         : (first / parts.step + 1) * width_) {}
   FLOTILLA_INLINE bool is_one() const { return left_ > 0; }
@@ -90,10 +90,10 @@ void ConvolveByAmx(const ConvolutionShape& shape, const PixelParts& parts,
     return x + q / in_image * shape.image() +
            (row(q) * shape.width + column(q)) * shape.stride * shape.in;
   };
-  const auto first = [&](int64_t q) {
-    return row(q) * parts.step + column(q);
+  const auto first = [&](int64_t q) { return row(q) * parts.step + column(q); };
+  const auto out = [&](int64_t q) {
+    return y + q / in_image * shape.out_image();
   };
-  const auto out = [&](int64_t q) { return y + q / in_image * shape.out_image(); };
   const int64_t taps = shape.kernel * shape.kernel * shape.in;
   static_assert(AmxRegisters<2>::kColumnBlocks * kTile == kTiledChannels);
   ForColumnBlocks<2>(shape.out, [&]<int B>(int64_t o) {
@@ -189,8 +189,8 @@ FLOTILLA_INLINE void WeightSumsByAmx(const ConvolutionShape& shape,
     for (int64_t i = strip.first; i < strip.end; ++i) {
       for (int64_t part = 0; part < parts.count; ++part) {
         const Pair* const block =
-            turned + ((image * parts.rows + i) * parts.count + part) *
-                         blocks * kTile * kTile;
+            turned + ((image * parts.rows + i) * parts.count + part) * blocks *
+                         kTile * kTile;
         const Pair* left[A];
         for (int a = 0; a < A; ++a) left[a] = block + a * kTile * kTile;
         AmxSum<2, A, B>(
@@ -221,11 +221,11 @@ void WeightGradientsByAmx(const ConvolutionShape& shape,
       ForColumnBlocks<2>(shape.out, [&]<int A>(int64_t first) {
         const Pair* const gradients = turned + first * kTile;
         if (depth - w > kTile) {
-          WeightSumsByAmx<A, 2>(shape, parts, strip, at, gradients,
-                                depth - w, to + first);
+          WeightSumsByAmx<A, 2>(shape, parts, strip, at, gradients, depth - w,
+                                to + first);
         } else {
-          WeightSumsByAmx<A, 1>(shape, parts, strip, at, gradients,
-                                depth - w, to + first);
+          WeightSumsByAmx<A, 1>(shape, parts, strip, at, gradients, depth - w,
+                                to + first);
         }
       });
     }
@@ -280,8 +280,8 @@ FLOTILLA_INLINE void PixelGradientByAmx(const ConvolutionShape& shape,
     for (int64_t j = columns.first; j < columns.end; ++j) {
       const Pair* left[A];
       for (int a = 0; a < A; ++a) {
-        left[a] = from_y + (a * kTile * pixels + i * shape.out_width() + j) *
-                               depth;
+        left[a] =
+            from_y + (a * kTile * pixels + i * shape.out_width() + j) * depth;
       }
       AmxSumAll<2, A, B>(blocks, depth, left, pixels * depth,
                          taps + (column - j * shape.stride) * shape.in, step,

@@ -64,7 +64,7 @@ struct PixelParts {
 
   bool flat;
   int64_t rows, width;
-  int64_t step;  // from a pixel to that below it
+  int64_t step;           // from a pixel to that below it
   int64_t count, pixels;  // parts of a row, pixels of a part
 };
 
@@ -79,8 +79,9 @@ struct ConvolutionScratch {
   Bfloat16* pairs =
       nullptr;  // [block.images, image + out_image, 2] of bfloat16
   Bfloat16* turned = nullptr;  // [block.images, TurnedPairs, 2], by AMX
-  float* sums = nullptr;  // [kImagesAtOnce, height, width, in] of bfloat16; not by AMX
-  float* winograd = nullptr;   // see winograd_plan.h
+  float* sums =
+      nullptr;  // [kImagesAtOnce, height, width, in] of bfloat16; not by AMX
+  float* winograd = nullptr;  // see winograd_plan.h
 };
 
 }  // namespace flotilla

@@ -53,8 +53,8 @@ FLOTILLA_INLINE ByteVec LoadBytes(const uint8_t* p) {
 FLOTILLA_INLINE IntVec ToInts(ByteVec bytes) {
 #if defined(__AVX512F__)
   // Of all lanes: GCC 12 warns of the register that the plain one does not set.
-  return reinterpret_cast<IntVec>(_mm512_maskz_cvtepu8_epi32(
-      0xffff, reinterpret_cast<__m128i>(bytes)));
+  return reinterpret_cast<IntVec>(
+      _mm512_maskz_cvtepu8_epi32(0xffff, reinterpret_cast<__m128i>(bytes)));
 #elif defined(__AVX2__) && !defined(FLOTILLA_AS_WIDE_AS_AVX512)
   return reinterpret_cast<IntVec>(_mm256_cvtepu8_epi32(
       _mm_cvtsi64_si128(reinterpret_cast<int64_t>(bytes))));

@@ -107,8 +107,7 @@ TEST_P(LinearTest, GradientOfWeightIsAddedToTheOneThatIsThere) {
   EXPECT_TRUE(weight.grad().is_same(gradient));
   EXPECT_EQ(accumulated, 2);
   const Tensor before = gradient.clone();
-  EXPECT_TRUE(
-      torch::equal(torch::autograd::grad({sum()}, {weight})[0], once));
+  EXPECT_TRUE(torch::equal(torch::autograd::grad({sum()}, {weight})[0], once));
   EXPECT_TRUE(torch::equal(gradient, before));
   Tensor seen;
   weight.register_hook([&](const Tensor& g) { seen = g.clone(); });
