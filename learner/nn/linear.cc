@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "learner/device/host.h"
 #include "learner/kernels/linear.h"
@@ -104,7 +105,10 @@ int64_t UnitOf(int64_t width) {
 // that this takes is spared.
 bool IsAddedToGradient(const Tensor& weight) {
   namespace autograd = torch::autograd;
-  if (!weight.is_leaf() || !autograd::impl::hooks(weight).empty()) return false;
+  if (!weight.is_leaf() || !autograd::impl::hooks(weight).empty() ||
+      autograd::impl::post_acc_grad_hooks(weight) != nullptr) {
+    return false;
+  }
   // Who asks for some gradients (torch::autograd::grad) gets them, and nothing is added.
   const auto* asked = autograd::get_current_graph_task_exec_info();
   if (asked == nullptr || !asked->empty()) return false;
@@ -164,6 +168,9 @@ class Linear : public torch::autograd::Function<Linear> {
     Tensor to_x, to_weight, to_bias;
     if (ctx->needs_input_grad(1)) {
       if (IsAddedToGradient(weight)) {
+        // As Torch's own accumulation: two backward passes may share a weight.
+        static std::mutex& adding = *new std::mutex;
+        const std::lock_guard lock(adding);
         AddToWeight(shape, x, typed, weight.grad());
       } else {
         to_weight = at::zeros_like(weight);

@@ -381,11 +381,10 @@ void ForStrips(const ConvolutionShape& shape, const ConvolutionBlock& block,
 
 // For each pixel out and row of taps, the images at once: what it adds to the
 // images' pixels is side by side in each, and apart from that of the others.
-// `out`: elements of `from_y` and `turned`; `multiply` as Multiply.
-template <typename E, typename Product>
+// `out`: elements of `from_y` and `turned`.
+template <typename E>
 void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
-                    const E* from_y, const E* turned, float* to_x,
-                    Product multiply) {
+                    const E* from_y, const E* turned, float* to_x) {
   const int64_t depth = shape.kernel * shape.in;
   const int64_t pixels = shape.out_height() * shape.out_width();
   for (int64_t i = 0; i < n * shape.image(); ++i) to_x[i] = 0;
@@ -396,9 +395,9 @@ void ImageGradients(const ConvolutionShape& shape, int64_t n, int64_t out,
         float* const to =
             to_x + ((i * shape.stride + tap) * shape.width + j * shape.stride) *
                        shape.in;
-        multiply(n, depth, out, {from, pixels * out, 1},
-                 {turned + tap * out * depth, depth}, {to, shape.image()},
-                 {to, shape.image()});
+        Multiply<E>(n, depth, out, {from, pixels * out, 1},
+                    {turned + tap * out * depth, depth}, {to, shape.image()},
+                    {to, shape.image()});
       }
     }
   }
@@ -484,7 +483,7 @@ void SumWeights(const ConvolutionShape& shape, const ConvolutionBlock& block,
 // The gradients of a few images, from those of the sums.
 void SumImages(const ConvolutionShape& shape, int64_t n, const float* from_y,
                const float* turned, ConvolutionScratch*, float* to_x) {
-  ImageGradients(shape, n, shape.out, from_y, turned, to_x, Multiply<float>);
+  ImageGradients(shape, n, shape.out, from_y, turned, to_x);
 }
 
 void RoundImages(const ConvolutionShape& shape, int64_t n, const float* sums,
@@ -498,7 +497,7 @@ void SumImages(const ConvolutionShape& shape, int64_t n, const Bfloat16* from_y,
                const Bfloat16* turned, ConvolutionScratch* scratch,
                Bfloat16* to_x) {
   ImageGradients(shape, n, shape.out / 2, AsElements<Pair>(from_y),
-                 AsElements<Pair>(turned), scratch->sums, Multiply<Pair>);
+                 AsElements<Pair>(turned), scratch->sums);
   RoundImages(shape, n, scratch->sums, to_x);
 }
 

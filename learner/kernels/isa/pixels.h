@@ -13,17 +13,16 @@ namespace flotilla {
 namespace {
 
 // a0 b0 a1 b1 ... of the lower (kHalf 0) or upper halves of both, in units of
-// kUnit bytes.
-template <int kUnit, int kHalf, int... I>
-FLOTILLA_INLINE ByteVec Interleave(ByteVec a, ByteVec b,
-                                   std::integer_sequence<int, I...>) {
+// kUnit elements.
+template <int kUnit, int kHalf, typename V, int... I>
+FLOTILLA_INLINE V Interleave(V a, V b, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(
       a, b,
       (I / kUnit % 2 * kLanes + I / (2 * kUnit) * kUnit + I % kUnit +
        kHalf * kLanes / 2)...);
 }
-template <int kUnit, int kHalf>
-FLOTILLA_INLINE ByteVec Interleave(ByteVec a, ByteVec b) {
+template <int kUnit, int kHalf, typename V>
+FLOTILLA_INLINE V Interleave(V a, V b) {
   return Interleave<kUnit, kHalf>(a, b,
                                   std::make_integer_sequence<int, kLanes>());
 }
@@ -32,24 +31,12 @@ FLOTILLA_INLINE Vec ToFloats(ByteVec bytes) {
   return __builtin_convertvector(ToInts(bytes), Vec);
 }
 
-// a0 b0 a1 b1 ... of the lower (kHalf 0) or upper halves of both.
-template <int kHalf, int... I>
-FLOTILLA_INLINE IntVec Interleave(IntVec a, IntVec b,
-                                  std::integer_sequence<int, I...>) {
-  return __builtin_shufflevector(
-      a, b, (I % 2 * kLanes + I / 2 + kHalf * kLanes / 2)...);
-}
-template <int kHalf>
-FLOTILLA_INLINE IntVec Interleave(IntVec a, IntVec b) {
-  return Interleave<kHalf>(a, b, std::make_integer_sequence<int, kLanes>());
-}
-
 // Calls put(at, bytes) for kLanes bytes of the output at a time, and put_one for
-// what is left: [channels, pixels] in the order of [pixels, channels].
+// what is left, from pixel `p` on: [channels, pixels] in the order of [pixels, channels].
 template <typename Put, typename PutOne>
 FLOTILLA_INLINE void TurnPixels(const uint8_t* frame, int64_t channels,
-                                int64_t pixels, Put put, PutOne put_one) {
-  int64_t p = 0;
+                                int64_t pixels, Put put, PutOne put_one,
+                                int64_t p = 0) {
   if (channels == 4) {
     for (; p + kLanes <= pixels; p += kLanes) {
       const ByteVec a = LoadBytes(frame + p), b = LoadBytes(frame + pixels + p);
@@ -100,24 +87,24 @@ void PixelsToBfloat16Of(const uint8_t* frame, int64_t channels, int64_t pixels,
     };
     for (; p + kLanes <= pixels; p += kLanes) {
       const IntVec ab = two(0), cd = two(2);
-      put(4 * p, Interleave<0>(ab, cd));
-      put(4 * p + 2 * kLanes, Interleave<1>(ab, cd));
-    }
-  } else if (channels == 1) {
-    for (; p + kLanes <= pixels; p += kLanes) {
-      const IntVec bits = Bits(ToFloats(LoadBytes(frame + p))) >> 16;
-      *reinterpret_cast<UnalignedShortVec*>(out + p) =
-          __builtin_convertvector(bits, ShortVec);
+      put(4 * p, Interleave<1, 0>(ab, cd));
+      put(4 * p + 2 * kLanes, Interleave<1, 1>(ab, cd));
     }
   }
-  for (; p < pixels; ++p) {
-    for (int64_t c = 0; c < channels; ++c) {
-      const float x = frame[c * pixels + p];
-      uint32_t bits = 0;
-      __builtin_memcpy(&bits, &x, sizeof(bits));
-      out[p * channels + c] = static_cast<uint16_t>(bits >> 16);
-    }
-  }
+  TurnPixels(
+      frame, channels, pixels,
+      [&](int64_t at, ByteVec bytes) {
+        const IntVec bits = Bits(ToFloats(bytes)) >> 16;
+        *reinterpret_cast<UnalignedShortVec*>(out + at) =
+            __builtin_convertvector(bits, ShortVec);
+      },
+      [&](int64_t at, uint8_t byte) {
+        const float x = byte;
+        uint32_t bits = 0;
+        __builtin_memcpy(&bits, &x, sizeof(bits));
+        out[at] = static_cast<uint16_t>(bits >> 16);
+      },
+      p);
 }
 
 }  // namespace
