@@ -278,6 +278,17 @@ void Run(const KernelTable& kernels, double peak) {
                {118, {128, 128}, Activation::kRelu, true, 3}, kernels, peak);
   deeper.Decide(1024);
   deeper.Minibatch(2048);
+  MlpShape half = {118, {128}, Activation::kRelu, true, 3};
+  half.bfloat16 = true;
+  Bench breakout_half("118-128-(3+1) shared relu bfloat16", half, kernels, peak,
+                      65536);
+  breakout_half.Decide(1024);
+  breakout_half.Minibatch(8192);
+  half.hidden = {128, 128};
+  Bench deeper_half("118-128-128-(3+1) shared relu bfloat16", half, kernels,
+                    peak, 65536);
+  deeper_half.Decide(1024);
+  deeper_half.Minibatch(8192);
   BenchGae(kernels, 128, 4);
   BenchGae(kernels, 128, 64);
 }

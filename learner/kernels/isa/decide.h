@@ -42,18 +42,19 @@ void CopyPlanes(const float* planes, int count, int64_t rows, float* out) {
   }
 }
 
-// Calls `tile(first, count)` for all rows, kTileRows at a time.
+// Calls `tile(first, count)` for all rows, a tile of them at a time.
 template <typename Function>
-void ForEachTile(int64_t rows, Function tile) {
-  for (int64_t first = 0; first < rows; first += kTileRows) {
-    tile(first, rows - first < kTileRows ? rows - first : kTileRows);
+void ForEachTile(const MlpPlan& plan, int64_t rows, Function tile) {
+  const int64_t most = plan.tile_rows;
+  for (int64_t first = 0; first < rows; first += most) {
+    tile(first, rows - first < most ? rows - first : most);
   }
 }
 
 void Forward(const MlpPlan& plan, float* workspace, const float* observations,
              int64_t rows, float* policy, float* value) {
   const FlushDenormals flush;
-  ForEachTile(rows, [&](int64_t first, int64_t count) {
+  ForEachTile(plan, rows, [&](int64_t first, int64_t count) {
     ForwardTile(plan, workspace, observations + first * plan.observations,
                 count, policy != nullptr, value != nullptr);
     const float* planes = workspace + plan.planes;
@@ -83,7 +84,7 @@ void DecideDiscrete(const MlpPlan& plan, float* workspace,
                     float* log_prob, float* value) {
   const FlushDenormals flush;
   const int choices = plan.choices;
-  ForEachTile(rows, [&](int64_t first, int64_t count) {
+  ForEachTile(plan, rows, [&](int64_t first, int64_t count) {
     ForwardTile(plan, workspace, observations + first * plan.observations,
                 count, true, value != nullptr);
     for (int64_t n = 0; mask != nullptr && n < count; ++n) {
@@ -130,7 +131,7 @@ void DecideContinuous(const MlpPlan& plan, float* workspace,
   const float* gauss = workspace + plan.gauss;
   const float* means = workspace + plan.planes;
   float* chosen = workspace + plan.action_planes;
-  ForEachTile(rows, [&](int64_t first, int64_t count) {
+  ForEachTile(plan, rows, [&](int64_t first, int64_t count) {
     ForwardTile(plan, workspace, observations + first * plan.observations,
                 count, true, value != nullptr);
     for (int64_t n = 0; n < count; ++n) {

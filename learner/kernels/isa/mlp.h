@@ -123,33 +123,47 @@ void Activate(bool relu, int64_t size, float* x) {
   }
 }
 
-// planes[r][n] = bias[r] + hidden[n] . weight[r], kLanes samples at a time.
-// Lanes past `rows` get the bias.
-void ForwardHeads(const StackPlan& stack, const float* workspace,
-                  const float* hidden, int64_t rows, float* planes) {
-  const int width = stack.layers[stack.layer_count - 1].out_pad;
+// planes[r][n] = bias[r] + hidden[n] . weight[r] of kHeads rows of weights, which are
+// `width` apart, kLanes samples at a time. Lanes past `rows` get the bias.
+template <int kHeads>
+void ForwardHeadRows(const float* weight, const float* bias, int width,
+                     const float* hidden, int64_t rows, float* planes) {
   for (int64_t n = 0; n < rows; n += kLanes) {
     const int64_t count = rows - n < kLanes ? rows - n : kLanes;
-    const float* weight = workspace + stack.head_weight;
-    for (int r = 0; r < stack.rows; ++r, weight += width) {
-      Vec sums[kLanes];
-      for (int64_t i = 0; i < kLanes; ++i) {
-        Vec sum = {};
-        if (i < count) {
-          const float* row = hidden + (n + i) * width;
-          for (int k = 0; k < width; k += kLanes) {
-            sum = MultiplyAdd(Load(row + k), Load(weight + k), sum);
-          }
+    Vec sums[kHeads][kLanes] = {};
+    for (int64_t i = 0; i < count; ++i) {
+      const float* const row = hidden + (n + i) * width;
+      Vec sum[kHeads] = {};
+      for (int k = 0; k < width; k += kLanes) {
+        const Vec x = Load(row + k);
+        for (int r = 0; r < kHeads; ++r) {
+          sum[r] = MultiplyAdd(x, Load(weight + r * width + k), sum[r]);
         }
-        sums[i] = sum;
       }
-      Store(planes + (stack.plane + r) * kTileRows + n,
-            LaneSums(sums) + workspace[stack.head_bias + r]);
+      for (int r = 0; r < kHeads; ++r) sums[r][i] = sum[r];
+    }
+    for (int r = 0; r < kHeads; ++r) {
+      Store(planes + r * kTileRows + n, LaneSums(sums[r]) + bias[r]);
     }
   }
 }
 
-// Runs one stack on rows [rows, observations] of `input`; at most kTileRows.
+void ForwardHeads(const StackPlan& stack, const float* workspace,
+                  const float* hidden, int64_t rows, float* planes) {
+  const int width = stack.layers[stack.layer_count - 1].out_pad;
+  const auto run = [&]<int kHeads>(int r) {
+    ForwardHeadRows<kHeads>(workspace + stack.head_weight + r * width,
+                            workspace + stack.head_bias + r, width, hidden,
+                            rows, planes + (stack.plane + r) * kTileRows);
+    return r + kHeads;
+  };
+  int r = 0;
+  while (stack.rows - r >= 4) r = run.template operator()<4>(r);
+  if (stack.rows - r >= 2) r = run.template operator()<2>(r);
+  if (stack.rows > r) run.template operator()<1>(r);
+}
+
+// Runs one stack on rows [rows, observations] of `input`; at most plan.tile_rows.
 void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
                   Rows input, int64_t rows) {
   for (int i = 0; i < stack.layer_count; ++i) {

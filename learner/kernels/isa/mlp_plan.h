@@ -13,8 +13,14 @@ namespace flotilla {
 // Widths are padded to this many floats, the widest vector's; padding is zero.
 inline constexpr int kPad = 16;
 
-// Rows that go through the network together, small enough for the caches.
-inline constexpr int kTileRows = 48;
+// Rows that go through the network together, at most: what planes have room for. Sums of
+// a gradient of weights are loaded and stored once for so many rows, which tiles feel.
+inline constexpr int kTileRows = 192;
+// Of floats: half, and activations of usual widths stay in smaller caches.
+inline constexpr int kFloatTileRows = 96;
+// Whole blocks of rows of all kernels: of 6 (isa/gemm.h), of two tiles, and of a tile's
+// depth as pairs.
+static_assert(kTileRows % 96 == 0 && kFloatTileRows % 96 == 0);
 
 inline constexpr int RoundUp(int n) { return (n + kPad - 1) / kPad * kPad; }
 
@@ -85,6 +91,7 @@ struct MlpPlan {
   int choices;                 // K
   bool relu;
   bool bfloat16;  // products of hidden layers
+  int tile_rows;  // that go through together
   bool continuous;
   bool dueling;  // Q's planes are advantages until QTile has added V
   int64_t parameter_count;

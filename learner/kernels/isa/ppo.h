@@ -24,6 +24,22 @@ constexpr int64_t kGatherAhead = 12;
 FLOTILLA_INLINE void Prefetch(const float* from, int64_t size) {
   constexpr int64_t kLine = 64 / sizeof(float);
   for (int64_t i = 0; i < size; i += kLine) __builtin_prefetch(from + i);
+  __builtin_prefetch(from + size - 1);
+}
+
+// What GatherTile reads of a row.
+FLOTILLA_INLINE void PrefetchRow(const MlpPlan& plan, const PpoSamples& samples,
+                                 int64_t row) {
+  Prefetch(samples.observations + row * plan.observations, plan.observations);
+  __builtin_prefetch(samples.log_prob + row);
+  __builtin_prefetch(samples.advantage + row);
+  __builtin_prefetch(samples.returns + row);
+  __builtin_prefetch(samples.value + row);
+  if (plan.continuous) {
+    Prefetch(samples.continuous_actions + row * plan.actions, plan.actions);
+  } else {
+    __builtin_prefetch(samples.discrete_actions + row * plan.choices);
+  }
 }
 
 // Copies up to a tile of valid rows from `rows`, which it advances past them,
@@ -36,12 +52,10 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
   float* actions = workspace + plan.action_planes;
   int32_t* discrete = reinterpret_cast<int32_t*>(actions);
   int64_t n = 0;
-  for (; *rows != end && n < kTileRows; ++*rows) {
+  for (; *rows != end && n < plan.tile_rows; ++*rows) {
     // Rows are shuffled, and a rollout's observations may be far from the caches.
     if (end - *rows > kGatherAhead) {
-      Prefetch(samples.observations +
-                   int64_t{(*rows)[kGatherAhead]} * plan.observations,
-               plan.observations);
+      PrefetchRow(plan, samples, (*rows)[kGatherAhead]);
     }
     const int64_t row = **rows;
     if (samples.valid != nullptr && samples.valid[row] == 0) continue;

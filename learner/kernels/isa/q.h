@@ -36,7 +36,7 @@ void QTile(const MlpPlan& plan, float* workspace, Rows input, int64_t rows) {
 void QValues(const MlpPlan& plan, float* workspace, const float* observations,
              int64_t rows, float* q) {
   const FlushDenormals flush;
-  ForEachTile(rows, [&](int64_t first, int64_t count) {
+  ForEachTile(plan, rows, [&](int64_t first, int64_t count) {
     QTile(plan, workspace,
           {observations + first * plan.observations, plan.observations}, count);
     CopyPlanes(workspace + plan.planes, plan.actions, count,
@@ -101,7 +101,7 @@ QSums QGradientOf(const MlpPlan& plan, float* workspace,
   const FlushDenormals flush;
   QSums sums;
   ClearGradients(plan, workspace);
-  ForEachTile(samples.rows, [&](int64_t first, int64_t count) {
+  ForEachTile(plan, samples.rows, [&](int64_t first, int64_t count) {
     LoadQSamples(plan, samples, first, count, workspace);
     QTile(plan, workspace, {workspace + plan.inputs, plan.observations_pad},
           count);

@@ -136,7 +136,7 @@ SacSums SacCriticsOf(PlannedMlp actor, PlannedMlp targets, PlannedMlp critics,
   const MlpPlan& plan = critics.plan;
   SacSums sums;
   ClearGradients(plan, critics.workspace);
-  ForEachTile(samples.rows, [&](int64_t first, int64_t rows) {
+  ForEachTile(plan, samples.rows, [&](int64_t first, int64_t rows) {
     AimTile(actor, targets, critics, samples, range, alpha, first, rows);
     PutObservations(critics, samples.observations + first * D, D, rows);
     CopyRows(samples.actions + first * A, A, static_cast<int>(rows), A,
@@ -228,7 +228,7 @@ SacSums SacPolicyOf(PlannedMlp actor, PlannedMlp critics,
   double q = 0;
   SacSums sums;
   ClearGradients(plan, actor.workspace);
-  ForEachTile(samples.rows, [&](int64_t first, int64_t rows) {
+  ForEachTile(plan, samples.rows, [&](int64_t first, int64_t rows) {
     const float* seen = samples.observations + first * D;
     float* const inputs = actor.workspace + plan.inputs;
     float log_prob[kTileRows];

@@ -69,6 +69,7 @@ class Planner {
 
   const MlpShape& shape_;
   const bool training_;
+  const int tile_rows_ = shape_.bfloat16 ? kTileRows : kFloatTileRows;
   int64_t parameters_ = 0;
   int64_t workspace_ = 0;
 };
@@ -81,7 +82,7 @@ LayerPlan Planner::PlanLayer(int in, int out, bool to_input) {
   layer.out_pad = RoundUp(out);
   layer.forward_weight = Space(int64_t{in} * layer.out_pad);
   layer.forward_bias = Space(layer.out_pad);
-  layer.output = Space(int64_t{kTileRows} * layer.out_pad);
+  layer.output = Space(int64_t{tile_rows_} * layer.out_pad);
   if (shape_.bfloat16) {
     layer.forward_pairs = Space(int64_t{PairsOf(in)} * layer.out_pad);
   }
@@ -205,9 +206,9 @@ void Planner::PlanPairs(const std::vector<LayerPlan>& layers, MlpPlan* plan) {
   for (const LayerPlan& layer : layers) {
     widest = std::max({widest, layer.in_pad, layer.out_pad});
   }
-  plan->rounded = Space(int64_t{kTileRows} * PairsOf(widest));
+  plan->rounded = Space(int64_t{tile_rows_} * PairsOf(widest));
   if (!training_) return;
-  const int64_t size = int64_t{PairsOf(kTileRows)} * widest;
+  const int64_t size = int64_t{PairsOf(tile_rows_)} * widest;
   plan->left_pairs = Space(size);
   plan->right_pairs = Space(size);
   plan->turned_pairs = Space(size);
@@ -220,6 +221,7 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   plan->actions = shape_.actions;
   plan->relu = shape_.activation == Activation::kRelu;
   plan->bfloat16 = shape_.bfloat16;
+  plan->tile_rows = tile_rows_;
   plan->continuous = shape_.continuous;
   plan->dueling = shape_.output == MlpOutput::kDuelingQ;
   const bool q = IsQ(shape_);
@@ -251,7 +253,7 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
   if (squashed) plan->draws = Space(4 * shape_.actions * kTileRows);
   if (shape_.bfloat16) PlanPairs(*layers, plan);
   if (training_ || shape_.output == MlpOutput::kTwinCritics) {
-    plan->inputs = Space(int64_t{kTileRows} * plan->observations_pad);
+    plan->inputs = Space(int64_t{tile_rows_} * plan->observations_pad);
   }
   if (training_) {
     int widest = 0;
@@ -259,11 +261,11 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
       widest = std::max(widest, layer.out_pad);
     }
     if (shape_.output == MlpOutput::kTwinCritics) {
-      plan->input_gradient = Space(int64_t{kTileRows} * plan->observations_pad);
+      plan->input_gradient = Space(int64_t{tile_rows_} * plan->observations_pad);
     }
     plan->samples = Space(4 * kTileRows);
-    plan->delta[0] = Space(int64_t{kTileRows} * widest);
-    plan->delta[1] = Space(int64_t{kTileRows} * widest);
+    plan->delta[0] = Space(int64_t{tile_rows_} * widest);
+    plan->delta[1] = Space(int64_t{tile_rows_} * widest);
     const bool critics = shape_.output == MlpOutput::kTwinCritics;
     plan->zero =
         Space(critics ? std::max(widest, plan->observations_pad) : widest);

@@ -73,7 +73,7 @@ class MlpActorCriticTest : public EveryKernelTest {
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
     const ReferenceMlp reference(shape, parameters_);
-    constexpr int kRows = 101;
+    constexpr int kRows = 205;
     const std::vector<float> observations =
         RandomNormals(kRows * shape.observations, 1, &rng_);
     std::vector<float> policy(kRows * shape.actions), value(kRows);
@@ -131,7 +131,7 @@ TEST_P(MlpActorCriticTest, LogProbIsThatOfTheActionTaken) {
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
     const ReferenceMlp reference(shape, parameters_);
-    constexpr int kRows = 60;
+    constexpr int kRows = 109;
     const std::vector<float> observations =
         RandomNormals(kRows * shape.observations, 1, &rng_);
     const Decisions d =
@@ -185,7 +185,7 @@ TEST_P(MlpActorCriticTest, ContinuousActionsAreMeanPlusDeviationTimesNoise) {
     if (!shape.continuous) continue;
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
-    constexpr int kRows = 50;
+    constexpr int kRows = 109;
     const int count = kRows * shape.actions;
     const std::vector<float> observations =
         RandomNormals(kRows * shape.observations, 1, &rng_);
@@ -204,7 +204,7 @@ TEST_P(MlpActorCriticTest, ContinuousActionsAreMeanPlusDeviationTimesNoise) {
 TEST_P(MlpActorCriticTest, GreedyTakesTheMostLikelyAndTheFirstOfEquals) {
   const MlpShape shape = {4, {20}, Activation::kTanh, false, 5, false};
   MlpActorCritic network = MakeNetwork(shape);
-  constexpr int kRows = 70;
+  constexpr int kRows = 109;
   const std::vector<float> observations =
       RandomNormals(kRows * shape.observations, 1, &rng_);
   std::vector<float> logits(kRows * shape.actions);
@@ -339,7 +339,7 @@ TEST_P(MlpActorCriticTest, RowsDoNotDependOnTheirNeighbours) {
   for (const MlpShape& shape : TestShapesInBoth()) {
     SCOPED_TRACE(Describe(shape));
     MlpActorCritic network = MakeNetwork(shape);
-    constexpr int kRows = 75;
+    constexpr int kRows = 205;
     const std::vector<float> observations =
         RandomNormals(kRows * shape.observations, 1, &rng_);
     const std::vector<float> noise = NoiseFor(shape, kRows, &rng_);

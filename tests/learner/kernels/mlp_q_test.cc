@@ -17,7 +17,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int64_t kRows = 61;  // a tile and some
+constexpr int64_t kRows = 109;  // a tile and some
 
 std::vector<MlpShape> Shapes() {
   std::vector<MlpShape> shapes;

@@ -19,7 +19,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int64_t kRows = 61;  // a tile and some
+constexpr int64_t kRows = 109;  // a tile and some
 constexpr double kAlpha = 0.3;
 
 struct Shapes {
