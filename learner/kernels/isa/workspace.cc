@@ -261,7 +261,8 @@ void Planner::Plan(std::vector<LayerPlan>* layers, MlpPlan* plan) {
       widest = std::max(widest, layer.out_pad);
     }
     if (shape_.output == MlpOutput::kTwinCritics) {
-      plan->input_gradient = Space(int64_t{tile_rows_} * plan->observations_pad);
+      plan->input_gradient =
+          Space(int64_t{tile_rows_} * plan->observations_pad);
     }
     plan->samples = Space(4 * kTileRows);
     plan->delta[0] = Space(int64_t{tile_rows_} * widest);

@@ -1,7 +1,8 @@
-"""Runs an unmodified CleanRL script and reads the lines it prints.
+"""Runs an unmodified script of CleanRL, or of Cleanba, and reads the lines it prints.
 
 usage: cleanrl_runner.py CHECKOUT SCRIPT SCRIPT_ARGS...
-Stops at LIMIT_S or once CartPole is solved. Nothing in the checkout is changed.
+SCRIPT is in the checkout's folder cleanrl, or cleanba/cleanba_ppo.py of Cleanba's. Stops at LIMIT_S or once CartPole
+is solved. Nothing in the checkout is changed.
 """
 import builtins
 import os
@@ -33,7 +34,7 @@ def finish():
 
 def watching_print(*words, **kw):
     if words and words[0] == "SPS:":
-        names = sys._getframe(1).f_globals
+        names = sys._getframe(1).f_locals  # of the module, or of Cleanba's thread that steps
         if meter.first is None:  # the script's own clock started just before its first reset
             meter.begin(time.perf_counter() - (time.time() - names["start_time"]))
         meter.steps(names["global_step"])
@@ -52,6 +53,8 @@ def watching_print(*words, **kw):
 builtins.print = watching_print
 signal.signal(signal.SIGTERM, lambda *_: finish())
 sys.path.insert(0, checkout)
-sys.argv = [script, *sys.argv[3:], "--no-cuda", "--seed", str(SEED)]
-runpy.run_path(os.path.join(checkout, "cleanrl", script), run_name="__main__")
+theirs = os.path.dirname(script) or "cleanrl"
+on_a_cpu = ["--no-cuda"] if theirs == "cleanrl" else []  # Cleanba has what JAX finds
+sys.argv = [script, *sys.argv[3:], *on_a_cpu, "--seed", str(SEED)]
+runpy.run_path(os.path.join(checkout, theirs, os.path.basename(script)), run_name="__main__")
 finish()

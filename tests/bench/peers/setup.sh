@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# usage: setup.sh [cleanrl|sb3|puffer|sf|envpool|rejax|jax]...     (by default all but jax, which README.md explains)
+# usage: setup.sh [cleanrl|sb3|puffer|sf|envpool|rejax|jax|cleanba]...     (by default all but the last two, which
+# README.md explains)
 # Makes one virtual environment a peer under $PEERS_DIR from registry packages, about 5 GB each with
 # Torch. CleanRL is no registry package: here is what it needs to run, and CLEANRL_DIR names a
 # checkout of your own.
@@ -55,7 +56,12 @@ for peer in ${*:-cleanrl sb3 puffer sf envpool rejax}; do
       'scipy<1.11' gym==0.23.1 gymnasium==0.29.1 tensorboard tyro 'rich<14' 'setuptools<81' packaging dm-env \
       types-protobuf optree
     v_jax/bin/pip install -q --no-deps envpool==0.8.4;;
-  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, sf, envpool, rejax, jax" >&2; exit 2;;
+  cleanba)  # likewise, without Torch
+    venv v_cleanba
+    v_cleanba/bin/pip install -q jax==0.4.13 jaxlib==0.4.13 flax==0.6.11 optax==0.1.5 chex==0.1.7 'numpy<1.25' \
+      'scipy<1.11' gym==0.23.1 gymnasium==0.29.1 tensorboardX tyro 'rich<14' 'setuptools<81' packaging dm-env types-protobuf optree
+    v_cleanba/bin/pip install -q --no-deps envpool==0.8.4;;
+  *) echo "unknown peer $peer; know cleanrl, sb3, puffer, sf, envpool, rejax, jax, cleanba" >&2; exit 2;;
   esac
   echo "ready: $peer"
 done

@@ -236,7 +236,8 @@ TEST_P(PpoGradientTest, EqualsTheDefinitionForEveryShape) {
 TEST_P(PpoGradientTest, EqualsTheDefinitionForEverySize) {
   const MlpShape shape = {4, {24, 24}, Activation::kTanh, false, 3, false};
   for (const MlpShape& either : {shape, InBfloat16({shape})[0]}) {
-    for (const int64_t size : {2, 3, 15, 16, 17, 95, 96, 97, 191, 192, 193, 333}) {
+    for (const int64_t size :
+         {2, 3, 15, 16, 17, 95, 96, 97, 191, 192, 193, 333}) {
       ExpectEqualsReference(either, size, {.divisor = 7}, 1);
     }
   }
