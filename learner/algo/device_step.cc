@@ -79,7 +79,8 @@ void DeviceStep::TakeMuon(const torch::Tensor& divisor) {
   torch::Tensor parameters = net_.parameters, gradient = net_.gradients;
   const torch::Tensor before = parameters.clone(), buffer = moment1_.clone();
   gradient.div_(scale);
-  MuonStep(net_, config_.beta1(), host_learning_rate_, &moment1_);
+  MuonStep(net_, config_.beta1(), host_learning_rate_, /*bfloat16=*/false,
+           &moment1_);
   parameters.copy_(torch::where(skip, before, parameters));
   moment1_.copy_(torch::where(skip, buffer, moment1_));
 }

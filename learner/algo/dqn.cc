@@ -41,7 +41,8 @@ class Dqn : public Algorithm {
       : config_(config),
         net_(Start(config, std::move(net))),
         target_(net_.Clone()),
-        step_(net_.Flat(), config.optimizer(), config.distributed()),
+        step_(net_.Flat(), config.optimizer(), config.distributed(),
+              config.runtime().precision()),
         policy_(&net_),
         replay_(net_.spaces(), config.env().num_envs(),
                 ReplayOptions(config, net_.device())) {

@@ -15,11 +15,13 @@ namespace flotilla {
 
 GradientStep::GradientStep(const FlatParameters& net,
                            const v1::OptimizerConfig& config,
-                           const v1::DistributedConfig& distributed)
+                           const v1::DistributedConfig& distributed,
+                           v1::Precision precision)
     : net_(net),
       config_(config),
       by_ranks_(distributed.gradient_mean() == v1::BY_RANKS),
       type_(distributed.gradient_type()),
+      bfloat16_(precision == v1::BF16),
       buckets_(distributed.gradients() == v1::BUCKETS
                    ? std::make_unique<GradientBuckets>(
                          net.leaf, net.gradients,
@@ -210,7 +212,7 @@ double GradientStep::StepWithTorch(double divisor, double learning_rate) {
   }
   ++*Host<int64_t>(step_);
   if (config_.type() == v1::MUON) {
-    MuonStep(net_, config_.beta1(), learning_rate, &moment1_);
+    MuonStep(net_, config_.beta1(), learning_rate, bfloat16_, &moment1_);
   } else {
     AdamWithTorch(gradient, learning_rate);
   }

@@ -37,9 +37,11 @@ class GradientStep {
 
   // All-reduces take the form and type that `distributed` names: gradients in one
   // flat message, or in buckets (gradient_buckets.h). Weights and the optimizer's
-  // buffers are float32, whatever travels.
+  // buffers are float32, whatever travels. Of `precision` BF16, on a CPU, Muon's
+  // products may be too (muon.h).
   GradientStep(const FlatParameters& net, const v1::OptimizerConfig& config,
-               const v1::DistributedConfig& distributed = {});
+               const v1::DistributedConfig& distributed = {},
+               v1::Precision precision = v1::FP32);
 
   // Steps as `config` says from now on. Its type stays what it was.
   void Reconfigure(const v1::OptimizerConfig& config);
@@ -113,6 +115,7 @@ class GradientStep {
   v1::OptimizerConfig config_;
   const bool by_ranks_;
   const v1::GradientType type_;
+  const bool bfloat16_;
   std::unique_ptr<GradientBuckets> buckets_;  // null: one flat message
   // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;    // [P]

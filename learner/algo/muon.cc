@@ -3,27 +3,23 @@
 #include <algorithm>
 #include <cmath>
 
+#include "learner/device/host.h"
+#include "learner/kernels/newton_schulz.h"
+
 namespace flotilla {
-namespace {
 
-// x -> a x + b x^3 + c x^5 of the singular values, step by step: those of
-// PufferLib's extensions/muon.cpp.
-struct Coefficients {
-  double a, b, c;
-};
-constexpr Coefficients kNewtonSchulz[] = {{4.0848, -6.8946, 2.9270},
-                                          {3.9505, -6.3029, 2.6377},
-                                          {3.7418, -5.5913, 2.3037},
-                                          {2.8769, -3.1427, 1.2046},
-                                          {2.8366, -3.0525, 1.2012}};
-
-}  // namespace
-
-torch::Tensor Orthogonalize(const torch::Tensor& matrix) {
+torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16) {
+  if (bfloat16 && matrix.is_cpu() && BestKernels().has_tiles) {
+    const torch::Tensor given = matrix.contiguous();
+    const torch::Tensor orthogonal = torch::empty_like(given);
+    OrthogonalizeByTiles(given.size(0), given.size(1), Host<float>(given),
+                         Host<float>(orthogonal));
+    return orthogonal;
+  }
   // The smaller Gram matrix of the two; the result is the same.
   const bool tall = matrix.size(0) > matrix.size(1);
   torch::Tensor x = tall ? matrix.t() : matrix;
-  x = x / x.norm().clamp_min(1e-7);
+  x = x / x.norm().clamp_min(kSmallestNorm);
   for (const auto& [a, b, c] : kNewtonSchulz) {
     const torch::Tensor gram = x.mm(x.t());
     const torch::Tensor weights = torch::addmm(gram, gram, gram, b, c);
@@ -33,7 +29,7 @@ torch::Tensor Orthogonalize(const torch::Tensor& matrix) {
 }
 
 void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
-              torch::Tensor* buffer) {
+              bool bfloat16, torch::Tensor* buffer) {
   buffer->mul_(momentum).add_(net.gradients);
   const torch::Tensor update = net.gradients.add(*buffer, momentum);
   int64_t offset = 0;
@@ -50,7 +46,8 @@ void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
     const double scale =
         std::sqrt(std::max(1.0, static_cast<double>(rows) / columns));
     parameter.view({rows, columns})
-        .sub_(Orthogonalize(u.view({rows, columns})), learning_rate * scale);
+        .sub_(Orthogonalize(u.view({rows, columns}), bfloat16),
+              learning_rate * scale);
   }
 }
 

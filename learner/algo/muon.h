@@ -15,14 +15,15 @@ namespace flotilla {
 //                                                                 the rest
 //
 // Weights of more than two dimensions are matrices [shape[0], all others].
-// `buffer` [P] float32 starts at 0.
+// `buffer` [P] float32 starts at 0. `bfloat16`: see Orthogonalize.
 void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
-              torch::Tensor* buffer);
+              bool bfloat16, torch::Tensor* buffer);
 
-// The nearest semi-orthogonal matrix to `matrix` [R, C], roughly: five
+// The nearest semi-orthogonal matrix to `matrix` [R, C] float32, roughly: five
 // Newton-Schulz steps after dividing by the Frobenius norm (1e-7 at least).
-// Singular values end near 1.
-torch::Tensor Orthogonalize(const torch::Tensor& matrix);
+// Singular values end near 1. `bfloat16`: operands of products may be rounded to it, and
+// are on a CPU with AMX (newton_schulz.h).
+torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16 = false);
 
 }  // namespace flotilla
 

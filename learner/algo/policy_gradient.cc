@@ -82,7 +82,8 @@ PolicyGradient::PolicyGradient(const v1::RunConfig& config, LossOf loss_of,
       spaces_(spaces),
       net_(std::move(net)),
       memory_(torch::device(MemoryOf(config, net_->device()))),
-      step_(net_->Flat(), config.optimizer(), config.distributed()) {
+      step_(net_->Flat(), config.optimizer(), config.distributed(),
+            config.runtime().precision()) {
   net_->Initialize(config.seed());
   net_->set_bf16(config.runtime().precision() == v1::BF16);
   backend_ = net_->KernelShape().has_value()

@@ -5,6 +5,7 @@
 #include "learner/kernels/isa/amx_linear.h"
 #include "learner/kernels/isa/decide.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/kernels/isa/newton_schulz.h"
 #include "learner/kernels/isa/ppo.h"
 
 // Kernels whose products of bfloat16 are by tiles. Included by kernels_amx.cc, and by a
@@ -22,6 +23,7 @@ FLOTILLA_INLINE KernelTable ByAmx(const char* name, KernelTable kernels) {
   kernels.decide_discrete = DecideDiscrete;
   kernels.decide_continuous = DecideContinuous;
   kernels.ppo_gradient = PpoGradientOf;
+  kernels.orthogonalize_bfloat16 = OrthogonalizeOf;
   kernels.convolution_forward_bfloat16 = ConvolutionForwardByAmx;
   kernels.convolution_backward_bfloat16 = ConvolutionBackwardByAmx;
   kernels.linear_pack_bfloat16 = LinearPackOf<Pair>;

@@ -9,8 +9,7 @@
 #include "learner/kernels/isa/vec.h"
 #include "learner/kernels/trace_steps.h"
 
-// Kernels over flat arrays: Adam, advantages. Included by kernels.h
-// alone.
+// Kernels over flat arrays: Adam, advantages. Included as vec.h is.
 
 namespace flotilla {
 namespace {

@@ -25,6 +25,7 @@ template <typename Number>
 struct LinearWeights;
 struct LstmStep;
 struct LstmStepBack;
+struct NewtonSchulzPlan;
 struct QSamples;
 struct QSums;
 struct SacSamples;
@@ -80,6 +81,11 @@ struct KernelTable {
   double (*sum_of_squares)(const float* values, int64_t size);
   void (*adam)(const AdamFactors& factors, const float* gradient, int64_t size,
                float* parameters, float* first_moment, float* second_moment);
+
+  // See newton_schulz.h; `room` is plan.room() floats. Null without tiles.
+  void (*orthogonalize_bfloat16)(const NewtonSchulzPlan& plan,
+                                 const float* matrix, float* room,
+                                 float* out) = nullptr;
 
   void (*gae)(const GaeInput& input, float* advantage, float* returns);
   void (*vtrace)(const VtraceInput& input, float* target, float* advantage);

@@ -5,59 +5,10 @@
 #include <vector>
 
 #include "gtest/gtest.h"
+#include "tests/learner/kernels/slow_newton_schulz.h"
 
 namespace flotilla {
 namespace {
-
-using Matrix = std::vector<std::vector<double>>;
-
-Matrix Multiply(const Matrix& a, const Matrix& b) {
-  Matrix c(a.size(), std::vector<double>(b[0].size(), 0.0));
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t j = 0; j < b[0].size(); ++j) {
-      for (size_t k = 0; k < b.size(); ++k) c[i][j] += a[i][k] * b[k][j];
-    }
-  }
-  return c;
-}
-
-Matrix Transposed(const Matrix& a) {
-  Matrix t(a[0].size(), std::vector<double>(a.size()));
-  for (size_t i = 0; i < a.size(); ++i) {
-    for (size_t j = 0; j < a[0].size(); ++j) t[j][i] = a[i][j];
-  }
-  return t;
-}
-
-// PufferLib's Newton-Schulz steps in float64: X = a X + (b A + c A A) X with
-// A = X X^T.
-Matrix SlowOrthogonalize(Matrix x) {
-  constexpr double kSteps[5][3] = {{4.0848, -6.8946, 2.9270},
-                                   {3.9505, -6.3029, 2.6377},
-                                   {3.7418, -5.5913, 2.3037},
-                                   {2.8769, -3.1427, 1.2046},
-                                   {2.8366, -3.0525, 1.2012}};
-  double squares = 0;
-  for (const auto& row : x) {
-    for (double v : row) squares += v * v;
-  }
-  const double norm = std::max(1e-7, std::sqrt(squares));
-  for (auto& row : x) {
-    for (double& v : row) v /= norm;
-  }
-  for (const auto& step : kSteps) {
-    const Matrix gram = Multiply(x, Transposed(x));
-    const Matrix cubic = Multiply(gram, x);
-    const Matrix quintic = Multiply(gram, cubic);
-    for (size_t i = 0; i < x.size(); ++i) {
-      for (size_t j = 0; j < x[0].size(); ++j) {
-        x[i][j] =
-            step[0] * x[i][j] + step[1] * cubic[i][j] + step[2] * quintic[i][j];
-      }
-    }
-  }
-  return x;
-}
 
 struct Net {
   explicit Net(const std::vector<std::vector<int64_t>>& shapes) {
@@ -121,7 +72,8 @@ TEST(MuonTest, FollowsItsDefinitionInFloat64) {
       }
       offset += n;
     }
-    MuonStep(net.flat, momentum, learning_rate, &fast_buffer);
+    MuonStep(net.flat, momentum, learning_rate, /*bfloat16=*/false,
+             &fast_buffer);
   }
   for (int64_t i = 0; i < size; ++i) {
     ASSERT_NEAR(net.flat.parameters[i].item<float>(), parameters[i], 2e-5)
@@ -131,14 +83,16 @@ TEST(MuonTest, FollowsItsDefinitionInFloat64) {
 
 TEST(MuonTest, SingularValuesEndNearOne) {
   torch::manual_seed(3);
-  for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{64, 4}, {64, 64}, {2, 64}}) {
-    const torch::Tensor values = torch::linalg_svdvals(
-        Orthogonalize(torch::randn({rows, columns}) * 1e-3));
-    EXPECT_LT(values.max().item<double>(), 1.3);
-    // A square matrix has some next to 0, which take more steps.
-    if (rows == columns) continue;
-    EXPECT_GT(values.min().item<double>(), 0.7);
+  for (const bool bfloat16 : {false, true}) {
+    for (const auto& [rows, columns] :
+         {std::pair<int64_t, int64_t>{64, 4}, {64, 64}, {2, 64}}) {
+      const torch::Tensor values = torch::linalg_svdvals(
+          Orthogonalize(torch::randn({rows, columns}) * 1e-3, bfloat16));
+      EXPECT_LT(values.max().item<double>(), 1.3);
+      // A square matrix has some next to 0, which take more steps.
+      if (rows == columns) continue;
+      EXPECT_GT(values.min().item<double>(), 0.7);
+    }
   }
 }
 
@@ -146,7 +100,7 @@ TEST(MuonTest, AZeroGradientMovesNothing) {
   Net net({{4, 3}, {4}});
   const torch::Tensor before = net.flat.parameters.clone();
   torch::Tensor buffer = torch::zeros({net.flat.size()});
-  MuonStep(net.flat, 0.95, 0.1, &buffer);
+  MuonStep(net.flat, 0.95, 0.1, /*bfloat16=*/false, &buffer);
   EXPECT_TRUE(torch::equal(net.flat.parameters, before));
 }
 

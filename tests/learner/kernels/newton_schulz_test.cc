@@ -1,0 +1,87 @@
+#include "learner/kernels/newton_schulz.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/learner/kernels/bfloat16_numbers.h"
+#include "tests/learner/kernels/emulated_amx.h"
+#include "tests/learner/kernels/every_kernel_test.h"
+#include "tests/learner/kernels/slow_newton_schulz.h"
+
+namespace flotilla {
+namespace {
+
+// Rows and columns: tall, wide and square, of whole vectors and not; native_breakout's.
+constexpr std::pair<int64_t, int64_t> kShapes[] = {
+    {12, 5},  {5, 12},  {6, 6},     {1, 7},     {7, 1},
+    {1, 128}, {3, 128}, {128, 118}, {118, 128}, {64, 33}};
+
+class NewtonSchulzTest : public EveryKernelTest {
+ protected:
+  std::vector<float> Run(int64_t rows, int64_t columns,
+                         const std::vector<float>& matrix) const {
+    std::vector<float> out(matrix.size());
+    OrthogonalizeByTiles(rows, columns, matrix.data(), out.data(), kernels());
+    return out;
+  }
+};
+
+std::vector<const KernelTable*> ByTiles() {
+  std::vector<const KernelTable*> kernels = {&EmulatedAmx()};
+  for (const KernelTable* each : RunnableKernels()) {
+    if (each->has_tiles) kernels.push_back(each);
+  }
+  return kernels;
+}
+
+Matrix Doubles(int64_t rows, const std::vector<float>& flat) {
+  const auto columns = static_cast<int64_t>(flat.size()) / rows;
+  Matrix matrix;
+  for (int64_t i = 0; i < rows; ++i) {
+    matrix.emplace_back(flat.begin() + i * columns,
+                        flat.begin() + (i + 1) * columns);
+  }
+  return matrix;
+}
+
+Matrix InBfloat16(Matrix matrix) {
+  for (auto& row : matrix) {
+    for (double& v : row) v = Rounded(static_cast<float>(v));
+  }
+  return matrix;
+}
+
+void ExpectNear(const Matrix& expected, const std::vector<float>& flat,
+                double tolerance) {
+  const size_t columns = expected[0].size();
+  for (size_t i = 0; i < flat.size(); ++i) {
+    ASSERT_NEAR(flat[i], expected[i / columns][i % columns], tolerance)
+        << "row " << i / columns << ", column " << i % columns;
+  }
+}
+
+TEST_P(NewtonSchulzTest, EqualsItsDefinition) {
+  for (const auto& [rows, columns] : kShapes) {
+    SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns));
+    const std::vector<float> matrix = Draw(rows * columns, 3, 8);
+    // A number near the middle of two may be rounded to the other.
+    ExpectNear(SlowOrthogonalize(Doubles(rows, matrix), InBfloat16),
+               Run(rows, columns, matrix), 0.02);
+  }
+}
+
+TEST_P(NewtonSchulzTest, MakesNothingOfNothing) {
+  const std::vector<float> zeros(3 * 20, 0.0f);
+  EXPECT_EQ(Run(3, 20, zeros), zeros);
+  EXPECT_EQ(Run(20, 3, zeros), zeros);
+}
+
+INSTANTIATE_TEST_SUITE_P(InstructionSet, NewtonSchulzTest,
+                         testing::ValuesIn(ByTiles()), NameOfKernels);
+
+}  // namespace
+}  // namespace flotilla
