@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "learner/device/host.h"
+#include "learner/kernels/flush_denormals.h"
 #include "learner/kernels/newton_schulz.h"
 
 namespace flotilla {
@@ -30,6 +31,8 @@ torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16) {
 
 void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
               bool bfloat16, torch::Tensor* buffer) {
+  // Of a policy that is sure of itself gradients get small, their Gram matrices smaller.
+  const FlushDenormals flush;
   buffer->mul_(momentum).add_(net.gradients);
   const torch::Tensor update = net.gradients.add(*buffer, momentum);
   int64_t offset = 0;

@@ -17,12 +17,16 @@ inline constexpr NewtonSchulzStep kNewtonSchulz[] = {{4.0848, -6.8946, 2.9270},
                                                      {3.7418, -5.5913, 2.3037},
                                                      {2.8769, -3.1427, 1.2046},
                                                      {2.8366, -3.0525, 1.2012}};
+// Steps of OrthogonalizeByTiles that are in float32: what is rounded in one singular
+// direction falls into all others, of which the first steps make most.
+inline constexpr int kFloatNewtonSchulz = 2;
 // What a matrix is divided by before them is at least so much.
 inline constexpr double kSmallestNorm = 1e-7;
 
 // `orthogonal` [rows, columns] is roughly the semi-orthogonal matrix nearest to `matrix`:
 // those steps after dividing by the Frobenius norm, with operands of products rounded to
-// bfloat16, as in Jordan et al. 2024, and all else in float32. For kernels by tiles alone:
+// bfloat16, as in Jordan et al. 2024, but in the first two; all else is float32. For
+// kernels by tiles alone:
 // matrices of networks as small as ours take a library longer than in float32.
 //
 // Thread-safe; never blocks.

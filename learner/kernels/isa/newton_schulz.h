@@ -44,7 +44,28 @@ struct NewtonSchulz {
   Pair *left, *right;     // operands of a product
 };
 
-// x x^T, then weights = b gram + c gram^2, then next = a x + weights x.
+// x x^T, then weights = b gram + c gram^2, then next = a x + weights x, in float32.
+void NewtonSchulzInFloats(const NewtonSchulzStep& step,
+                          const NewtonSchulz& at) {
+  const NewtonSchulzPlan& p = at.plan;
+  const auto a = static_cast<float>(step.a), b = static_cast<float>(step.b),
+             c = static_cast<float>(step.c);
+  float* const left = reinterpret_cast<float*>(at.left);
+  float* const turned = reinterpret_cast<float*>(at.right);
+  CopyTransposed(at.x, p.m_pad, static_cast<int>(p.n), static_cast<int>(p.m),
+                 turned, p.n_pad);
+  Multiply<float>(p.n, p.n_pad, p.m, {at.x, p.m_pad, 1}, {turned, p.n_pad},
+                  {at.zero, 0}, {at.gram, p.n_pad});
+  ScaleAll(p.gram(), c, at.gram, left);
+  ScaleAll(p.gram(), b, at.gram, at.weights);
+  Multiply<float>(p.n, p.n_pad, p.n, {left, p.n_pad, 1}, {at.gram, p.n_pad},
+                  {at.weights, p.n_pad}, {at.weights, p.n_pad});
+  ScaleAll(p.matrix(), a, at.x, at.next);
+  Multiply<float>(p.n, p.m_pad, p.n, {at.weights, p.n_pad, 1}, {at.x, p.m_pad},
+                  {at.next, p.m_pad}, {at.next, p.m_pad});
+}
+
+// The same of what operands are rounded to.
 void NewtonSchulzByTiles(const NewtonSchulzStep& step, const NewtonSchulz& at) {
   const NewtonSchulzPlan& p = at.plan;
   const auto a = static_cast<float>(step.a), b = static_cast<float>(step.b),
@@ -92,8 +113,9 @@ void OrthogonalizeOf(const NewtonSchulzPlan& plan, const float* matrix,
       plan.matrix(),
       static_cast<float>(1 / (norm > kSmallestNorm ? norm : kSmallestNorm)),
       at.x, at.x);
+  int floats = kFloatNewtonSchulz;
   for (const NewtonSchulzStep& step : kNewtonSchulz) {
-    NewtonSchulzByTiles(step, at);
+    (floats-- > 0 ? NewtonSchulzInFloats : NewtonSchulzByTiles)(step, at);
     float* const used = at.x;
     at.x = at.next;
     at.next = used;

@@ -27,11 +27,11 @@ struct NewtonSchulzPlan {
   // Floats of NewtonSchulz's arrays (newton_schulz.h), of which a pair is as large.
   FLOTILLA_INLINE int64_t matrix() const { return n * m_pad; }
   FLOTILLA_INLINE int64_t gram() const { return n * n_pad; }
-  FLOTILLA_INLINE int64_t left() const { return n * m_pairs; }
-  FLOTILLA_INLINE int64_t right() const {
-    const int64_t turned = m_pairs * n_pad, paired = n_pairs * m_pad;
-    return turned > paired ? turned : paired;
+  // Operands of a product, as floats or pairs.
+  FLOTILLA_INLINE int64_t left() const {
+    return gram() > n * m_pairs ? gram() : n * m_pairs;
   }
+  FLOTILLA_INLINE int64_t right() const { return m_pad * n_pad; }
   FLOTILLA_INLINE int64_t room() const {
     return n_pad + 2 * matrix() + 2 * gram() + left() + right();
   }

@@ -8,6 +8,7 @@
 #include <immintrin.h>
 #endif
 
+#include "learner/kernels/flush_denormals.h"
 #include "learner/kernels/lane.h"
 
 // One vector register of floats and the functions the kernels need of it. Its
@@ -268,26 +269,6 @@ FLOTILLA_INLINE Vec LaneSums(Vec (&x)[kLanes]) {
     return LaneSums<2 * D>(x);
   }
 }
-
-// Denormals count as 0 while one of these lives: the moments of an idle
-// parameter and the gradients of a saturated one would else slow a step a
-// hundredfold.
-class FlushDenormals {
- public:
-#ifdef __x86_64__
-  FLOTILLA_INLINE FlushDenormals() : saved_(_mm_getcsr()) {
-    constexpr unsigned kFlushToZero = 0x8000, kDenormalsAreZero = 0x40;
-    _mm_setcsr(saved_ | kFlushToZero | kDenormalsAreZero);
-  }
-  FLOTILLA_INLINE ~FlushDenormals() { _mm_setcsr(saved_); }
-
- private:
-  const unsigned saved_;
-#else
-  FlushDenormals() {}
-  ~FlushDenormals() {}
-#endif
-};
 
 }  // namespace
 }  // namespace flotilla

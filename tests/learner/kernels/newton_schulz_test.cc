@@ -48,7 +48,8 @@ Matrix Doubles(int64_t rows, const std::vector<float>& flat) {
   return matrix;
 }
 
-Matrix InBfloat16(Matrix matrix) {
+Matrix InBfloat16(int step, Matrix matrix) {
+  if (step < 2) return matrix;
   for (auto& row : matrix) {
     for (double& v : row) v = Rounded(static_cast<float>(v));
   }

@@ -30,12 +30,12 @@ inline Matrix Transposed(const Matrix& a) {
 }
 
 // PufferLib's Newton-Schulz steps in float64: X = a X + (b A + c A A) X with
-// A = X X^T, of an X that is no taller than wide. `round` makes of a matrix what a product
-// takes it for.
+// A = X X^T, of an X that is no taller than wide. round(step, matrix) makes of a matrix
+// what a product of that step takes it for.
 template <typename Round>
-Matrix SlowOrthogonalize(Matrix x, Round round) {
+Matrix SlowOrthogonalize(Matrix x, Round round_in) {
   if (x.size() > x[0].size()) {
-    return Transposed(SlowOrthogonalize(Transposed(x), round));
+    return Transposed(SlowOrthogonalize(Transposed(x), round_in));
   }
   constexpr double kSteps[5][3] = {{4.0848, -6.8946, 2.9270},
                                    {3.9505, -6.3029, 2.6377},
@@ -50,7 +50,9 @@ Matrix SlowOrthogonalize(Matrix x, Round round) {
   for (auto& row : x) {
     for (double& v : row) v /= norm;
   }
-  for (const auto& [a, b, c] : kSteps) {
+  for (int step = 0; step < 5; ++step) {
+    const auto& [a, b, c] = kSteps[step];
+    const auto round = [&](const Matrix& m) { return round_in(step, m); };
     const Matrix operand = round(x);
     Matrix weights = Multiply(operand, Transposed(operand));
     const Matrix gram = round(weights);
@@ -71,7 +73,7 @@ Matrix SlowOrthogonalize(Matrix x, Round round) {
 }
 
 inline Matrix SlowOrthogonalize(const Matrix& x) {
-  return SlowOrthogonalize(x, [](const Matrix& same) { return same; });
+  return SlowOrthogonalize(x, [](int, const Matrix& same) { return same; });
 }
 
 }  // namespace flotilla
