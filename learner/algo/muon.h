@@ -23,7 +23,7 @@ void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
 // Newton-Schulz steps after dividing by the Frobenius norm (1e-7 at least).
 // Singular values end near 1. `bfloat16`: operands of products may be rounded to it, and
 // are on a CPU with AMX (newton_schulz.h).
-torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16 = false);
+torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16);
 
 }  // namespace flotilla
 

@@ -24,10 +24,10 @@ inline constexpr int kFloatNewtonSchulz = 2;
 inline constexpr double kSmallestNorm = 1e-7;
 
 // `orthogonal` [rows, columns] is roughly the semi-orthogonal matrix nearest to `matrix`:
-// those steps after dividing by the Frobenius norm, with operands of products rounded to
-// bfloat16, as in Jordan et al. 2024, but in the first two; all else is float32. For
-// kernels by tiles alone:
-// matrices of networks as small as ours take a library longer than in float32.
+// those steps after dividing by the Frobenius norm. But in the first kFloatNewtonSchulz,
+// operands of products are rounded to bfloat16, as in Jordan et al. 2024; all else is
+// float32. For kernels with tiles alone: a library takes longer in bfloat16 than in float32
+// for matrices of networks as small as ours.
 //
 // Thread-safe; never blocks.
 void OrthogonalizeByTiles(int64_t rows, int64_t columns, const float* matrix,

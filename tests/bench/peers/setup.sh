@@ -7,6 +7,9 @@
 set -euo pipefail
 PEERS_DIR=${PEERS_DIR:-${TMPDIR:-/tmp}/peers}
 TORCH=torch==2.11.0
+# For what is written for JAX 0.4: the oldest that this Python still gets.
+JAX=(jax==0.4.13 jaxlib==0.4.13 flax==0.6.11 optax==0.1.5 chex==0.1.7 'numpy<1.25' 'scipy<1.11' gym==0.23.1
+  gymnasium==0.29.1 tyro 'rich<14' 'setuptools<81' packaging dm-env types-protobuf optree)
 mkdir -p "$PEERS_DIR"
 cd "$PEERS_DIR"
 
@@ -50,16 +53,13 @@ for peer in ${*:-cleanrl sb3 puffer sf envpool rejax}; do
   rejax)  # its last version does not speak gymnax 1
     venv v_rejax
     v_rejax/bin/pip install -q rejax==0.1.3 gymnax==0.0.9 jax==0.10.2;;
-  jax)  # what CleanRL's JAX variants need: the oldest that this Python still gets
+  jax)  # what CleanRL's JAX variants need
     venv v_jax
-    v_jax/bin/pip install -q $TORCH jax==0.4.13 jaxlib==0.4.13 flax==0.6.11 optax==0.1.5 chex==0.1.7 'numpy<1.25' \
-      'scipy<1.11' gym==0.23.1 gymnasium==0.29.1 tensorboard tyro 'rich<14' 'setuptools<81' packaging dm-env \
-      types-protobuf optree
+    v_jax/bin/pip install -q $TORCH tensorboard "${JAX[@]}"
     v_jax/bin/pip install -q --no-deps envpool==0.8.4;;
-  cleanba)  # likewise, without Torch
+  cleanba)
     venv v_cleanba
-    v_cleanba/bin/pip install -q jax==0.4.13 jaxlib==0.4.13 flax==0.6.11 optax==0.1.5 chex==0.1.7 'numpy<1.25' \
-      'scipy<1.11' gym==0.23.1 gymnasium==0.29.1 tensorboardX tyro 'rich<14' 'setuptools<81' packaging dm-env types-protobuf optree
+    v_cleanba/bin/pip install -q tensorboardX "${JAX[@]}"
     v_cleanba/bin/pip install -q --no-deps envpool==0.8.4;;
   *) echo "unknown peer $peer; know cleanrl, sb3, puffer, sf, envpool, rejax, jax, cleanba" >&2; exit 2;;
   esac
