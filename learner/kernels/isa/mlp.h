@@ -46,7 +46,14 @@ FLOTILLA_INLINE void CopyRow(const float* in, int64_t size, float* out) {
   for (; i + kLanes <= size; i += kLanes) {
     Store(out + i, kAdd ? Load(out + i) + Load(in + i) : Load(in + i));
   }
-  for (; i < size; ++i) out[i] = kAdd ? out[i] + in[i] : in[i];
+  if constexpr (kLanesHaveMasks) {
+    if (i == size) return;
+    const Vec last = LoadLanes(in + i, size - i);
+    CopyLanes(kAdd ? LoadLanes(out + i, size - i) + last : last, size - i,
+              out + i);
+  } else {
+    for (; i < size; ++i) out[i] = kAdd ? out[i] + in[i] : in[i];
+  }
 }
 
 void CopyRows(const float* in, int64_t in_row, int rows, int64_t columns,

@@ -71,20 +71,40 @@ FLOTILLA_INLINE IntVec LoadFlags(const uint8_t* p) {
 FLOTILLA_INLINE void Store(float* p, Vec x) {
   *reinterpret_cast<UnalignedVec*>(p) = x;
 }
+
+// Some lanes by a mask: compilers make a loop over them a call of memcpy.
+#if defined(__AVX512F__)
+constexpr bool kLanesHaveMasks = true;
+FLOTILLA_INLINE __mmask16 FirstLanes(int64_t count) {
+  return static_cast<__mmask16>((1u << count) - 1);
+}
+#else
+constexpr bool kLanesHaveMasks = false;
+#endif
+
 // Of the first `count` lanes, at most all; those not loaded are 0.
 FLOTILLA_INLINE Vec LoadLanes(const float* in, int64_t count) {
   if (count >= kLanes) return Load(in);
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec>(_mm512_maskz_loadu_ps(FirstLanes(count), in));
+#else
   Vec lanes = {};
   for (int64_t i = 0; i < count; ++i) lanes[i] = in[i];
   return lanes;
+#endif
 }
 
 FLOTILLA_INLINE void CopyLanes(Vec lanes, int64_t count, float* out) {
   if (count >= kLanes) {
     Store(out, lanes);
-  } else {
-    for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+    return;
   }
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(out, FirstLanes(count),
+                        reinterpret_cast<__m512>(lanes));
+#else
+  for (int64_t i = 0; i < count; ++i) out[i] = lanes[i];
+#endif
 }
 
 FLOTILLA_INLINE Vec Splat(float x) { return x - Vec{}; }
