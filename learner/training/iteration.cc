@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "learner/checkpoint/save_schedule.h"
 #include "learner/rollout/rollout_numbers.h"
+#include "learner/training/system_usage.h"
 #include "services/base/run_length.h"
 #include "services/base/status_macros.h"
 
@@ -73,7 +74,6 @@ Iteration::Iteration(const LoopParts& parts, RunClock* clock,
       verdicts_(verdicts),
       play_(std::move(play)),
       stragglers_(parts.config, parts.coordinator),
-      usage_(parts.device),
       failures_(parts.config.env(), parts.failed_rows, parts.coordinator) {}
 
 absl::StatusOr<Iteration::Result> Iteration::Run(
@@ -136,7 +136,9 @@ absl::StatusOr<Iteration::Result> Iteration::Run(
       number % digest_every == 0) {
     digests.emplace(WeightsDigest(parts_.Live()), &agreement);
   }
-  const UsageOfRanks usage(usage_.Sample(), &agreement);
+  const UsageOfRanks usage(
+      parts_.usage == nullptr ? SystemUsage::Means() : parts_.usage->Sample(),
+      &agreement);
   phases_->Enter(v1::COLLECTIVE, progress->update, "the other ranks");
   RETURN_IF_ERROR(agreement.Reduce(collective));
   if (digests) RETURN_IF_ERROR(digests->Result(agreement, number));

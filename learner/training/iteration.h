@@ -20,7 +20,6 @@
 #include "learner/training/run_outcome.h"
 #include "learner/training/run_state.h"
 #include "learner/training/stragglers.h"
-#include "learner/training/system_usage.h"
 #include "learner/training/verdicts.h"
 #include "services/base/metrics.h"
 
@@ -77,7 +76,6 @@ class Iteration {
   const Verdicts* const verdicts_;
   const std::function<absl::Status()> play_;
   Stragglers stragglers_;
-  SystemUsage usage_;
   FailureBudget failures_;
   EnvCounts counted_;  // in what is committed
   EnvCounts told_;     // to the others, of update `told_of_`

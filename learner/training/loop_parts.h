@@ -16,6 +16,7 @@
 #include "learner/torch.h"
 #include "learner/training/replay_saver.h"
 #include "learner/training/run_state.h"
+#include "learner/training/system_usage.h"
 #include "services/coordinator/coordinator_client.h"
 
 namespace flotilla {
@@ -54,6 +55,7 @@ struct LoopParts {
   std::function<EnvCounts()> env_counts;
   std::function<std::vector<v1::EnvServerStatus>()> env_workers;
   const FailedRows* failed_rows = nullptr;  // null: none ever
+  SystemUsage* usage = nullptr;             // null: nobody asks
 
   std::function<int()> first_signal;  // that this process got; 0: none
   std::stop_token stop;               // requested by that signal

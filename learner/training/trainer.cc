@@ -24,6 +24,7 @@
 #include "learner/training/run_state.h"
 #include "learner/training/runtime.h"
 #include "learner/training/self_play.h"
+#include "learner/training/system_usage.h"
 #include "learner/training/training_loop.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
@@ -110,6 +111,8 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                                  CoordinatorClient* coordinator,
                                  const ShutdownSignals& signals) {
   const torch::Device device = options.device;
+  // From here on, that the first update has something to tell.
+  SystemUsage usage(device);
   std::optional<CheckpointData> saved;
   Progress progress;
   // Of a run that begins there are none: its launcher has seen to that.
@@ -262,6 +265,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   };
   parts.env_workers = [&] { return pool->Describe(); };
   parts.failed_rows = &pool->failed_rows();
+  parts.usage = &usage;
   parts.first_signal = [&] { return signals.first_signal(); };
   parts.stop = signals.Stop();
   const LeaderOptions leader = {

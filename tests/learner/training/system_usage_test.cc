@@ -62,6 +62,13 @@ TEST_F(SystemUsageTest, MeansAreOverTwentySeconds) {
   EXPECT_DOUBLE_EQ(*means[SystemUsage::kGpuPercent], 60);
 }
 
+TEST_F(SystemUsageTest, WhatAClocksFirstTicksTellIsToldOnceTheyAreThere) {
+  EXPECT_FALSE(Advance(0.001, 1)[SystemUsage::kCpuPercent].has_value());
+  EXPECT_FALSE(Advance(0.001, 1)[SystemUsage::kCpuPercent].has_value());
+  EXPECT_EQ(Advance(0.01, 1)[SystemUsage::kCpuPercent], 100);
+  EXPECT_EQ(Advance(0.01, 0)[SystemUsage::kCpuPercent], 100);  // not asked
+}
+
 TEST_F(SystemUsageTest, AsksOnceASecondHoweverOftenItIsAsked) {
   for (int i = 0; i < 100; ++i) Advance(0.1, 0.5);
   EXPECT_LE(gpu_asked_, 12);
