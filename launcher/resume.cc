@@ -19,6 +19,7 @@
 #include "launcher/train_plan.h"
 #include "services/base/atomic_file.h"
 #include "services/base/config.h"
+#include "services/base/config_change.h"
 #include "services/base/either_field.h"
 #include "services/base/json.h"
 #include "services/base/kept_files.h"
@@ -200,6 +201,11 @@ std::string DescribeTopologyChange(const v1::RunTopology& before,
       Learners(after.min_world_size, after.max_world_size),
       ": an update is of ", WithCommas(plan.batch * plan.world_size),
       " steps, not ", WithCommas(old_plan.batch * old_plan.world_size));
+}
+
+bool FieldChange::IsOf(const std::string& override_text) const {
+  const std::string set = PathOf(override_text);
+  return set == path || absl::StartsWith(set, path + ".");
 }
 
 std::vector<FieldChange> FindChanges(const v1::RunConfig& before,

@@ -42,8 +42,11 @@ std::string DescribeTopologyChange(const v1::RunTopology& before,
 // Every field in which two configurations differ, defaults included, in the
 // order of config.proto.
 struct FieldChange {
-  std::string path;  // "ppo.epochs"
+  std::string path;  // "ppo.epochs"; of a map all of it, "custom.options"
   std::string was, is;
+
+  // Whether a --set of `override_text` has to do with it.
+  bool IsOf(const std::string& override_text) const;
 };
 std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
                                      const v1::RunConfig& after);

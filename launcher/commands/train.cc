@@ -47,9 +47,7 @@ void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
   for (const FieldChange& change : FindChanges(before, after)) {
     const bool flagged =
         std::any_of(flags.overrides.begin(), flags.overrides.end(),
-                    [&](const std::string& text) {
-                      return absl::StartsWith(text, change.path + "=");
-                    });
+                    [&](const std::string& text) { return change.IsOf(text); });
     notices->push_back(absl::StrCat(
         "resume: ", change.path, " was ", change.was, " and is ", change.is,
         " (", flagged || !flags.config ? "the flag" : *flags.config, " wins)"));

@@ -142,6 +142,22 @@ TEST(FindChangesTest, NamesEveryFieldThatDiffers) {
               IsEmpty());
 }
 
+TEST(FindChangesTest, AFlagIsOfAFieldOrOfAnEntryOfAMap) {
+  const v1::RunConfig before =
+      Parse("custom { options { key: \"a\" value: \"1\" } }");
+  const v1::RunConfig after =
+      Parse("custom { options { key: \"a\" value: \"2\" } }");
+  const std::vector<FieldChange> changes = FindChanges(before, after);
+  ASSERT_EQ(changes.size(), 1u);
+  EXPECT_EQ(changes[0].path, "custom.options");
+  EXPECT_TRUE(changes[0].IsOf("custom.options.a=2"));
+  EXPECT_FALSE(changes[0].IsOf("custom.options_of_another=2"));
+  EXPECT_FALSE(changes[0].IsOf("custom.library=options.so"));
+  const FieldChange epochs = {.path = "ppo.epochs", .was = "1", .is = "2"};
+  EXPECT_TRUE(epochs.IsOf("ppo.epochs=2"));
+  EXPECT_FALSE(epochs.IsOf("ppo.epochs_of_another=2"));
+}
+
 TEST(ChangedPathsTest, OfCustomOptionsEachEntryIsNamed) {
   const v1::RunConfig before = Parse(
       "custom { library: 'a.so' options { key: 'kept' value: '1' } options { "
