@@ -106,14 +106,42 @@ FLOTILLA_INLINE void Store(Bfloat16* p, Vec x) {
   *reinterpret_cast<UnalignedShortVec*>(p) = ToBfloat16(x);
 }
 
+// Both, one behind the other.
+FLOTILLA_INLINE void Store(Bfloat16* p, Vec first, Vec second) {
+#if defined(__AVX512BF16__)
+  Store(
+      reinterpret_cast<Pair*>(p),
+      reinterpret_cast<PairVec>(_mm512_cvtne2ps_pbh(
+          reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first))));
+#else
+  Store(p, first);
+  Store(p + kLanes, second);
+#endif
+}
+
+// The numbers of both, rounded, beside each other.
+FLOTILLA_INLINE PairVec RoundToPairs(Vec first, Vec second) {
+#if defined(__AVX512BF16__)
+  typedef int16_t Shorts __attribute__((vector_size(64)));
+  constexpr Shorts kTurns = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return reinterpret_cast<PairVec>(_mm512_permutexvar_epi16(
+      reinterpret_cast<__m512i>(kTurns),
+      reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(
+          reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first)))));
+#else
+  return PairUp(ToBfloat16(first), ToBfloat16(second));
+#endif
+}
+
 // Of 2 * `rows` rows of floats, `step` apart: the numbers below each other of two, as
 // pairs [rows, columns]; columns a multiple of kLanes.
 FLOTILLA_INLINE void RoundRows(int64_t rows, int64_t columns, const float* in,
                                int64_t step, Pair* out) {
   for (int64_t r = 0; r < rows; ++r, in += 2 * step, out += columns) {
     for (int64_t c = 0; c < columns; c += kLanes) {
-      Store(out + c,
-            PairUp(ToBfloat16(Load(in + c)), ToBfloat16(Load(in + step + c))));
+      Store(out + c, RoundToPairs(Load(in + c), Load(in + step + c)));
     }
   }
 }

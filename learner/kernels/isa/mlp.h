@@ -118,14 +118,34 @@ void Pack(const MlpPlan& plan, const float* parameters, float* workspace) {
   }
 }
 
-void Activate(bool relu, int64_t size, float* x) {
-  if (relu) {
-    for (int64_t i = 0; i < size; i += kLanes) {
-      Store(x + i, AtLeast(Load(x + i), 0.0f));
-    }
-  } else {
-    for (int64_t i = 0; i < size; i += kLanes) {
-      Store(x + i, Tanh(Load(x + i)));
+template <bool kRelu>
+FLOTILLA_INLINE Vec Activated(Vec x) {
+  return kRelu ? AtLeast(x, 0.0f) : Tanh(x);
+}
+
+template <bool kRelu>
+void Activate(int64_t size, float* x) {
+  for (int64_t i = 0; i < size; i += kLanes) {
+    Store(x + i, Activated<kRelu>(Load(x + i)));
+  }
+}
+
+// The same of rows of `width`, which it also rounds to [rows, depth] pairs, 0 behind
+// each.
+template <bool kRelu>
+void ActivateAndRound(int64_t rows, int64_t width, float* x, int64_t depth,
+                      Pair* rounded) {
+  auto* numbers = reinterpret_cast<Bfloat16*>(rounded);
+  for (int64_t i = 0; i < rows; ++i, x += width, numbers += 2 * depth) {
+    const auto run = [&](int64_t k) {
+      if (k >= width) return Vec{};
+      const Vec y = Activated<kRelu>(Load(x + k));
+      Store(x + k, y);
+      return y;
+    };
+    for (int64_t k = 0; k < 2 * depth; k += 2 * kLanes) {
+      const Vec first = run(k), second = run(k + kLanes);
+      Store(numbers + k, first, second);
     }
   }
 }
@@ -173,11 +193,20 @@ void ForwardHeads(const StackPlan& stack, const float* workspace,
 // Runs one stack on rows [rows, observations] of `input`; at most plan.tile_rows.
 void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
                   Rows input, int64_t rows) {
+  SetLayerInput(plan, stack.layers[0], workspace, input, rows);
   for (int i = 0; i < stack.layer_count; ++i) {
     const LayerPlan& layer = stack.layers[i];
     float* output = workspace + layer.output;
     LayerForward(plan, layer, workspace, input, rows);
-    Activate(plan.relu, rows * layer.out_pad, output);
+    if (plan.bfloat16 && i + 1 < stack.layer_count) {
+      const auto run =
+          plan.relu ? ActivateAndRound<true> : ActivateAndRound<false>;
+      run(rows, layer.out_pad, output, PairsOf(layer.out),
+          PairsAt(workspace, plan.rounded));
+    } else {
+      const auto run = plan.relu ? Activate<true> : Activate<false>;
+      run(rows * layer.out_pad, output);
+    }
     input = {output, layer.out_pad};
   }
   ForwardHeads(stack, workspace, input.data, rows, workspace + plan.planes);
@@ -232,6 +261,58 @@ void BackwardActivation(int64_t rows, int64_t width, const float* output,
   }
 }
 
+// The same, rounded, in place of `delta`'s numbers: of two rows below each other to
+// `pairs`, [(rows + 1) / 2, width], and beside each other to `rounded`, [rows, depth], 0
+// behind each.
+template <bool kRelu, int V>
+void RoundBackwardColumns(int64_t rows, int64_t width, const float* output,
+                          const float* delta, float* bias_gradient, Pair* pairs,
+                          int64_t depth, Bfloat16* rounded) {
+  Vec sum[V];
+  for (int v = 0; v < V; ++v) sum[v] = Load(bias_gradient + v * kLanes);
+  const auto run = [&](int64_t n, Vec* before) {
+    for (int v = 0; v < V; ++v) {
+      before[v] = BeforeActivation<kRelu>(Load(output + n * width + v * kLanes),
+                                          Load(delta + n * width + v * kLanes));
+      sum[v] += before[v];
+    }
+    Store(rounded + 2 * n * depth, before[0], V > 1 ? before[V - 1] : Vec{});
+  };
+  for (int64_t n = 0; n < rows; n += 2, pairs += width) {
+    Vec first[V], second[V] = {};
+    run(n, first);
+    if (n + 1 < rows) run(n + 1, second);
+    for (int v = 0; v < V; ++v) {
+      Store(pairs + v * kLanes, RoundToPairs(first[v], second[v]));
+    }
+  }
+  for (int v = 0; v < V; ++v) Store(bias_gradient + v * kLanes, sum[v]);
+}
+
+template <bool kRelu>
+void RoundBackward(int64_t rows, int64_t width, const float* output,
+                   const float* delta, float* bias_gradient, Pair* pairs,
+                   int64_t depth, Pair* rounded) {
+  auto* const numbers = reinterpret_cast<Bfloat16*>(rounded);
+  int64_t c = 0;
+  for (; c + 2 * kLanes <= width; c += 2 * kLanes) {
+    RoundBackwardColumns<kRelu, 2>(rows, width, output + c, delta + c,
+                                   bias_gradient + c, pairs + c, depth,
+                                   numbers + c);
+  }
+  if (c < width) {
+    RoundBackwardColumns<kRelu, 1>(rows, width, output + c, delta + c,
+                                   bias_gradient + c, pairs + c, depth,
+                                   numbers + c);
+    c += 2 * kLanes;
+  }
+  for (; c < 2 * depth; c += 2 * kLanes) {
+    for (int64_t n = 0; n < rows; ++n) {
+      Store(numbers + 2 * n * depth + c, Vec{}, Vec{});
+    }
+  }
+}
+
 // Leaves d loss / d hidden in plan.delta[0], from plan.plane_scratch.
 void HeadsToHidden(const MlpPlan& plan, const StackPlan& stack,
                    float* workspace, int64_t rows) {
@@ -274,10 +355,18 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
   float* next = workspace + plan.delta[1];
   for (int i = stack.layer_count - 1; i >= 0; --i) {
     const LayerPlan& layer = stack.layers[i];
-    (plan.relu ? BackwardActivation<true>
-               : BackwardActivation<false>)(rows, layer.out_pad,
-                                            workspace + layer.output, delta,
-                                            workspace + layer.bias_gradient);
+    const float* const output = workspace + layer.output;
+    float* const bias_gradient = workspace + layer.bias_gradient;
+    if (plan.bfloat16) {
+      const auto run = plan.relu ? RoundBackward<true> : RoundBackward<false>;
+      run(rows, layer.out_pad, output, delta, bias_gradient,
+          DeltaPairs(plan, layer, workspace), PairsOf(layer.out),
+          PairsAt(workspace, plan.rounded));
+    } else {
+      const auto run =
+          plan.relu ? BackwardActivation<true> : BackwardActivation<false>;
+      run(rows, layer.out_pad, output, delta, bias_gradient);
+    }
     const Rows input =
         i == 0 ? Rows{workspace + plan.inputs, plan.observations_pad}
                : Rows{workspace + stack.layers[i - 1].output, layer.in_pad};
@@ -302,6 +391,7 @@ void BackwardToInputs(const MlpPlan& plan, const StackPlan& stack,
     const LayerPlan& layer = stack.layers[i];
     ThroughActivation(plan.relu, rows * layer.out_pad, workspace + layer.output,
                       delta);
+    SetLayerDelta(plan, layer, workspace, delta, rows);
     LayerBack(plan, layer, workspace, delta, rows,
               i == 0 ? addend : Rows{workspace + plan.zero, 0},
               i == 0 ? workspace + plan.input_gradient : next);

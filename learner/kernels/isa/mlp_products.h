@@ -39,8 +39,11 @@ void RoundEachRow(int64_t rows, int64_t width, Rows in, int64_t depth,
   auto* numbers = reinterpret_cast<Bfloat16*>(out);
   for (int64_t i = 0; i < rows; ++i, numbers += 2 * depth) {
     const float* const row = in.data + i * in.row;
-    for (int64_t k = 0; k < 2 * depth; k += kLanes) {
-      Store(numbers + k, k < width ? LoadLanes(row + k, width - k) : Vec{});
+    const auto load = [&](int64_t k) {
+      return k < width ? LoadLanes(row + k, width - k) : Vec{};
+    };
+    for (int64_t k = 0; k < 2 * depth; k += 2 * kLanes) {
+      Store(numbers + k, load(k), load(k + kLanes));
     }
   }
 }
@@ -53,7 +56,7 @@ void PairUpRows(int64_t rows, int64_t columns, Rows in, Pair* out) {
   const float* const last = in.data + (rows - 1) * in.row;
   out += rows / 2 * columns;
   for (int64_t c = 0; c < columns; c += kLanes) {
-    Store(out + c, PairUp(ToBfloat16(Load(last + c)), ShortVec{}));
+    Store(out + c, RoundToPairs(Load(last + c), Vec{}));
   }
 }
 
@@ -68,7 +71,23 @@ void RoundWeights(const LayerPlan& layer, float* workspace) {
              PairsAt(workspace, layer.backward_pairs));
 }
 
-// Writes the layer's outputs before the activation.
+// Has LayerForward find its input, which of bfloat16 lies in plan.rounded.
+void SetLayerInput(const MlpPlan& plan, const LayerPlan& layer,
+                   float* workspace, Rows input, int64_t rows) {
+  if (!plan.bfloat16) return;
+  RoundEachRow(rows, layer.in, input, PairsOf(layer.in),
+               PairsAt(workspace, plan.rounded));
+}
+
+// The same of LayerBack and its deltas before the activation.
+void SetLayerDelta(const MlpPlan& plan, const LayerPlan& layer,
+                   float* workspace, const float* delta, int64_t rows) {
+  if (!plan.bfloat16) return;
+  RoundEachRow(rows, layer.out, {delta, layer.out_pad}, PairsOf(layer.out),
+               PairsAt(workspace, plan.rounded));
+}
+
+// Writes the layer's outputs before the activation, of an input that is set.
 void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                   Rows input, int64_t rows) {
   const Rows bias = {workspace + layer.forward_bias, 0};
@@ -79,15 +98,14 @@ void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                     output);
   }
   const int64_t depth = PairsOf(layer.in);
-  Pair* const rounded = PairsAt(workspace, plan.rounded);
-  RoundEachRow(rows, layer.in, input, depth, rounded);
+  const Pair* const rounded = PairsAt(workspace, plan.rounded);
   MultiplyPairs(rows, layer.out_pad, depth, {rounded, depth, 1},
                 {PairsAt(workspace, layer.forward_pairs), layer.out_pad}, bias,
                 output);
 }
 
 // d loss / d inputs of the layer plus `addend`, of d loss / d outputs before the
-// activation.
+// activation, which are set.
 void LayerBack(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                const float* delta, int64_t rows, Rows addend, float* to) {
   const Result result = {to, layer.in_pad};
@@ -97,23 +115,20 @@ void LayerBack(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                     result);
   }
   const int64_t depth = PairsOf(layer.out);
-  Pair* const rounded = PairsAt(workspace, plan.rounded);
-  RoundEachRow(rows, layer.out, {delta, layer.out_pad}, depth, rounded);
+  const Pair* const rounded = PairsAt(workspace, plan.rounded);
   MultiplyPairs(rows, layer.in_pad, depth, {rounded, depth, 1},
                 {PairsAt(workspace, layer.backward_pairs), layer.in_pad},
                 addend, result);
 }
 
-// Adds left^T right [width, columns] to `sums`, over `rows` of both.
+// Adds left^T right [width, columns] to `sums`, over `rows` of both, which lie in
+// plan.left_pairs and plan.right_pairs.
 void AddRoundedProducts(const MlpPlan& plan, float* workspace, int64_t rows,
-                        int64_t width, Rows left, int64_t columns, Rows right,
-                        float* sums) {
+                        int64_t width, int64_t columns, float* sums) {
   const int64_t pairs = (rows + 1) / 2;
   const int64_t width_pad = RoundUp(static_cast<int>(width));
-  Pair* const lefts = PairsAt(workspace, plan.left_pairs);
+  const Pair* const lefts = PairsAt(workspace, plan.left_pairs);
   Pair* const rights = PairsAt(workspace, plan.right_pairs);
-  PairUpRows(rows, width_pad, left, lefts);
-  PairUpRows(rows, columns, right, rights);
   const Rows addend = {sums, columns};
   const Result result = {sums, columns};
 #ifdef FLOTILLA_HAS_TILES
@@ -134,23 +149,28 @@ void AddRoundedProducts(const MlpPlan& plan, float* workspace, int64_t rows,
 #endif
 }
 
-// Adds delta^T input to the layer's weight gradient.
+// Where AddWeightGradient finds the layer's deltas in a plan of bfloat16, of two samples.
+FLOTILLA_INLINE Pair* DeltaPairs(const MlpPlan& plan, const LayerPlan& layer,
+                                 float* workspace) {
+  return PairsAt(workspace, layer.gradient_transposed ? plan.right_pairs
+                                                      : plan.left_pairs);
+}
+
+// Adds delta^T input to the layer's weight gradient; deltas of bfloat16 are DeltaPairs.
 void AddWeightGradient(const MlpPlan& plan, const LayerPlan& layer,
                        float* workspace, Rows input, const float* delta,
                        int64_t rows) {
   float* gradient = workspace + layer.weight_gradient;
-  const Rows deltas = {delta, layer.out_pad};
   if (plan.bfloat16) {
-    if (layer.gradient_transposed) {
-      AddRoundedProducts(plan, workspace, rows, layer.in, input, layer.out_pad,
-                         deltas, gradient);
-    } else {
-      AddRoundedProducts(plan, workspace, rows, layer.out, deltas, layer.in_pad,
-                         input, gradient);
-    }
+    const bool turned = layer.gradient_transposed;
+    PairUpRows(rows, layer.in_pad, input,
+               PairsAt(workspace, turned ? plan.left_pairs : plan.right_pairs));
+    AddRoundedProducts(plan, workspace, rows, turned ? layer.in : layer.out,
+                       turned ? layer.out_pad : layer.in_pad, gradient);
   } else if (layer.gradient_transposed) {
-    Multiply(layer.in, layer.out_pad, rows, {input.data, 1, input.row}, deltas,
-             {gradient, layer.out_pad}, {gradient, layer.out_pad});
+    Multiply(layer.in, layer.out_pad, rows, {input.data, 1, input.row},
+             {delta, layer.out_pad}, {gradient, layer.out_pad},
+             {gradient, layer.out_pad});
   } else {
     Multiply(layer.out, layer.in_pad, rows, {delta, 1, layer.out_pad}, input,
              {gradient, layer.in_pad}, {gradient, layer.in_pad});
