@@ -8,8 +8,7 @@ namespace {
 // Numbers of samples times parameters of a shard. Fewer take less time than it takes
 // to wake a thread, about.
 constexpr int64_t kLeastWork = 1 << 20;
-// Rows that kernels multiply together: whole numbers of their blocks of six, and
-// halves of their tiles.
+// Whole blocks of the six rows that kernels of floats multiply together.
 constexpr int64_t kUnit = 24;
 
 }  // namespace

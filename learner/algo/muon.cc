@@ -31,7 +31,12 @@ torch::Tensor Orthogonalize(const torch::Tensor& matrix, bool bfloat16) {
 
 void MuonStep(const FlatParameters& net, double momentum, double learning_rate,
               bool bfloat16, torch::Tensor* buffer) {
+  // Threads that Torch starts keep for ever what their maker has now.
+  if (at::get_num_threads() > 1) {
+    at::parallel_for(0, at::get_num_threads(), 1, [](int64_t, int64_t) {});
+  }
   // Of a policy that is sure of itself gradients get small, their Gram matrices smaller.
+  // Of this thread: what others multiply for it is not flushed.
   const FlushDenormals flush;
   buffer->mul_(momentum).add_(net.gradients);
   const torch::Tensor update = net.gradients.add(*buffer, momentum);

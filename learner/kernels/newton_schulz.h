@@ -24,9 +24,9 @@ inline constexpr int kFloatNewtonSchulz = 2;
 inline constexpr double kSmallestNorm = 1e-7;
 
 // `orthogonal` [rows, columns] is roughly the semi-orthogonal matrix nearest to `matrix`:
-// those steps after dividing by the Frobenius norm. But in the first kFloatNewtonSchulz,
-// operands of products are rounded to bfloat16, as in Jordan et al. 2024; all else is
-// float32. For kernels with tiles alone: a library takes longer in bfloat16 than in float32
+// those steps after dividing by the Frobenius norm. After the first kFloatNewtonSchulz of
+// them operands of products are rounded to bfloat16, as in Jordan et al. 2024; all else is
+// float32. On the calling thread. For kernels with tiles alone: a library takes longer in bfloat16 than in float32
 // for matrices of networks as small as ours.
 //
 // Thread-safe; never blocks.

@@ -168,7 +168,8 @@ class Linear : public torch::autograd::Function<Linear> {
     Tensor to_x, to_weight, to_bias;
     if (ctx->needs_input_grad(1)) {
       if (IsAddedToGradient(weight)) {
-        // As Torch's own accumulation: two backward passes may share a weight.
+        // Two backward passes may share a weight; what Torch itself adds to it at the same
+        // time, of another use of it, is not kept apart.
         static std::mutex& adding = *new std::mutex;
         const std::lock_guard lock(adding);
         AddToWeight(shape, x, typed, weight.grad());

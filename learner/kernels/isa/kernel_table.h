@@ -177,7 +177,7 @@ const KernelTable& KernelsNamed(const char* name);
 
 // Those that the environment variable FLOTILLA_KERNELS names, or the fastest: an older
 // set makes the same bits as on an older machine. Chosen once. Learners of one run want
-// the same: Adam rounds otherwise in another.
+// the same: Adam rounds otherwise in another, and Muon in bfloat16 by tiles alone.
 const KernelTable& BestKernels();
 
 // All that this machine can run, fastest first.

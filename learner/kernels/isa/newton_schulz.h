@@ -101,6 +101,7 @@ void NewtonSchulzByTiles(const NewtonSchulzStep& step, const NewtonSchulz& at) {
 
 void OrthogonalizeOf(const NewtonSchulzPlan& plan, const float* matrix,
                      float* room, float* out) {
+  const FlushDenormals flush;
   const int n = static_cast<int>(plan.n), m = static_cast<int>(plan.m);
   NewtonSchulz at(plan, room);
   if (plan.tall) {

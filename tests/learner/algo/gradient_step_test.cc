@@ -1,9 +1,15 @@
 #include "learner/algo/gradient_step.h"
 
+#include <xmmintrin.h>
+
+#include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "gtest/gtest.h"
+#include "learner/algo/muon.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/kernels/isa/kernel_table.h"
 #include "learner/nn/network.h"
 #include "learner/torch_nn.h"
 #include "tests/learner/collective/ranks.h"
@@ -101,6 +107,49 @@ TEST(GradientStepTest, MuonsGradientIsClippedAndItsStateComesBack) {
   ASSERT_TRUE(without_break.Apply(&alone, 2, 0, 0.015).ok());
   ASSERT_TRUE(resumed.Apply(&alone, 2, 0, 0.015).ok());
   EXPECT_TRUE(torch::equal(whole->parameters(), broken_off->parameters()));
+}
+
+TEST(GradientStepTest, MuonRoundsWhereTheRunIsOfBfloat16) {
+  v1::OptimizerConfig config;
+  config.set_type(v1::MUON);
+  config.set_max_grad_norm(0);
+  SoloCollective alone;
+  for (const v1::Precision precision : {v1::FP32, v1::BF16}) {
+    const auto net = MakeNet();
+    GradientStep step(net->Flat(), config, {}, precision);
+    torch::manual_seed(8);
+    const torch::Tensor gradient = torch::randn_like(net->parameters());
+    net->gradients().copy_(gradient);
+    const torch::Tensor before = net->parameters().clone();
+    const unsigned denormals = _mm_getcsr();
+    ASSERT_TRUE(step.Apply(&alone, 1, 0, 1).ok());
+    EXPECT_EQ(_mm_getcsr(), denormals);
+    int64_t offset = 0;
+    for (const NamedTensor& p : net->Flat().named) {
+      const int64_t size = p.tensor.numel();
+      if (p.tensor.dim() == 2) {
+        const auto shape = p.tensor.sizes();
+        const auto of = [&](const torch::Tensor& flat) {
+          return flat.narrow(0, offset, size).view(shape);
+        };
+        const torch::Tensor u = of(gradient) * (1 + config.beta1());
+        const double scale =
+            std::sqrt(std::max(1.0, static_cast<double>(shape[0]) / shape[1]));
+        const torch::Tensor moved = of(before) - of(net->parameters());
+        const auto off = [&](bool bfloat16) {
+          return (moved - Orthogonalize(u, bfloat16) * scale)
+              .abs()
+              .max()
+              .item<double>();
+        };
+        EXPECT_LT(off(precision == v1::BF16), 1e-5) << p.name;
+        if (BestKernels().has_tiles && shape[0] > 8) {
+          EXPECT_GT(off(precision != v1::BF16), 1e-4) << p.name;
+        }
+      }
+      offset += size;
+    }
+  }
 }
 
 TEST(GradientStepTest, AGradientThatIsNotFiniteChangesNothing) {

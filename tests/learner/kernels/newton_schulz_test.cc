@@ -24,7 +24,7 @@ class NewtonSchulzTest : public EveryKernelTest {
  protected:
   std::vector<float> Run(int64_t rows, int64_t columns,
                          const std::vector<float>& matrix) const {
-    std::vector<float> out(matrix.size());
+    std::vector<float> out(matrix.size(), NAN);
     OrthogonalizeByTiles(rows, columns, matrix.data(), out.data(), kernels());
     return out;
   }
@@ -48,8 +48,13 @@ Matrix Doubles(int64_t rows, const std::vector<float>& flat) {
   return matrix;
 }
 
-Matrix InBfloat16(int step, Matrix matrix) {
-  if (step < 2) return matrix;
+// Operands from step `first` on.
+struct InBfloat16 {
+  int first = 2;
+  Matrix operator()(int step, Matrix matrix) const;
+};
+Matrix InBfloat16::operator()(int step, Matrix matrix) const {
+  if (step < first) return matrix;
   for (auto& row : matrix) {
     for (double& v : row) v = Rounded(static_cast<float>(v));
   }
@@ -70,8 +75,29 @@ TEST_P(NewtonSchulzTest, EqualsItsDefinition) {
     SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns));
     const std::vector<float> matrix = Draw(rows * columns, 3, 8);
     // A number near the middle of two may be rounded to the other.
-    ExpectNear(SlowOrthogonalize(Doubles(rows, matrix), InBfloat16),
+    ExpectNear(SlowOrthogonalize(Doubles(rows, matrix), InBfloat16()),
                Run(rows, columns, matrix), 0.02);
+  }
+}
+
+// Of a matrix as large as a network's, as many steps as it says are in float32.
+TEST_P(NewtonSchulzTest, RoundsFromTheThirdStepOn) {
+  const std::vector<float> matrix = Draw(128 * 118, 3, 8);
+  const std::vector<float> out = Run(128, 118, matrix);
+  const auto distance = [&](int first) {
+    const Matrix slow =
+        SlowOrthogonalize(Doubles(128, matrix), InBfloat16{first});
+    double squares = 0;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const double off = out[i] - slow[i / 118][i % 118];
+      squares += off * off;
+    }
+    return std::sqrt(squares);
+  };
+  // Numbers near the middle of two come out otherwise, and what follows them.
+  const double two = distance(2);
+  for (const int other : {0, 1, 3, 5}) {
+    EXPECT_LT(1.2 * two, distance(other)) << other << " steps in float32";
   }
 }
 

@@ -94,11 +94,12 @@ TEST_P(LinearTest, GradientOfWeightIsAddedToTheOneThatIsThere) {
   EXPECT_FALSE(weight.grad().defined());
   const Tensor gradient = torch::ones_like(weight);
   weight.mutable_grad() = gradient;
-  int accumulated = 0;
+  int accumulated = 0, given = 0;
   const auto node = torch::autograd::impl::grad_accumulator(weight);
   node->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
-      [&](const auto& outputs, const auto&) {
+      [&](const auto& outputs, const auto& inputs) {
         ++accumulated;
+        if (inputs[0].defined()) ++given;
         return outputs;
       }));
   sum().backward();
@@ -106,6 +107,7 @@ TEST_P(LinearTest, GradientOfWeightIsAddedToTheOneThatIsThere) {
   EXPECT_TRUE(torch::allclose(gradient, 1 + 2 * once, 1e-4, 1e-4));
   EXPECT_TRUE(weight.grad().is_same(gradient));
   EXPECT_EQ(accumulated, 2);
+  EXPECT_EQ(given, 0);
   const Tensor before = gradient.clone();
   EXPECT_TRUE(torch::equal(torch::autograd::grad({sum()}, {weight})[0], once));
   EXPECT_TRUE(torch::equal(gradient, before));
@@ -114,6 +116,7 @@ TEST_P(LinearTest, GradientOfWeightIsAddedToTheOneThatIsThere) {
   sum().backward();
   ASSERT_TRUE(seen.defined());
   EXPECT_TRUE(torch::equal(seen, once));
+  EXPECT_EQ(given, 1);
   EXPECT_TRUE(torch::allclose(gradient, before + once, 1e-4, 1e-4));
 }
 

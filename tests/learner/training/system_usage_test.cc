@@ -67,6 +67,7 @@ TEST_F(SystemUsageTest, WhatAClocksFirstTicksTellIsToldOnceTheyAreThere) {
   EXPECT_FALSE(Advance(0.001, 1)[SystemUsage::kCpuPercent].has_value());
   EXPECT_EQ(Advance(0.01, 1)[SystemUsage::kCpuPercent], 100);
   EXPECT_EQ(Advance(0.01, 0)[SystemUsage::kCpuPercent], 100);  // not asked
+  EXPECT_EQ(gpu_asked_, 2);
 }
 
 TEST_F(SystemUsageTest, AsksOnceASecondHoweverOftenItIsAsked) {
