@@ -122,12 +122,14 @@ int PrintManual() {
   return kExitDone;
 }
 
+bool IsHelp(const std::string& word) {
+  return word == "help" || word == "--help" || word == "-h";
+}
+
 int RunHelp(const Arguments& arguments);
 
 int Dispatch(const std::string& name, const Arguments& arguments) {
-  if (name == "help" || name == "--help" || name == "-h") {
-    return RunHelp(arguments);
-  }
+  if (IsHelp(name)) return RunHelp(arguments);
   if (name == "--version") return RunVersion({});
   if (name == kCompleteWord) return AnswerShell(arguments);
   const Command* command = FindCommand(name);
@@ -143,7 +145,7 @@ int Dispatch(const std::string& name, const Arguments& arguments) {
 
 int RunHelp(const Arguments& arguments) {
   if (!arguments.empty() && arguments[0] == "--man") return PrintManual();
-  if (!arguments.empty() && arguments[0] != "help") {
+  if (!arguments.empty() && !IsHelp(arguments[0])) {
     return Dispatch(arguments[0], {"--help"});
   }
   std::printf("%s", Help().c_str());

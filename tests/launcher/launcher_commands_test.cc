@@ -162,6 +162,11 @@ TEST_F(LauncherTest, EnvsConfigsVersionAndHelpAnswer) {
               ContainsRegex("^flotilla [0-9.]+\n$"));
   EXPECT_THAT(Run("", {"--help"}).output, HasSubstr("serve-envs"));
   EXPECT_THAT(Run("", {"help", "train"}).output, HasSubstr("--max-restarts"));
+  for (const char* help : {"help", "--help", "-h"}) {
+    EXPECT_THAT(Run("", {help}).output, HasSubstr("serve-envs")) << help;
+    EXPECT_THAT(Run("", {"help", help}).output, HasSubstr("serve-envs"))
+        << help;
+  }
   for (const char* command :
        {"train", "evaluate", "replay", "export", "push", "status", "stop",
         "envs", "configs", "doctor", "serve-envs", "health"}) {
