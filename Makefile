@@ -8,6 +8,8 @@ RUN := $(RUN)
 TESTS ?=
 # CMake looks where cmake/setup.sh installs, in FLOTILLA_DEPS=DIR or else in .deps.
 DEPS = $(if $(FLOTILLA_DEPS),-DFLOTILLA_DEPS="$$(realpath -ms "$$FLOTILLA_DEPS")",-UFLOTILLA_DEPS)
+# The oldest CPU that programs run on, as -march has it: x86-64-v2. Without, this one's.
+OLDEST = $(if $(FLOTILLA_MARCH),-DFLOTILLA_MARCH=$(FLOTILLA_MARCH))
 
 .PHONY: quickstart build test test-long bench wheel site pictures format clean
 
@@ -23,7 +25,7 @@ quickstart: build
 PROGRAMS = programs
 build:
 	cmake/setup.sh runtime
-	cmake --preset $(PRESET) -B build $(DEPS)
+	cmake --preset $(PRESET) -B build $(OLDEST) $(DEPS)
 	cmake --build build --target $(PROGRAMS)
 
 # Everything is built, and tested by all that is not labelled long; `make test
@@ -31,7 +33,7 @@ build:
 test test-long:
 	cmake/setup.sh test
 	cmake/format.sh --check
-	cmake --preset $(PRESET) -B build $(DEPS)
+	cmake --preset $(PRESET) -B build $(OLDEST) $(DEPS)
 	cmake --build build
 	ctest --test-dir build --output-on-failure --no-tests=error -j $$(nproc) \
 	  $(if $(filter test,$@),-LE '^long$$') $(if $(TESTS),-R '$(TESTS)')
