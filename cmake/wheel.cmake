@@ -48,7 +48,7 @@ endfunction()
 
 set(programs flotilla flotilla-coordinator flotilla-envserver)
 flotilla_wheel(flotilla-envhost PROGRAMS ${programs} REQUIRES ${always}
-  SUMMARY ": environments and the coordinator, for hosts without GPUs")
+  SUMMARY ": environments and the coordinator, without the learner")
 if(FLOTILLA_BUILD_LEARNER)
   list(APPEND programs flotilla-learner)
   if(FLOTILLA_CUDA)

@@ -65,7 +65,7 @@ struct SupervisorOptions {
 };
 
 struct SupervisorResult {
-  int exit_code = 0;    // product.md's
+  int exit_code = 0;    // of `flotilla help --man`
   std::string failure;  // the root cause, several lines; "" if none
   int restarts = 0;
 };

@@ -25,7 +25,7 @@ namespace flotilla {
 //                                  episodes of slot I that ended last;
 //                                  agents/return_sum: of a whole environment
 //
-// product.md lists the names.
+// launcher/README.md lists the names.
 //
 // Not thread-safe.
 class RunMetrics {

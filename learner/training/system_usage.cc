@@ -82,9 +82,10 @@ SystemUsage::SystemUsage(Sources sources) : sources_(std::move(sources)) {
 SystemUsage::Means SystemUsage::Sample() {
   const double now = sources_.seconds();
   // Updates of a few milliseconds can be over before the clock has ticked.
-  const bool no_tick =
-      sample_.size() > 1 && sample_.back().cpu.all == sample_.front().cpu.all;
-  if (no_tick) sample_.pop_back();
+  if (sample_.size() == 2 &&
+      sample_.back().cpu.all == sample_.front().cpu.all) {
+    sample_.back().cpu = sources_.cpu();
+  }
   if (sample_.size() < 2 || now - sample_.back().seconds >= 1) {
     const GpuUse gpu = sources_.gpu();
     At at{.seconds = now, .cpu = sources_.cpu(), .value = {}};

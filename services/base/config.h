@@ -15,7 +15,7 @@
 namespace flotilla {
 
 // Reads the text-format RunConfig at `path`, then applies `overrides` in order,
-// each "dotted.path=value" as product.md describes --set: strings unquoted, 1e6
+// each "dotted.path=value" as --set has it: strings unquoted, 1e6
 // for integers, enums in any case, a list replaces ("[64,64]").
 //
 // Errors: kNotFound if there is no such file; kInvalidArgument, naming file,

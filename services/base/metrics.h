@@ -7,7 +7,7 @@
 
 namespace flotilla {
 
-// One measurement, named as product.md lists them: "losses/policy_loss",
+// One measurement, named as launcher/README.md lists them: "losses/policy_loss",
 // "charts/SPS", "sync/all_reduce_ms".
 struct Metric {
   std::string name;

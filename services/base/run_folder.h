@@ -14,7 +14,7 @@ namespace flotilla {
 // of that, the parent is the folder itself.
 std::filesystem::path WholePath(const std::string& path);
 
-// A run's folder as product.md describes it: the only place that knows where in
+// A run's folder as README.md describes it: the only place that knows where in
 // it anything is.
 class RunFolder {
  public:

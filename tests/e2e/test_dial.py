@@ -1,6 +1,4 @@
 """Environments that nobody can reach dial in; what is cut off, half dead or silent costs nobody more than a deadline.
-
-The second is where a replacement for an actor of LeRobot waits for ever (lerobot#3979).
 """
 
 import os

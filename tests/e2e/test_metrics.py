@@ -1,11 +1,12 @@
 """Every metric that Flotilla promises, by the name it promises, for each algorithm."""
 
 import math
+import re
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harness import read_jsonl, training_lines
+from harness import SOURCE, read_jsonl, training_lines
 
 ALWAYS = {
     "charts/episodic_return", "charts/episodic_length", "charts/learning_rate", "charts/SPS", "charts/episodes",
@@ -36,6 +37,13 @@ RUNS = {
     "cartpole_dqn": (60, 16, VALUE),
     "pendulum_sac": (120, 32, SOFT),
 }
+
+
+def test_the_guide_says_what_each_is():
+    table = re.findall(r"^\| (`.*?) \| \S", (SOURCE / "launcher" / "README.md").read_text(), re.MULTILINE)
+    named = {name for cell in table for name in re.findall(r"`([a-z]+/\w+)`", cell)}
+    promised = ALWAYS | POLICY_GRADIENT | VALUE | SOFT | EVALUATION | WITH_A_GPU
+    assert {name for name in promised if "/rank_" not in name} - named == set()
 
 
 @pytest.mark.parametrize("config", RUNS)

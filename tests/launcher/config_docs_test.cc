@@ -72,8 +72,8 @@ TEST(ConfigDocsTest, SectionsAreExplainedInShort) {
   EXPECT_THAT(text, AllOf(HasSubstr("Schulman et al. 2017"),
                           HasSubstr("  epochs"), HasSubstr("[4]")));
   // The first sentence alone.
-  EXPECT_THAT(text, AllOf(HasSubstr("Per epoch; divides T * B."),
-                          Not(HasSubstr("With model.recurrent a minibatch"))));
+  EXPECT_THAT(text, AllOf(HasSubstr("Of an epoch; divides"),
+                          Not(HasSubstr("With model.recurrent"))));
   EXPECT_THAT(Explained(""), AllOf(HasSubstr("env {}"), HasSubstr("seed")));
   EXPECT_THAT(Explained("env.options.kwargs.map_name"),
               HasSubstr("Options of an environment"));
