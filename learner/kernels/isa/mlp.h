@@ -190,19 +190,25 @@ void ForwardHeads(const StackPlan& stack, const float* workspace,
   if (stack.rows > r) run.template operator()<1>(r);
 }
 
-// Runs one stack on rows [rows, observations] of `input`; at most plan.tile_rows.
+// Runs one stack on rows [rows, observations] of `input`; at most plan.tile_rows. In a
+// plan of bfloat16 `rounded` is the same as rows of pairs, or null: they are made of it.
 void ForwardStack(const MlpPlan& plan, const StackPlan& stack, float* workspace,
-                  Rows input, int64_t rows) {
-  SetLayerInput(plan, stack.layers[0], workspace, input, rows);
+                  Rows input, int64_t rows, const Pair* rounded = nullptr) {
+  Pair* const room = PairsAt(workspace, plan.rounded);
+  if (plan.bfloat16 && rounded == nullptr) {
+    const int in = stack.layers[0].in;
+    RoundEachRow(rows, in, input, PairsOf(in), room);
+    rounded = room;
+  }
   for (int i = 0; i < stack.layer_count; ++i) {
     const LayerPlan& layer = stack.layers[i];
     float* output = workspace + layer.output;
-    LayerForward(plan, layer, workspace, input, rows);
+    LayerForward(plan, layer, workspace, input, rounded, rows);
     if (plan.bfloat16 && i + 1 < stack.layer_count) {
       const auto run =
           plan.relu ? ActivateAndRound<true> : ActivateAndRound<false>;
-      run(rows, layer.out_pad, output, PairsOf(layer.out),
-          PairsAt(workspace, plan.rounded));
+      run(rows, layer.out_pad, output, PairsOf(layer.out), room);
+      rounded = room;
     } else {
       const auto run = plan.relu ? Activate<true> : Activate<false>;
       run(rows * layer.out_pad, output);
@@ -362,6 +368,15 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
       run(rows, layer.out_pad, output, delta, bias_gradient,
           DeltaPairs(plan, layer, workspace), PairsOf(layer.out),
           PairsAt(workspace, plan.rounded));
+      Pair* const inputs = InputPairs(plan, layer, workspace);
+      if (i == 0) {
+        PairUpRoundedRows(rows, layer.in_pad, PairsOf(layer.in),
+                          PairsAt(workspace, plan.inputs), inputs);
+      } else {
+        PairUpRows(rows, layer.in_pad,
+                   {workspace + stack.layers[i - 1].output, layer.in_pad},
+                   inputs);
+      }
     } else {
       const auto run =
           plan.relu ? BackwardActivation<true> : BackwardActivation<false>;

@@ -112,7 +112,8 @@ struct MlpPlan {
   int64_t turned_pairs;  // [widest, PairsOf(tile)] pairs
 
   // Training only, but for critics' inputs.
-  int64_t inputs;                    // [tile, observations_pad]
+  int64_t inputs;                    // [tile, observations_pad]; of bfloat16
+                                     // [tile, PairsOf(observations)] pairs
   int64_t input_gradient;            // [tile, observations_pad]   of critics
   int64_t samples;                   // [4, tile]   see isa/ppo.h, q.h, sac.h
   int64_t delta[2];                  // [tile, widest layer]

@@ -48,6 +48,21 @@ void RoundEachRow(int64_t rows, int64_t width, Rows in, int64_t depth,
   }
 }
 
+// Of `rows` rows of [rows, depth] pairs the numbers of two below each other, [(rows + 1) /
+// 2, columns]; what the last one lacks is 0. Columns: a multiple of kLanes.
+void PairUpRoundedRows(int64_t rows, int64_t columns, int64_t depth,
+                       const Pair* in, Pair* out) {
+  auto* numbers = reinterpret_cast<const Bfloat16*>(in);
+  for (int64_t i = 0; i < rows; i += 2, out += columns) {
+    const Bfloat16* const row = numbers + 2 * i * depth;
+    for (int64_t c = 0; c < columns; c += kLanes) {
+      Store(out + c,
+            PairUp(LoadShort(row + c),
+                   i + 1 < rows ? LoadShort(row + 2 * depth + c) : ShortVec{}));
+    }
+  }
+}
+
 // Rounds `rows` rows to pairs of two below each other, [(rows + 1) / 2, columns]; what
 // the last one lacks is 0. Columns: a multiple of kLanes.
 void PairUpRows(int64_t rows, int64_t columns, Rows in, Pair* out) {
@@ -71,15 +86,8 @@ void RoundWeights(const LayerPlan& layer, float* workspace) {
              PairsAt(workspace, layer.backward_pairs));
 }
 
-// Has LayerForward find its input, which of bfloat16 lies in plan.rounded.
-void SetLayerInput(const MlpPlan& plan, const LayerPlan& layer,
-                   float* workspace, Rows input, int64_t rows) {
-  if (!plan.bfloat16) return;
-  RoundEachRow(rows, layer.in, input, PairsOf(layer.in),
-               PairsAt(workspace, plan.rounded));
-}
-
-// The same of LayerBack and its deltas before the activation.
+// Has LayerBack find the layer's deltas before the activation, which of bfloat16 lie in
+// plan.rounded.
 void SetLayerDelta(const MlpPlan& plan, const LayerPlan& layer,
                    float* workspace, const float* delta, int64_t rows) {
   if (!plan.bfloat16) return;
@@ -87,9 +95,9 @@ void SetLayerDelta(const MlpPlan& plan, const LayerPlan& layer,
                PairsAt(workspace, plan.rounded));
 }
 
-// Writes the layer's outputs before the activation, of an input that is set.
+// Writes the layer's outputs before the activation; of bfloat16 `rounded` is the input.
 void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
-                  Rows input, int64_t rows) {
+                  Rows input, const Pair* rounded, int64_t rows) {
   const Rows bias = {workspace + layer.forward_bias, 0};
   const Result output = {workspace + layer.output, layer.out_pad};
   if (!plan.bfloat16) {
@@ -98,7 +106,6 @@ void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                     output);
   }
   const int64_t depth = PairsOf(layer.in);
-  const Pair* const rounded = PairsAt(workspace, plan.rounded);
   MultiplyPairs(rows, layer.out_pad, depth, {rounded, depth, 1},
                 {PairsAt(workspace, layer.forward_pairs), layer.out_pad}, bias,
                 output);
@@ -149,22 +156,26 @@ void AddRoundedProducts(const MlpPlan& plan, float* workspace, int64_t rows,
 #endif
 }
 
-// Where AddWeightGradient finds the layer's deltas in a plan of bfloat16, of two samples.
+// Where AddWeightGradient finds the layer's deltas and inputs in a plan of bfloat16, of
+// two samples below each other.
 FLOTILLA_INLINE Pair* DeltaPairs(const MlpPlan& plan, const LayerPlan& layer,
                                  float* workspace) {
   return PairsAt(workspace, layer.gradient_transposed ? plan.right_pairs
                                                       : plan.left_pairs);
 }
+FLOTILLA_INLINE Pair* InputPairs(const MlpPlan& plan, const LayerPlan& layer,
+                                 float* workspace) {
+  return PairsAt(workspace, layer.gradient_transposed ? plan.left_pairs
+                                                      : plan.right_pairs);
+}
 
-// Adds delta^T input to the layer's weight gradient; deltas of bfloat16 are DeltaPairs.
+// Adds delta^T input to the layer's weight gradient.
 void AddWeightGradient(const MlpPlan& plan, const LayerPlan& layer,
                        float* workspace, Rows input, const float* delta,
                        int64_t rows) {
   float* gradient = workspace + layer.weight_gradient;
   if (plan.bfloat16) {
     const bool turned = layer.gradient_transposed;
-    PairUpRows(rows, layer.in_pad, input,
-               PairsAt(workspace, turned ? plan.left_pairs : plan.right_pairs));
     AddRoundedProducts(plan, workspace, rows, turned ? layer.in : layer.out,
                        turned ? layer.out_pad : layer.in_pad, gradient);
   } else if (layer.gradient_transposed) {

@@ -48,6 +48,7 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
                    const AdvantageScale& advantage, const int32_t** rows,
                    const int32_t* end, int64_t* taken, float* workspace) {
   float* inputs = workspace + plan.inputs;
+  const int64_t depth = PairsOf(plan.observations);
   float* planes = workspace + plan.samples;
   float* actions = workspace + plan.action_planes;
   int32_t* discrete = reinterpret_cast<int32_t*>(actions);
@@ -60,7 +61,13 @@ int64_t GatherTile(const MlpPlan& plan, const PpoSamples& samples,
     const int64_t row = **rows;
     if (samples.valid != nullptr && samples.valid[row] == 0) continue;
     const float* observation = samples.observations + row * plan.observations;
-    CopyRow(observation, plan.observations, inputs + n * plan.observations_pad);
+    if (plan.bfloat16) {
+      RoundEachRow(1, plan.observations, {observation, 0}, depth,
+                   PairsAt(inputs, 0) + n * depth);
+    } else {
+      CopyRow(observation, plan.observations,
+              inputs + n * plan.observations_pad);
+    }
     planes[kOldLogProb * kTileRows + n] = samples.log_prob[row];
     planes[kAdvantage * kTileRows + n] =
         (samples.advantage[row] - advantage.mean) * advantage.scale;
@@ -260,7 +267,8 @@ PpoSums PpoGradientOf(const MlpPlan& plan, float* workspace,
     if (count == 0) break;
     const Rows inputs = {workspace + plan.inputs, plan.observations_pad};
     for (int i = 0; i < plan.stack_count; ++i) {
-      ForwardStack(plan, plan.stacks[i], workspace, inputs, count);
+      ForwardStack(plan, plan.stacks[i], workspace, inputs, count,
+                   PairsAt(workspace, plan.inputs));
     }
     for (int64_t n = 0; samples.mask != nullptr && n < count; ++n) {
       ForbidChoices(plan, samples.mask + taken[n] * plan.actions,
