@@ -1,7 +1,9 @@
 #include "learner/algo/gradient_step.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +20,7 @@ GradientStep::GradientStep(const FlatParameters& net,
                            const v1::DistributedConfig& distributed,
                            v1::Precision precision)
     : net_(net),
+      tail_(net.gradient_message.narrow(0, net.size(), FlatParameters::kTail)),
       config_(config),
       by_ranks_(distributed.gradient_mean() == v1::BY_RANKS),
       type_(distributed.gradient_type()),
@@ -52,17 +55,12 @@ double GradientStep::Scale(double samples) const {
   return by_ranks_ && samples > 0 ? 1 / samples : 1;
 }
 
-torch::Tensor GradientStep::Tail() const {
-  return net_.gradient_message.narrow(0, net_.size(), FlatParameters::kTail);
-}
-
 // The gradients and the tail behind them, over all ranks.
 absl::Status GradientStep::Sum(Collective* collective, double samples) {
   const double scale = Scale(samples);
-  const torch::Tensor tail = Tail();
   if (buckets_ != nullptr) {
     RETURN_IF_ERROR(buckets_->Finish(collective, scale));
-    return collective->AllReduceSum(tail);
+    return collective->AllReduceSum(tail_);
   }
   torch::Tensor gradients = net_.gradients;
   if (scale != 1) gradients.mul_(scale);
@@ -70,7 +68,7 @@ absl::Status GradientStep::Sum(Collective* collective, double samples) {
     return collective->AllReduceSum(net_.gradient_message);
   }
   RETURN_IF_ERROR(AllReduceGradients(gradients, type_, collective));
-  return collective->AllReduceSum(tail);
+  return collective->AllReduceSum(tail_);
 }
 
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
@@ -82,19 +80,23 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   Result result{.samples = samples, .extra = extra};
   double divisor = samples;
   if (collective->has_group()) {
-    const torch::Tensor tail = Tail();
-    tail.copy_(ToDevice(
-        torch::tensor({static_cast<float>(samples), static_cast<float>(extra),
-                       samples > 0 ? 1.0f : 0.0f}),
-        tail.device()));
+    const float mine[] = {static_cast<float>(samples),
+                          static_cast<float>(extra), samples > 0 ? 1.0f : 0.0f};
+    static_assert(std::size(mine) == FlatParameters::kTail);
+    if (tail_.is_cpu()) {
+      std::copy(std::begin(mine), std::end(mine), Host<float>(tail_));
+    } else {
+      tail_.copy_(ToDevice(torch::tensor(torch::ArrayRef<float>(mine)),
+                           tail_.device()));
+    }
     const auto begin = std::chrono::steady_clock::now();
     RETURN_IF_ERROR(Sum(collective, samples));
     result.sync_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();
     result.sync_bytes =
-        GradientBytes(P, type_) + static_cast<int64_t>(tail.nbytes());
-    const torch::Tensor summed = ToHost(tail);
+        GradientBytes(P, type_) + static_cast<int64_t>(tail_.nbytes());
+    const torch::Tensor summed = ToHost(tail_);
     result.samples = Host<float>(summed)[0];
     result.extra = Host<float>(summed)[1];
     divisor = by_ranks_ ? Host<float>(summed)[2] : result.samples;
@@ -127,19 +129,18 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
     if (samples > 0) later_->Step(samples);
     return absl::OkStatus();
   }
-  const torch::Tensor tail = Tail();
-  tail.narrow(0, 0, 1).fill_(samples);
-  tail.narrow(0, 1, 1).copy_(extra);
-  tail.narrow(0, 2, 1).fill_(samples > 0 ? 1 : 0);
+  tail_.narrow(0, 0, 1).fill_(samples);
+  tail_.narrow(0, 1, 1).copy_(extra);
+  tail_.narrow(0, 2, 1).fill_(samples > 0 ? 1 : 0);
   const auto begin = std::chrono::steady_clock::now();
   RETURN_IF_ERROR(Sum(collective, samples));
   sync_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();
   sync_bytes_ +=
-      GradientBytes(net_.size(), type_) + static_cast<int64_t>(tail.nbytes());
-  last_ = tail.narrow(0, 0, 2);
-  later_->Step(tail[by_ranks_ ? 2 : 0]);
+      GradientBytes(net_.size(), type_) + static_cast<int64_t>(tail_.nbytes());
+  last_ = tail_.narrow(0, 0, 2);
+  later_->Step(tail_[by_ranks_ ? 2 : 0]);
   return absl::OkStatus();
 }
 

@@ -108,10 +108,10 @@ class GradientStep {
   double StepWithTorch(double divisor, double learning_rate);
   void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;
-  // What travels behind the gradients: samples, extra, ranks with samples.
-  torch::Tensor Tail() const;
 
   const FlatParameters net_;
+  // [kTail]  what travels behind the gradients: samples, extra, ranks with samples.
+  const torch::Tensor tail_;
   v1::OptimizerConfig config_;
   const bool by_ranks_;
   const v1::GradientType type_;

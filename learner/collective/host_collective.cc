@@ -42,7 +42,7 @@ absl::Status HostCollective::AllReduceSum(torch::Tensor tensor) {
   RETURN_IF_ERROR(CheckContiguous(tensor));
   RETURN_IF_ERROR(CheckDtype(tensor));
   torch::NoGradGuard no_grad;
-  return OnHost(tensor.view(-1),
+  return OnHost(tensor.dim() == 1 ? tensor : tensor.view(-1),
                 [&](torch::Tensor flat) { return SumOnHost(std::move(flat)); });
 }
 
