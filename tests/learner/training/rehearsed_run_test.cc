@@ -384,7 +384,7 @@ INSTANTIATE_TEST_SUITE_P(
              "dqn.replay_capacity=1000"},
             1e-5,
             (3 * 24 + 1) * 4 * 84 * 84,
-            3 * (2 * 24 + 1)}),
+            3 * (24 + 1)}),
     [](const auto& info) { return info.param.name; });
 #endif
 
