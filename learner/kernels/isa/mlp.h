@@ -363,6 +363,9 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
     const LayerPlan& layer = stack.layers[i];
     const float* const output = workspace + layer.output;
     float* const bias_gradient = workspace + layer.bias_gradient;
+    const Rows input =
+        i == 0 ? Rows{workspace + plan.inputs, plan.observations_pad}
+               : Rows{workspace + stack.layers[i - 1].output, layer.in_pad};
     if (plan.bfloat16) {
       const auto run = plan.relu ? RoundBackward<true> : RoundBackward<false>;
       run(rows, layer.out_pad, output, delta, bias_gradient,
@@ -373,18 +376,13 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
         PairUpRoundedRows(rows, layer.in_pad, PairsOf(layer.in),
                           PairsAt(workspace, plan.inputs), inputs);
       } else {
-        PairUpRows(rows, layer.in_pad,
-                   {workspace + stack.layers[i - 1].output, layer.in_pad},
-                   inputs);
+        PairUpRows(rows, layer.in_pad, input, inputs);
       }
     } else {
       const auto run =
           plan.relu ? BackwardActivation<true> : BackwardActivation<false>;
       run(rows, layer.out_pad, output, delta, bias_gradient);
     }
-    const Rows input =
-        i == 0 ? Rows{workspace + plan.inputs, plan.observations_pad}
-               : Rows{workspace + stack.layers[i - 1].output, layer.in_pad};
     AddWeightGradient(plan, layer, workspace, input, delta, rows);
     if (i == 0) return;
     LayerBack(plan, layer, workspace, delta, rows, {workspace + plan.zero, 0},
@@ -395,7 +393,7 @@ void BackwardStack(const MlpPlan& plan, const StackPlan& stack,
   }
 }
 
-// Down to what the network sees: writes d loss / d inputs plus `addend`, rows of
+// Down to what the network sees, of floats: writes d loss / d inputs plus `addend`, rows of
 // observations_pad, to plan.input_gradient, and counts no parameter's gradient.
 void BackwardToInputs(const MlpPlan& plan, const StackPlan& stack,
                       float* workspace, int64_t rows, Rows addend) {
@@ -406,7 +404,6 @@ void BackwardToInputs(const MlpPlan& plan, const StackPlan& stack,
     const LayerPlan& layer = stack.layers[i];
     ThroughActivation(plan.relu, rows * layer.out_pad, workspace + layer.output,
                       delta);
-    SetLayerDelta(plan, layer, workspace, delta, rows);
     LayerBack(plan, layer, workspace, delta, rows,
               i == 0 ? addend : Rows{workspace + plan.zero, 0},
               i == 0 ? workspace + plan.input_gradient : next);

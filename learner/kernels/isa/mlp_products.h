@@ -86,15 +86,6 @@ void RoundWeights(const LayerPlan& layer, float* workspace) {
              PairsAt(workspace, layer.backward_pairs));
 }
 
-// Has LayerBack find the layer's deltas before the activation, which of bfloat16 lie in
-// plan.rounded.
-void SetLayerDelta(const MlpPlan& plan, const LayerPlan& layer,
-                   float* workspace, const float* delta, int64_t rows) {
-  if (!plan.bfloat16) return;
-  RoundEachRow(rows, layer.out, {delta, layer.out_pad}, PairsOf(layer.out),
-               PairsAt(workspace, plan.rounded));
-}
-
 // Writes the layer's outputs before the activation; of bfloat16 `rounded` is the input.
 void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                   Rows input, const Pair* rounded, int64_t rows) {
@@ -112,7 +103,7 @@ void LayerForward(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
 }
 
 // d loss / d inputs of the layer plus `addend`, of d loss / d outputs before the
-// activation, which are set.
+// activation, which of bfloat16 lie in plan.rounded.
 void LayerBack(const MlpPlan& plan, const LayerPlan& layer, float* workspace,
                const float* delta, int64_t rows, Rows addend, float* to) {
   const Result result = {to, layer.in_pad};
