@@ -75,6 +75,9 @@ def fast(options, turns):
                 for n in (1, 2))
     shared = train(f"Flotilla, 1 learner, {options.cores} threads", "cartpole_fast", 1, min(limit, 10), **unstopped, **flop,
                    runtime__torch_threads=options.cores)
+    half = train("Flotilla, 2 learners in bfloat16", "cartpole_fast", 2, min(limit, 10), **unstopped, **flop,
+                 runtime__precision="BF16")
+    halves = [half] if probe.multiplies_bfloat16() and not options.quick else []
     stops = [train(f"Flotilla, {n} learner{'s' * (n > 1)}, evaluating, stops when solved", "cartpole_fast", n, limit)
              for n in (1, 2)]
     how = dict(limit_s=limit, threads=tuned(options))
@@ -86,11 +89,11 @@ def fast(options, turns):
     rejax = [] if options.quick else [peer("rejax, 64 × 32, compiled, on a CPU", "v_rejax", "rejax_cartpole.py", "64x32",
                                            limit_s=limit, threads=(), **flop)]
     theirs = [sb3, own] + ([] if options.quick else rest)
-    everyone = [two, sb3, one, own, *stops] + ([] if options.quick else [shared, *rest]) + rejax
+    everyone = [two, sb3, one, own, *stops] + ([] if options.quick else [*halves, shared, *rest]) + rejax
     turns(everyone, options.rounds)
     sps, solved, evaluated = "steps_per_second", "seconds_to_target", "seconds_to_eval_475"
     quickest = min((who.median(solved) for who in theirs if who.median(solved)), default=None)
-    training = [two, one] + ([] if options.quick else [shared]) + theirs
+    training = [two, one] + ([] if options.quick else [*halves, shared]) + theirs
     return section(
         "cartpole_fast", everyone,
         [report.table(training + rejax, sps, "steps a second", two),
@@ -99,6 +102,8 @@ def fast(options, turns):
          report.resources(training + rejax, turns)],
         [report.verdict(f"{who.name}: at least twice the fastest peer's steps a second", who.median(sps),
                         times(2, fastest(theirs + rejax, sps))) for who in training[:-len(theirs)]] +
+        [report.verdict("two learners in bfloat16: at least 800,000 steps a second", half.median(sps), 8e5)
+         for half in halves] +
         [report.verdict(f"{who.name}: 475 in at most half the quickest peer's time", who.median(solved),
                         times(0.5, quickest), at_least=False, unit=" s") for who in (two, one)],
         "Seconds count from the start of training, processes started; `-` is a run that did not get there.")
