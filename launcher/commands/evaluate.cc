@@ -1,7 +1,10 @@
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
@@ -53,6 +56,22 @@ int Show(const std::string& result_path, bool json) {
       WithCommas(static_cast<int64_t>(member("episodes").size())).c_str(),
       number("min_return"), number("max_return"));
   return kExitDone;
+}
+
+// Of a run, whose newest checkpoint is played: that another one evaluated best, if so.
+void TellOfBest(const std::string& run, const std::string& played) {
+  namespace fs = std::filesystem;
+  const std::string best = RunFolder(run).checkpoints() + "/best";
+  std::error_code error;
+  if (CheckpointFolder(run).Exists() || !fs::exists(best, error)) return;
+  const fs::path newest = fs::canonical(played, error);
+  const fs::path other = fs::canonical(best, error);
+  if (error || newest == other) return;
+  std::fprintf(stderr,
+               "flotilla evaluate: that was the newest checkpoint, %s; %s "
+               "evaluated best while it trained: flotilla evaluate %s\n",
+               newest.filename().c_str(), other.filename().c_str(),
+               best.c_str());
 }
 
 // A run's folder, and no checkpoint's, which has a configuration too.
@@ -196,6 +215,7 @@ int RunEvaluate(const Arguments& arguments) {
   int code =
       RunPlayer("evaluate", *checkpoint, flags, credentials, scratch.path());
   if (code == kExitDone) code = Show(result, json);
+  if (code == kExitDone && !json) TellOfBest(parsed.positional[0], *checkpoint);
   if (code != kExitDone || !film.video) return code;
   auto played = ReadGames(games);
   if (!played.ok()) return Report("evaluate", played.status());

@@ -90,6 +90,25 @@ def test_evaluate_says_it_in_one_line(maze):
     assert re.fullmatch(r"Maze  mean return \d\.\d\d over 3 episodes \(\d\.0 to \d\.0\)\n", result.stdout)
 
 
+def test_a_run_whose_best_is_not_its_newest_says_so(maze):
+    folder = maze.sandbox.folder / "copy"
+    shutil.copytree(maze.run_dir, folder, symlinks=True)
+    newest = (folder / "checkpoints" / "latest").resolve()
+    best = folder / "checkpoints" / "best"
+    best.unlink(missing_ok=True)
+    best.symlink_to(newest.name)
+    words = ("evaluate", folder, "--episodes", 3)
+    assert "best" not in maze.sandbox.run(*words).stderr
+    shutil.copytree(newest, folder / "checkpoints" / "step_000000000001")
+    best.unlink()
+    best.symlink_to("step_000000000001")
+    said = maze.sandbox.run(*words).stderr
+    assert f"newest checkpoint, {newest.name}; step_000000000001 evaluated best" in said
+    assert said.rstrip().endswith(f"flotilla evaluate {best}")
+    assert maze.sandbox.run("evaluate", best, "--episodes", 3).stderr == ""
+    assert maze.sandbox.run(*words, "--json").stderr == ""
+
+
 # ---- Of a checkpoint that lies elsewhere
 
 
