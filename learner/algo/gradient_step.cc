@@ -55,8 +55,10 @@ double GradientStep::Scale(double samples) const {
   return by_ranks_ && samples > 0 ? 1 / samples : 1;
 }
 
-// The gradients and the tail behind them, over all ranks.
-absl::Status GradientStep::Sum(Collective* collective, double samples) {
+// The gradients and the tail behind them, over all ranks. Kernels want `squares` of them,
+// which are taken where each part is summed.
+absl::Status GradientStep::Sum(Collective* collective, double samples,
+                               std::optional<double>* squares) {
   const double scale = Scale(samples);
   if (buckets_ != nullptr) {
     RETURN_IF_ERROR(buckets_->Finish(collective, scale));
@@ -64,6 +66,19 @@ absl::Status GradientStep::Sum(Collective* collective, double samples) {
   }
   torch::Tensor gradients = net_.gradients;
   if (scale != 1) gradients.mul_(scale);
+  if (type_ == v1::GRADIENT_FLOAT32 && has_kernels()) {
+    static_assert(Collective::kSummedPart == kSquaresPart);
+    const float* const gradient = Host<float>(gradients);
+    double sum = 0;
+    RETURN_IF_ERROR(collective->AllReduceSumByParts(
+        net_.gradient_message, [&](int64_t first, int64_t count) {
+          count = std::min<int64_t>(count,
+                                    net_.size() - first);  // without the tail
+          if (count > 0) sum += SumOfSquares(gradient + first, count);
+        }));
+    *squares = sum;
+    return absl::OkStatus();
+  }
   if (type_ == v1::GRADIENT_FLOAT32) {
     return collective->AllReduceSum(net_.gradient_message);
   }
@@ -79,6 +94,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   const int64_t P = net_.size();
   Result result{.samples = samples, .extra = extra};
   double divisor = samples;
+  std::optional<double> squares;
   if (collective->has_group()) {
     const float mine[] = {static_cast<float>(samples),
                           static_cast<float>(extra), samples > 0 ? 1.0f : 0.0f};
@@ -90,7 +106,7 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                            tail_.device()));
     }
     const auto begin = std::chrono::steady_clock::now();
-    RETURN_IF_ERROR(Sum(collective, samples));
+    RETURN_IF_ERROR(Sum(collective, samples, &squares));
     result.sync_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();
@@ -103,10 +119,9 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
   }
   if (result.samples == 0) return result;
 
-  const bool kernels =
-      net_.parameters.device().is_cpu() && config_.type() != v1::MUON;
-  result.grad_norm = kernels ? StepWithKernels(divisor, learning_rate)
-                             : StepWithTorch(divisor, learning_rate);
+  result.grad_norm = has_kernels()
+                         ? StepWithKernels(divisor, learning_rate, squares)
+                         : StepWithTorch(divisor, learning_rate);
   if (!std::isfinite(result.grad_norm)) return NotFinite(result.grad_norm);
   return result;
 }
@@ -133,7 +148,8 @@ absl::Status GradientStep::ApplyLater(Collective* collective, double samples,
   tail_.narrow(0, 1, 1).copy_(extra);
   tail_.narrow(0, 2, 1).fill_(samples > 0 ? 1 : 0);
   const auto begin = std::chrono::steady_clock::now();
-  RETURN_IF_ERROR(Sum(collective, samples));
+  std::optional<double> squares;
+  RETURN_IF_ERROR(Sum(collective, samples, &squares));
   sync_seconds_ +=
       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
           .count();
@@ -184,7 +200,8 @@ absl::StatusOr<GradientStep::Result> GradientStep::Finish(
                 .sync_bytes = sync_bytes_};
 }
 
-double GradientStep::StepWithKernels(double divisor, double learning_rate) {
+double GradientStep::StepWithKernels(double divisor, double learning_rate,
+                                     std::optional<double> squares) {
   AdamOptions options = AdamOptionsOf(config_);
   options.learning_rate = learning_rate;
   options.gradient_scale = 1.0 / divisor;
@@ -194,8 +211,11 @@ double GradientStep::StepWithKernels(double divisor, double learning_rate) {
   state.first_moment = Host<float>(moment1_);
   state.second_moment = Host<float>(moment2_);
   state.step = *Host<int64_t>(step_);
-  const AdamResult done =
-      AdamStep(options, Host<float>(net_.gradients), &state);
+  const float* const gradient = Host<float>(net_.gradients);
+  const AdamResult done = AdamStep(
+      options, gradient,
+      squares.has_value() ? *squares : SumOfSquares(gradient, state.size),
+      &state);
   *Host<int64_t>(step_) = state.step;
   // Beyond what float32 can clip it counts as infinite.
   return done.applied || std::isnan(done.norm)

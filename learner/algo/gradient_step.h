@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -97,14 +98,19 @@ class GradientStep {
   std::vector<NamedTensor> State();
 
  private:
-  absl::Status Sum(Collective* collective, double samples);
+  absl::Status Sum(Collective* collective, double samples,
+                   std::optional<double>* squares);
+  bool has_kernels() const {
+    return net_.device().is_cpu() && config_.type() != v1::MUON;
+  }
   // What a rank's gradients are multiplied by before they are summed.
   double Scale(double samples) const;
 
   // The clipped step, by hand-written kernels or in Torch's operations, of the
   // gradients over `divisor`. Both return the norm before clipping, and change
   // nothing if it is not finite.
-  double StepWithKernels(double divisor, double learning_rate);
+  double StepWithKernels(double divisor, double learning_rate,
+                         std::optional<double> squares);
   double StepWithTorch(double divisor, double learning_rate);
   void AdamWithTorch(const torch::Tensor& gradient, double learning_rate);
   absl::Status NotFinite(double norm) const;

@@ -1,5 +1,6 @@
 #include "learner/collective/collective.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +17,16 @@ torch::Tensor Bytes(std::string* text) {
 }
 
 }  // namespace
+
+absl::Status Collective::AllReduceSumByParts(torch::Tensor tensor,
+                                             const Summed& summed) {
+  RETURN_IF_ERROR(AllReduceSum(tensor));
+  const int64_t size = tensor.numel();
+  for (int64_t at = 0; at < size; at += kSummedPart) {
+    summed(at, std::min(kSummedPart, size - at));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::vector<std::string>> Collective::GatherBytes(
     std::string mine, int root) {

@@ -2,6 +2,7 @@
 #define FLOTILLA_LEARNER_COLLECTIVE_COLLECTIVE_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,14 @@ class Collective {
   // Errors: kUnavailable if a peer is lost; kDeadlineExceeded after
   // distributed.timeout_seconds; kAborted after Abort or a fence.
   virtual absl::Status AllReduceSum(torch::Tensor tensor) = 0;
+
+  // The same for float32 on the host; `summed` is called with a first number and how
+  // many, kSummedPart but for the last ones, once they are summed: for who would read
+  // all of them again.
+  using Summed = std::function<void(int64_t first, int64_t count)>;
+  static constexpr int64_t kSummedPart = 1 << 15;
+  virtual absl::Status AllReduceSumByParts(torch::Tensor tensor,
+                                           const Summed& summed);
 
   // Copies `tensor` from rank `root` to all others, in place. Errors as above.
   virtual absl::Status Broadcast(torch::Tensor tensor, int root) = 0;

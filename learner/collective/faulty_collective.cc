@@ -43,6 +43,12 @@ absl::Status FaultyCollective::AllReduceSum(torch::Tensor tensor) {
   return After(inner_->AllReduceSum(std::move(tensor)));
 }
 
+absl::Status FaultyCollective::AllReduceSumByParts(torch::Tensor tensor,
+                                                   const Summed& summed) {
+  RETURN_IF_ERROR(Suffer());
+  return After(inner_->AllReduceSumByParts(std::move(tensor), summed));
+}
+
 absl::Status FaultyCollective::Broadcast(torch::Tensor tensor, int root) {
   RETURN_IF_ERROR(Suffer());
   return After(inner_->Broadcast(std::move(tensor), root));

@@ -39,6 +39,8 @@ class FaultyCollective : public Collective {
   int world_size() const override { return inner_->world_size(); }
   bool has_group() const override { return inner_->has_group(); }
   absl::Status AllReduceSum(torch::Tensor tensor) override;
+  absl::Status AllReduceSumByParts(torch::Tensor tensor,
+                                   const Summed& summed) override;
   absl::Status Broadcast(torch::Tensor tensor, int root) override;
   void Abort() override;
 

@@ -39,6 +39,15 @@ class ShmCollective : public HostCollective {
                         absl::StrCat("generation ", generation, " is fenced")));
                   }) {}
 
+  absl::Status AllReduceSumByParts(torch::Tensor tensor,
+                                   const Summed& summed) override {
+    CHECK(tensor.is_cpu() && tensor.is_contiguous() &&
+          tensor.scalar_type() == torch::kFloat32);
+    static_assert(kSummedPart == kShmPart);
+    return reducer_.AllReduceSum(HostBytes(tensor), tensor.numel(),
+                                 Element::kFloat32, summed);
+  }
+
   void Abort() override {
     reducer_.Abort(absl::AbortedError("the collective was aborted"));
   }

@@ -22,8 +22,9 @@
 namespace flotilla {
 namespace {
 
-// Two slots of each of a few ranks fit a core's second-level cache.
-constexpr size_t kSlotBytes = 128 << 10;
+// Slots of a few ranks fit a core's second-level cache.
+constexpr size_t kSlotBytes = kShmPart * sizeof(float);
+constexpr uint32_t kSlots = 4;  // of a rank: a power of two, as chunk_ wraps
 // A rank that would read no more than this from its peers adds everything
 // itself: a second wait is dearer than the additions.
 constexpr size_t kAtOnceBytes = 128 << 10;
@@ -105,7 +106,7 @@ bool HasReached(uint32_t arrived, uint32_t step) {
 }  // namespace
 
 size_t ShmReducer::SegmentBytes(int world_size) {
-  return world_size * (sizeof(Seat) + 2 * kSlotBytes);
+  return world_size * (sizeof(Seat) + kSlots * kSlotBytes);
 }
 
 ShmReducer::ShmReducer(std::byte* segment, int rank, int world_size,
@@ -127,24 +128,24 @@ ShmReducer::Seat& ShmReducer::seat(int rank) const {
   return reinterpret_cast<Seat*>(segment_)[rank];
 }
 
-std::byte* ShmReducer::slot(int rank) const {
+std::byte* ShmReducer::slot(int rank, uint32_t chunk) const {
   return segment_ + world_size_ * sizeof(Seat) +
-         (2 * rank + (chunk_ & 1)) * kSlotBytes;
+         (kSlots * rank + chunk % kSlots) * kSlotBytes;
 }
 
-absl::Status ShmReducer::AllReduceSum(void* data, size_t count,
-                                      Element element) {
+absl::Status ShmReducer::AllReduceSum(void* data, size_t count, Element element,
+                                      const Summed& summed) {
   RETURN_IF_ERROR(Begin({kAllReduce, element, count, 0}));
   switch (element) {
     case Element::kFloat32:
-      return Sum(static_cast<float*>(data), count);
+      return Sum(static_cast<float*>(data), count, summed);
     case Element::kFloat64:
-      return Sum(static_cast<double*>(data), count);
+      return Sum(static_cast<double*>(data), count, summed);
     case Element::kInt64:
       // Unsigned: overflow wraps, as Torch's does, instead of being undefined.
-      return Sum(static_cast<uint64_t*>(data), count);
+      return Sum(static_cast<uint64_t*>(data), count, summed);
     case Element::kBFloat16:
-      return Sum(static_cast<BFloat16*>(data), count);
+      return Sum(static_cast<BFloat16*>(data), count, summed);
     case Element::kByte:
       break;
   }
@@ -176,41 +177,42 @@ absl::Status ShmReducer::Begin(const Call& call) {
   return absl::OkStatus();
 }
 
+// The next chunk is brought to its slot before this one is waited for: a peer that is
+// a little late then costs nothing.
 template <typename T>
-absl::Status ShmReducer::Sum(T* data, size_t count) {
+absl::Status ShmReducer::Sum(T* data, size_t count, const Summed& summed) {
   constexpr size_t kChunk = kSlotBytes / sizeof(T);
-  while (count > 0) {
-    const size_t size = std::min(count, kChunk);
+  const auto size_at = [&](size_t at) { return std::min(count - at, kChunk); };
+  const auto give = [&](uint32_t chunk, size_t at) {
+    if (at == count) return;
+    std::memcpy(slot(rank_, chunk), data + at, size_at(at) * sizeof(T));
+  };
+  give(chunk_ + 1, 0);
+  for (size_t at = 0; at < count; at += kChunk) {
+    const size_t size = size_at(at);
     StartChunk();
-    const bool at_once = size * sizeof(T) * (world_size_ - 1) <= kAtOnceBytes;
-    RETURN_IF_ERROR(at_once ? SumChunkAtOnce(data, size)
-                            : SumChunkInParts(data, size));
-    data += size;
-    count -= size;
+    Arrive();
+    give(chunk_ + 1, at + size);
+    RETURN_IF_ERROR(AwaitPeers());
+    if (size * sizeof(T) * (world_size_ - 1) <= kAtOnceBytes) {
+      AddSlots(data + at, 0, size);
+    } else {
+      RETURN_IF_ERROR(AddInParts(data + at, size));
+    }
+    if (summed != nullptr) summed(at, size);
   }
   return absl::OkStatus();
 }
 
 template <typename T>
-absl::Status ShmReducer::SumChunkAtOnce(T* data, size_t count) {
-  std::memcpy(slot(rank_), data, count * sizeof(T));
-  RETURN_IF_ERROR(MeetPeers());
-  AddSlots(data, 0, count);
-  return absl::OkStatus();
-}
-
-template <typename T>
-absl::Status ShmReducer::SumChunkInParts(T* data, size_t count) {
+absl::Status ShmReducer::AddInParts(T* data, size_t count) {
   // Part r is [part * r, part * (r + 1)), whole cache lines but for the last.
   constexpr size_t kLine = kAlign / sizeof(T);
   const size_t part = (count / world_size_ + kLine) / kLine * kLine;
   const auto begin = [&](int r) { return std::min(count, part * r); };
 
-  T* const mine = reinterpret_cast<T*>(slot(rank_));
-  std::memcpy(mine, data, count * sizeof(T));
-  RETURN_IF_ERROR(MeetPeers());
   // Into the own slot, where nobody else reads this part before the next step.
-  AddSlots(mine, begin(rank_), begin(rank_ + 1));
+  AddSlots(reinterpret_cast<T*>(slot(rank_)), begin(rank_), begin(rank_ + 1));
   RETURN_IF_ERROR(MeetPeers());
   for (int r = 0; r < world_size_; ++r) {
     std::memcpy(data + begin(r), reinterpret_cast<const T*>(slot(r)) + begin(r),
@@ -223,6 +225,14 @@ absl::Status ShmReducer::SumChunkInParts(T* data, size_t count) {
 // `out` may be a slot: a block is read before it is written.
 template <typename T>
 void ShmReducer::AddSlots(T* out, size_t begin, size_t end) const {
+  if (world_size_ == 2) {  // which needs no room for sums
+    const T* const first = reinterpret_cast<const T*>(slot(0));
+    const T* const second = reinterpret_cast<const T*>(slot(1));
+    for (size_t i = begin; i < end; ++i) {
+      Narrow(Widen(first[i]) + Widen(second[i]), &out[i]);
+    }
+    return;
+  }
   constexpr size_t kBlock = 4096 / sizeof(T);
   using Wide = decltype(Widen(T()));
   alignas(kAlign) Wide sum[kBlock];
@@ -244,12 +254,20 @@ void ShmReducer::StartChunk() {
 }
 
 absl::Status ShmReducer::MeetPeers() {
+  Arrive();
+  return AwaitPeers();
+}
+
+void ShmReducer::Arrive() {
   ++step_;
   Seat& mine = seat(rank_);
   // Sequentially consistent, as in WaitFor: either the sleeper sees the new
   // count, or it is seen among the waiters and woken.
   mine.arrived.store(step_);
   if (mine.waiters.load() > 0) FutexWakeAll(mine.arrived);
+}
+
+absl::Status ShmReducer::AwaitPeers() {
   for (int r = 0; r < world_size_; ++r) {
     if (r == rank_) continue;
     absl::Status status = WaitFor(r, step_);

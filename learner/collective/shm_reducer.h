@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,19 +24,22 @@ enum class Element : uint32_t {
   kBFloat16,  // summed in float32, rounded once
 };
 
+// Floats of a chunk.
+inline constexpr size_t kShmPart = 1 << 15;
+
 // Sums and copies arrays between the ranks of one host, through memory that
 // they share: what ShmCollective is made of, without Torch and without a
 // rendezvous.
 //
-//   segment  | rank 0: arrived, left | slot, slot | rank 1: arrived, ...
+//   segment  | arrived, left; of each rank | slots of rank 0 | of rank 1 | ...
 //
 // A rank copies its array to its slot, a chunk at a time, says so in `arrived`,
 // and waits until all have. Small arrays: everyone then adds all slots. Large
 // ones: rank r adds part r of all slots, and after a second wait everyone
 // copies the parts together. Either way an element is added once, in the order
-// of the ranks, so the sum is the same bits everywhere. Two slots alternate: a
-// rank that writes chunk c + 2 has seen all arrive at chunk c + 1, and they did
-// so after they had read chunk c.
+// of the ranks, so the sum is the same bits everywhere. Slots take turns: a rank
+// writes chunk c + 1 before it waits for others at chunk c. It has seen all arrive
+// at chunk c - 1 by then, and they did so after they had read chunk c - 2.
 //
 // A wait spins, then yields, then sleeps on a futex, and notices within 20 ms
 // that a peer's process ended, that a peer left, or that Abort was called.
@@ -58,11 +62,16 @@ class ShmReducer {
   ShmReducer(const ShmReducer&) = delete;
   ShmReducer& operator=(const ShmReducer&) = delete;
 
-  // Replaces data[0, count) on every rank by the sum over ranks.
+  // Called with a first element and how many: they are summed, and in a near cache.
+  using Summed = std::function<void(size_t first, size_t count)>;
+
+  // Replaces data[0, count) on every rank by the sum over ranks. `summed`, if there is
+  // one, is called for chunk after chunk, each of kShmPart floats but for the last.
   // Errors: kUnavailable naming the peer that is lost; kDeadlineExceeded naming
   // those that did not come; what Abort was given; kInternal if a peer is in
   // another call or has another count.
-  absl::Status AllReduceSum(void* data, size_t count, Element element);
+  absl::Status AllReduceSum(void* data, size_t count, Element element,
+                            const Summed& summed = nullptr);
 
   // Copies data[0, bytes) from rank `root` to all others. Errors as above.
   absl::Status Broadcast(void* data, size_t bytes, int root);
@@ -96,23 +105,24 @@ class ShmReducer {
   };
 
   Seat& seat(int rank) const;
-  std::byte* slot(int rank) const;  // of the current chunk
+  std::byte* slot(int rank, uint32_t chunk) const;
+  std::byte* slot(int rank) const { return slot(rank, chunk_); }
   absl::Status Begin(const Call& call);
   // Those who wait for this rank, and this rank, which waits for another.
   void WakeAll() const;
 
   template <typename T>
-  absl::Status Sum(T* data, size_t count);
+  absl::Status Sum(T* data, size_t count, const Summed& summed);
   template <typename T>
-  absl::Status SumChunkAtOnce(T* data, size_t count);
-  template <typename T>
-  absl::Status SumChunkInParts(T* data, size_t count);
+  absl::Status AddInParts(T* data, size_t count);
   template <typename T>
   void AddSlots(T* out, size_t begin, size_t end) const;
 
   void StartChunk();
   // Says that this rank has come to the next step; waits until all have.
   absl::Status MeetPeers();
+  void Arrive();
+  absl::Status AwaitPeers();
   absl::Status CompareCalls(int rank) const;
   absl::Status WaitFor(int rank, uint32_t step);
   bool HasCome(int rank, uint32_t step) const;

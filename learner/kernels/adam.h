@@ -23,15 +23,24 @@ struct AdamResult {
   bool applied = false;
 };
 
+// In float64, each kSquaresPart of them apart: who meets them part by part may add up
+// the parts' sums, and has the same bits.
+inline constexpr int64_t kSquaresPart = 1 << 15;
+double SumOfSquares(const float* gradient, int64_t size,
+                    const KernelTable& kernels = BestKernels());
+
 // torch.nn.utils.clip_grad_norm_ and one torch.optim.Adam step, in two passes:
 //
 //   g = gradient * gradient_scale * min(1, max_grad_norm / (norm + 1e-6))
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p = p - learning_rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// The norm is summed in float64. `gradient` [size] is not written.
+// `gradient` [size] is not written. `squares` is the SumOfSquares of it, for who has it.
 AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     AdamState* state,
+                    const KernelTable& kernels = BestKernels());
+AdamResult AdamStep(const AdamOptions& options, const float* gradient,
+                    double squares, AdamState* state,
                     const KernelTable& kernels = BestKernels());
 
 }  // namespace flotilla

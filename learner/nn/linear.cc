@@ -162,7 +162,7 @@ class Linear : public torch::autograd::Function<Linear> {
     Tensor from_y = grads[0].contiguous();
     if (y.defined()) {
       // Also of a NaN, which is not hidden.
-      from_y = at::where(y <= 0, at::zeros({}, from_y.options()), from_y);
+      from_y = at::threshold_backward(from_y, y, 0);
     }
     const Tensor typed = from_y.to(x.scalar_type());
     Tensor to_x, to_weight, to_bias;

@@ -22,7 +22,7 @@
 namespace flotilla {
 namespace {
 
-constexpr int64_t kCounts[] = {1, 1000, 9250, 100'000, 1'750'000};
+constexpr int64_t kCounts[] = {1, 1000, 9250, 100'000, 1'750'000, 14'000'000};
 
 double Micros(std::chrono::steady_clock::duration duration) {
   return std::chrono::duration<double, std::micro>(duration).count();

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -93,6 +94,33 @@ TEST_P(CollectiveTest, EveryRankGetsTheSameBitsTheSumInRankOrder) {
               << world_size << " ranks, " << count << " elements";
         });
       }
+    }
+  }
+}
+
+TEST_P(CollectiveTest, ShowsEachPartOnceItIsSummed) {
+  constexpr int64_t kPart = Collective::kSummedPart;
+  for (const int world_size : {1, 2, 3}) {
+    for (const int64_t count : {int64_t{7}, kPart, 3 * kPart + 5}) {
+      torch::Tensor expected = Input(0, count, torch::kFloat32);
+      for (int r = 1; r < world_size; ++r) {
+        expected += Input(r, count, torch::kFloat32);
+      }
+      Run(world_size, [&](Collective* collective, FakeCoordinatorClient*) {
+        torch::Tensor tensor =
+            Input(collective->rank(), count, torch::kFloat32);
+        int64_t shown = 0;
+        const absl::Status status = collective->AllReduceSumByParts(
+            tensor, [&](int64_t first, int64_t size) {
+              EXPECT_EQ(first, shown);
+              EXPECT_EQ(size, std::min(kPart, count - first));
+              EXPECT_TRUE(torch::equal(tensor.narrow(0, first, size),
+                                       expected.narrow(0, first, size)));
+              shown += size;
+            });
+        ASSERT_TRUE(status.ok()) << status;
+        EXPECT_EQ(shown, count);
+      });
     }
   }
 }
