@@ -4,6 +4,7 @@
 
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
+#include "learner/nn/fresh_gradients.h"
 
 namespace flotilla {
 
@@ -15,7 +16,7 @@ PpoSums PartwisePpoBackend::Compute(const PpoBatch& batch) {
 }
 
 torch::Tensor PartwisePpoBackend::ComputeLater(const PpoBatch& batch) {
-  net_->gradients().zero_();
+  const FreshGradients fresh(net_->Flat());
   if (batch.index.numel() == 0) {
     return torch::zeros({kSums},
                         net_->gradients().options().dtype(torch::kFloat64));

@@ -6,6 +6,7 @@
 #include "learner/device/host.h"
 #include "learner/device/transfer.h"
 #include "learner/nn/action_head.h"
+#include "learner/nn/fresh_gradients.h"
 
 namespace flotilla {
 namespace {
@@ -58,7 +59,6 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
     });
     y = batch.n_step_return + batch.discount * value;
   }
-  net.Flat().gradients.zero_();
   const torch::Tensor all_q = net.Forward(batch.observation);
   const torch::Tensor q =
       over_choices([&](int64_t first, int64_t n, int64_t i) {
@@ -70,7 +70,10 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
       config.huber() ? torch::smooth_l1_loss(q, y, torch::Reduction::None)
                      : torch::mse_loss(q, y, torch::Reduction::None);
   const torch::Tensor loss = (batch.weight * each).sum();
-  loss.backward();
+  {
+    const FreshGradients fresh(net.Flat());
+    loss.backward();
+  }
 
   torch::NoGradGuard no_grad;
   return torch::cat({loss.detach().unsqueeze(0), q.detach().sum().unsqueeze(0),

@@ -49,24 +49,24 @@ void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows, Bfloat16* pairs,
 }
 
 void LinearToWeight(const LinearShape& shape, LinearPart out, const float* x,
-                    const float* from_y, float* to_weight,
+                    const float* from_y, bool adds, float* to_weight,
                     const KernelTable& kernels) {
   const AlignedFloats panels =
       MakeAlignedFloats(shape.n * (out.end - out.first));
   const AlignedFloats strip = MakeAlignedFloats(shape.n * kLinearBlock);
-  kernels.linear_to_weight(shape, out, x, from_y, to_weight, panels.get(),
+  kernels.linear_to_weight(shape, out, x, from_y, adds, to_weight, panels.get(),
                            strip.get());
 }
 
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
-                    float* to_weight, const KernelTable& kernels) {
+                    bool adds, float* to_weight, const KernelTable& kernels) {
   AlignedFloats panels;
   if (kernels.has_tiles) {
     panels = MakeAlignedFloats(PanelRows(shape.n) *
                                (out.end - out.first + kLinearBlock));
   }
-  kernels.linear_to_weight_bfloat16(shape, out, x_pairs, from_y_pairs,
+  kernels.linear_to_weight_bfloat16(shape, out, x_pairs, from_y_pairs, adds,
                                     to_weight,
                                     reinterpret_cast<Bfloat16*>(panels.get()));
 }

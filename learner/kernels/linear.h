@@ -61,15 +61,16 @@ void LinearForward(const LinearShape& shape, LinearPart out, const Bfloat16* x,
 void PairRowsOf(int64_t n, int64_t width, const Bfloat16* rows,  // [n, width]
                 Bfloat16* pairs, const KernelTable& kernels = BestKernels());
 
-// to_weight [out, in] += from_y^T x, in bfloat16 of PairRowsOf both; a part of out.
+// to_weight [out, in] = from_y^T x, in bfloat16 of PairRowsOf both; a part of out. With
+// `adds`, what is there already is added to it, which is read then.
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const float* x,       // [n, in]
                     const float* from_y,  // [n, out]
-                    float* to_weight,
+                    bool adds, float* to_weight,
                     const KernelTable& kernels = BestKernels());
 void LinearToWeight(const LinearShape& shape, LinearPart out,
                     const Bfloat16* x_pairs, const Bfloat16* from_y_pairs,
-                    float* to_weight,
+                    bool adds, float* to_weight,
                     const KernelTable& kernels = BestKernels());
 
 // to_x [n, in] = from_y weight; a part of in.

@@ -10,6 +10,7 @@
 #include "learner/device/host.h"
 #include "learner/kernels/linear.h"
 #include "learner/nn/convolution.h"
+#include "learner/nn/fresh_gradients.h"
 #include "learner/nn/numbers.h"
 
 namespace flotilla {
@@ -101,9 +102,8 @@ int64_t UnitOf(int64_t width) {
                                                       : kLinearBlock;
 }
 
-// Whether what comes to `weight` would just be added to its gradient: the pass over both
-// that this takes is spared.
-bool IsAddedToGradient(const Tensor& weight) {
+// Whether what comes to `weight` would just be its gradient, or be added to it.
+bool IsAccumulated(const Tensor& weight) {
   namespace autograd = torch::autograd;
   if (!weight.is_leaf() || !autograd::impl::hooks(weight).empty() ||
       autograd::impl::post_acc_grad_hooks(weight) != nullptr) {
@@ -111,27 +111,51 @@ bool IsAddedToGradient(const Tensor& weight) {
   }
   // Who asks for some gradients (torch::autograd::grad) gets them, and nothing is added.
   const auto* asked = autograd::get_current_graph_task_exec_info();
-  if (asked == nullptr || !asked->empty()) return false;
-  const Tensor& gradient = weight.grad();
+  return asked != nullptr && asked->empty();
+}
+
+bool MayAddTo(const Tensor& gradient, const Tensor& weight) {
   return gradient.defined() && gradient.is_contiguous() &&
          gradient.scalar_type() == torch::kFloat32 && gradient.is_cpu() &&
          !gradient.requires_grad() && gradient.sizes() == weight.sizes();
 }
 
-void AddToWeight(const LinearShape& shape, const Tensor& x,
-                 const Tensor& from_y, const Tensor& to_weight) {
+void ToWeight(const LinearShape& shape, const Tensor& x, const Tensor& from_y,
+              bool adds, const Tensor& to_weight) {
   if (IsHalf(x.scalar_type())) {
     const Tensor x_pairs = PairsOf(x), y_pairs = PairsOf(from_y);
     ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
       LinearToWeight(shape, out, Numbers<Bfloat16>(x_pairs),
-                     Numbers<Bfloat16>(y_pairs), Host<float>(to_weight));
+                     Numbers<Bfloat16>(y_pairs), adds, Host<float>(to_weight));
     });
   } else {
     ForParts(shape.out, UnitOf(shape.out), [&](LinearPart out) {
-      LinearToWeight(shape, out, Host<float>(x), Host<float>(from_y),
+      LinearToWeight(shape, out, Host<float>(x), Host<float>(from_y), adds,
                      Host<float>(to_weight));
     });
   }
+}
+
+// The gradient of `weight`, unless it went to weight.grad() by itself, which spares
+// passes over both.
+Tensor GradientOf(const Tensor& weight, const LinearShape& shape,
+                  const Tensor& x, const Tensor& from_y) {
+  if (IsAccumulated(weight)) {
+    // Two backward passes may share a weight; what Torch itself adds to it at the same
+    // time, of another use of it, is not kept apart.
+    static std::mutex& adding = *new std::mutex;
+    const std::lock_guard lock(adding);
+    Tensor gradient = weight.grad();
+    const bool adds = gradient.defined();
+    if (!adds) gradient = FreshGradients::Take(weight);
+    if (MayAddTo(gradient, weight)) {
+      ToWeight(shape, x, from_y, adds, gradient);
+      return {};
+    }
+  }
+  const Tensor gradient = at::empty_like(weight);
+  ToWeight(shape, x, from_y, /*adds=*/false, gradient);
+  return gradient;
 }
 
 template <typename Number>
@@ -167,16 +191,7 @@ class Linear : public torch::autograd::Function<Linear> {
     const Tensor typed = from_y.to(x.scalar_type());
     Tensor to_x, to_weight, to_bias;
     if (ctx->needs_input_grad(1)) {
-      if (IsAddedToGradient(weight)) {
-        // Two backward passes may share a weight; what Torch itself adds to it at the same
-        // time, of another use of it, is not kept apart.
-        static std::mutex& adding = *new std::mutex;
-        const std::lock_guard lock(adding);
-        AddToWeight(shape, x, typed, weight.grad());
-      } else {
-        to_weight = at::zeros_like(weight);
-        AddToWeight(shape, x, typed, to_weight);
-      }
+      to_weight = GradientOf(weight, shape, x, typed);
     }
     if (ctx->needs_input_grad(2)) to_bias = from_y.sum(0);
     if (ctx->needs_input_grad(0)) {

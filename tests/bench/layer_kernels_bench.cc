@@ -135,10 +135,10 @@ void MeasureLinear(const KernelTable& kernels, int64_t n, int64_t in,
       PairRowsOf(n, in, x.data(), x_pairs.data(), kernels);
       PairRowsOf(n, shape.out, from_y.data(), y_pairs.data(), kernels);
       LinearToWeight(shape, {0, shape.out}, x_pairs.data(), y_pairs.data(),
-                     to_weight.data(), kernels);
+                     /*adds=*/true, to_weight.data(), kernels);
     } else {
       LinearToWeight(shape, {0, shape.out}, x.data(), from_y.data(),
-                     to_weight.data(), kernels);
+                     /*adds=*/true, to_weight.data(), kernels);
     }
   });
   const double images = BestSeconds([&] {

@@ -23,8 +23,9 @@ void LinearForwardByAmx(const LinearShape& shape, LinearPart part,
 // x is brought together in strips, as LinearToWeightOf says (linear.h), with zeros
 // behind its rows.
 void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
-                         const Bfloat16* x, const Bfloat16* from_y,
+                         const Bfloat16* x, const Bfloat16* from_y, bool adds,
                          float* to_weight, Bfloat16* room) {
+  const float nothing[kLinearBlock] = {};
   const int64_t pairs = (shape.n + 1) / 2;
   const int64_t depth = PanelRows(shape.n);
   const int64_t rows = part.end - part.first;
@@ -46,7 +47,7 @@ void LinearToWeightByAmx(const LinearShape& shape, LinearPart part,
     }
     float* const to = to_weight + part.first * shape.in + c;
     multiply(rows, columns, depth, {panels, depth, 1}, {strip, columns},
-             {to, shape.in}, {to, shape.in});
+             adds ? Rows{to, shape.in} : Rows{nothing, 0}, {to, shape.in});
   }
 }
 

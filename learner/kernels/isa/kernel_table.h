@@ -139,7 +139,7 @@ struct KernelTable {
                          const float* x, LinearWeights<float> weights,
                          const float* bias, bool relu, float* y, float* block);
   void (*linear_to_weight)(const LinearShape& shape, LinearPart out,
-                           const float* x, const float* from_y,
+                           const float* x, const float* from_y, bool adds,
                            float* to_weight, float* panels, float* strip);
   void (*linear_to_x)(const LinearShape& shape, LinearPart in,
                       const float* from_y, const float* weight, float* to_x,
@@ -153,7 +153,7 @@ struct KernelTable {
                                   Bfloat16* block);
   void (*linear_to_weight_bfloat16)(const LinearShape& shape, LinearPart out,
                                     const Bfloat16* x_pairs,
-                                    const Bfloat16* from_y_pairs,
+                                    const Bfloat16* from_y_pairs, bool adds,
                                     float* to_weight, Bfloat16* panels);
   void (*linear_to_x_bfloat16)(const LinearShape& shape, LinearPart in,
                                const Bfloat16* from_y, const float* weight,

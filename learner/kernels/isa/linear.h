@@ -163,8 +163,9 @@ FLOTILLA_INLINE void CopyRows(int64_t rows, int64_t columns, const float* in,
 // next: they are brought together, `from_y` in panels of as many numbers out as
 // Multiply keeps sums of, x in strips.
 void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
-                      const float* from_y, float* to_weight, float* panels,
-                      float* strip) {
+                      const float* from_y, bool adds, float* to_weight,
+                      float* panels, float* strip) {
+  const float nothing[kStrip] = {};
   for (int64_t o = part.first; o < part.end; o += kBlockRows) {
     const int64_t rows = AtMostOf(kBlockRows, part.end - o);
     float* const panel = panels + (o - part.first) * shape.n;
@@ -180,9 +181,10 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
     for (int64_t o = part.first; o < part.end; o += kBlockRows) {
       const int64_t rows = AtMostOf(kBlockRows, part.end - o);
       float* const to = to_weight + o * shape.in + c;
-      Multiply<float>(rows, columns, shape.n,
-                      {panels + (o - part.first) * shape.n, 1, rows},
-                      {strip, columns}, {to, shape.in}, {to, shape.in});
+      Multiply<float>(
+          rows, columns, shape.n,
+          {panels + (o - part.first) * shape.n, 1, rows}, {strip, columns},
+          adds ? Rows{to, shape.in} : Rows{nothing, 0}, {to, shape.in});
     }
   }
 }
@@ -200,14 +202,16 @@ void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
 
 // Of rows of pairs.
 void LinearToWeightOf(const LinearShape& shape, LinearPart part,
-                      const Bfloat16* x, const Bfloat16* from_y,
+                      const Bfloat16* x, const Bfloat16* from_y, bool adds,
                       float* to_weight, Bfloat16*) {
+  const float nothing[kLinearBlock] = {};
   for (int64_t c = 0; c < shape.in; c += kLinearBlock) {
     const int64_t columns = AtMostOf(kLinearBlock, shape.in - c);
     float* const to = to_weight + part.first * shape.in + c;
     Multiply<Pair>(part.end - part.first, columns, (shape.n + 1) / 2,
                    {AsElements<Pair>(from_y) + part.first, 1, shape.out},
-                   {AsElements<Pair>(x) + c, shape.in}, {to, shape.in},
+                   {AsElements<Pair>(x) + c, shape.in},
+                   adds ? Rows{to, shape.in} : Rows{nothing, 0},
                    {to, shape.in});
   }
 }

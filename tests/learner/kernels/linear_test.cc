@@ -128,19 +128,23 @@ class LinearTest : public EveryKernelTest {
       x = Pairs(shape.in, x);
       by_y = Pairs(shape.out, by_y);
     }
-    // It is added to.
-    std::vector<float> to_weight(layer.weight.size(), 1);
+    std::vector<float> to_weight(layer.weight.size(), kNaN);
+    std::vector<float> added_to(layer.weight.size(), 1);
     auto to_x = Unwritten<Number>(layer.x.size());
     InParts(shape.out, [&](LinearPart part) {
-      LinearToWeight(shape, part, x.data(), by_y.data(), to_weight.data(),
-                     kernels());
+      LinearToWeight(shape, part, x.data(), by_y.data(), /*adds=*/false,
+                     to_weight.data(), kernels());
+      LinearToWeight(shape, part, x.data(), by_y.data(), /*adds=*/true,
+                     added_to.data(), kernels());
     });
     InParts(shape.in, [&](LinearPart part) {
       LinearToX(shape, part, from_y.data(), layer.weight.data(), to_x.data(),
                 kernels());
     });
     for (size_t i = 0; i < to_weight.size(); ++i) {
-      ASSERT_NEAR(to_weight[i] - 1, layer.to_weight[i], 1e-4)
+      ASSERT_NEAR(to_weight[i], layer.to_weight[i], 1e-4)
+          << shape.in << ", " << i;
+      ASSERT_NEAR(added_to[i] - 1, layer.to_weight[i], 1e-4)
           << shape.in << ", " << i;
     }
     const std::vector<float> images = FloatsOf(to_x);
