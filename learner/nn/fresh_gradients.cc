@@ -67,7 +67,7 @@ FreshGradients::~FreshGradients() {
     at += leaf.numel();
     all.gradient.erase(leaf.unsafeGetTensorImpl());
     Tensor& gradient = leaf.mutable_grad();
-    if (gradient.defined() && gradient.data_ptr() == place.data_ptr()) continue;
+    if (gradient.defined() && gradient.is_alias_of(place)) continue;
     // Torch made it, or nothing depends on the weight.
     if (gradient.defined()) {
       place.copy_(gradient);
