@@ -29,11 +29,12 @@ namespace flotilla {
 class GradientStep {
  public:
   struct Result {
-    double samples = 0;       // of all ranks
-    double extra = 0;         // summed over ranks
-    double grad_norm = 0;     // after the all-reduce, before clipping
-    double sync_seconds = 0;  // waited for all-reduces and so for peers
-    int64_t sync_bytes = 0;   // that this rank gave to it
+    double samples = 0;    // of all ranks
+    double extra = 0;      // summed over ranks
+    double grad_norm = 0;  // after the all-reduce, before clipping
+    double sync_seconds =
+        0;  // waited for all-reduces and so for peers; flat ones take the norm too
+    int64_t sync_bytes = 0;  // that this rank gave to it
   };
 
   // All-reduces take the form and type that `distributed` names: gradients in one

@@ -66,7 +66,7 @@ class ShmReducer {
   using Summed = std::function<void(size_t first, size_t count)>;
 
   // Replaces data[0, count) on every rank by the sum over ranks. `summed`, if there is
-  // one, is called for chunk after chunk, each of kShmPart floats but for the last.
+  // one, is called for chunk after chunk, of floats each of kShmPart but for the last.
   // Errors: kUnavailable naming the peer that is lost; kDeadlineExceeded naming
   // those that did not come; what Abort was given; kInternal if a peer is in
   // another call or has another count.

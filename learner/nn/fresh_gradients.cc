@@ -32,49 +32,62 @@ bool IsWatched(const Tensor& leaf) {
   return node != nullptr && !node->post_hooks().empty();
 }
 
+// Whether `tensor` is what `all` has from number `at` on.
+bool IsAt(const Tensor& tensor, const Tensor& all, int64_t at) {
+  return tensor.defined() && tensor.layout() == at::kStrided &&
+         tensor.is_contiguous() && tensor.is_alias_of(all) &&
+         tensor.storage_offset() == all.storage_offset() + at;
+}
+
 }  // namespace
 
-FreshGradients::FreshGradients(const FlatParameters& net) : net_(net) {
+FreshGradients::FreshGradients(const FlatParameters& net) {
   torch::NoGradGuard no_grad;
-  if (!net.device().is_cpu()) {
-    net_.gradients.zero_();
-    return;
-  }
-  Awaited& all = AllAwaited();
-  MutexLock lock(&all.mu);
+  const Tensor& all = net.gradients;
   int64_t zero = 0, at = 0;  // zeros are due from `zero` on
-  for (const Tensor& leaf : net_.leaf) {
-    const int64_t size = leaf.numel();
-    if (size >= kLarge && !IsWatched(leaf)) {
-      net_.gradients.narrow(0, zero, at - zero).zero_();
-      zero = at + size;
-      all.gradient[leaf.unsafeGetTensorImpl()] = leaf.grad();
-      leaf.mutable_grad() = Tensor();
+  if (net.device().is_cpu()) {
+    for (const Tensor& leaf : net.leaf) {
+      const int64_t size = leaf.numel();
+      const Tensor place = leaf.grad();
+      // A weight that two modules share is listed twice, and has one place.
+      if (size >= kLarge && IsAt(place, all, at) && !IsWatched(leaf)) {
+        all.narrow(0, zero, at - zero).zero_();
+        zero = at + size;
+        large_.push_back({leaf, place});
+        leaf.mutable_grad() = Tensor();
+      }
+      at += size;
     }
-    at += size;
   }
-  net_.gradients.narrow(0, zero, at - zero).zero_();
+  all.narrow(0, zero, all.numel() - zero).zero_();
+  if (large_.empty()) return;
+  Awaited& awaited = AllAwaited();
+  MutexLock lock(&awaited.mu);
+  for (const Weight& weight : large_) {
+    awaited.gradient[weight.leaf.unsafeGetTensorImpl()] = weight.place;
+  }
 }
 
 FreshGradients::~FreshGradients() {
-  torch::NoGradGuard no_grad;
-  Awaited& all = AllAwaited();
-  MutexLock lock(&all.mu);
-  int64_t at = 0;
-  for (const Tensor& leaf : net_.leaf) {
-    const Tensor place =
-        net_.gradients.narrow(0, at, leaf.numel()).view(leaf.sizes());
-    at += leaf.numel();
-    all.gradient.erase(leaf.unsafeGetTensorImpl());
-    Tensor& gradient = leaf.mutable_grad();
-    if (gradient.defined() && gradient.is_alias_of(place)) continue;
-    // Torch made it, or nothing depends on the weight.
-    if (gradient.defined()) {
-      place.copy_(gradient);
-    } else {
-      place.zero_();
+  if (large_.empty()) return;
+  {
+    Awaited& awaited = AllAwaited();
+    MutexLock lock(&awaited.mu);
+    for (const Weight& weight : large_) {
+      awaited.gradient.erase(weight.leaf.unsafeGetTensorImpl());
     }
-    gradient = place;
+  }
+  torch::NoGradGuard no_grad;
+  for (const Weight& weight : large_) {
+    Tensor& gradient = weight.leaf.mutable_grad();
+    if (!gradient.defined()) {  // nothing depends on it
+      weight.place.zero_();
+    } else if (gradient.layout() != at::kStrided) {
+      weight.place.copy_(gradient.to_dense());
+    } else if (!IsAt(gradient, weight.place, 0)) {  // Torch made it
+      weight.place.copy_(gradient);
+    }
+    gradient = weight.place;
   }
 }
 

@@ -1,22 +1,24 @@
 #ifndef FLOTILLA_LEARNER_NN_FRESH_GRADIENTS_H_
 #define FLOTILLA_LEARNER_NN_FRESH_GRADIENTS_H_
 
+#include <vector>
+
 #include "learner/nn/flat_parameters.h"
 #include "learner/torch.h"
 
 namespace flotilla {
 
-// While it lives, a network's gradients begin at zero, and as many backward passes as
-// are wanted add to them. What they are of large weights need not be there before: the
-// first that has a product for all of one writes it, where zeros would be written, read
-// and added to. After that net.gradients holds all of them.
+// While it lives, backward passes add to gradients that begin at zero, whatever was there
+// before; when it ends, net.gradients holds all of them, in their places. Until then a
+// large weight's .grad() is undefined, and where its first product is made by a kernel,
+// that writes it in its place: zeros need not be written, read and added to.
 //
 //   {
 //     const FreshGradients fresh(net);
 //     loss.backward();
 //   }
 //
-// Not for a network that has another one now. Thread-safe between networks.
+// One at a time for a network. Thread-safe between networks.
 class FreshGradients {
  public:
   explicit FreshGradients(const FlatParameters& net);
@@ -26,11 +28,15 @@ class FreshGradients {
   FreshGradients& operator=(const FreshGradients&) = delete;
 
   // For a backward pass, of a weight without a gradient: where all of it is to be
-  // written, and is weight.grad() from then on. Not defined where none is awaited.
+  // written, contiguous float32, and is weight.grad() from then on. Undefined where none
+  // is awaited.
   static torch::Tensor Take(const torch::Tensor& weight);
 
  private:
-  const FlatParameters net_;
+  struct Weight {
+    torch::Tensor leaf, place;
+  };
+  std::vector<Weight> large_;
 };
 
 }  // namespace flotilla

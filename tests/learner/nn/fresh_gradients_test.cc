@@ -53,9 +53,16 @@ class FreshGradientsTest : public testing::Test {
     }
     EXPECT_TRUE(torch::equal(net_.gradients, want))
         << (net_.gradients - want).abs().max();
-    for (size_t i = 0; i < net_.leaf.size(); ++i) {
-      EXPECT_EQ(net_.leaf[i].grad().sizes(), net_.leaf[i].sizes());
-      EXPECT_TRUE(net_.leaf[i].grad().is_alias_of(net_.gradients)) << i;
+    ExpectInPlace(net_);
+  }
+
+  static void ExpectInPlace(const FlatParameters& net) {
+    int64_t at = 0;
+    for (const Tensor& leaf : net.leaf) {
+      EXPECT_EQ(leaf.grad().sizes(), leaf.sizes());
+      EXPECT_TRUE(leaf.grad().is_alias_of(net.gradients));
+      EXPECT_EQ(leaf.grad().storage_offset(), at);
+      at += leaf.numel();
     }
   }
 
@@ -109,6 +116,33 @@ TEST_F(FreshGradientsTest, WhoAsksForAGradientGetsItAndTheNetworkDoesNot) {
   EXPECT_EQ(net_.gradients.abs().max().item<float>(), 0);
 }
 
+TEST_F(FreshGradientsTest, OfAnEmbeddingThatIsSparseAreDense) {
+  const Tensor rows = torch::tensor({3, 5, 3});
+  ExpectSame([&] {
+    return torch::embedding(other_, rows, /*padding_idx=*/-1,
+                            /*scale_grad_by_freq=*/false, /*sparse=*/true)
+        .sum();
+  });
+  EXPECT_EQ(other_.grad().sum().item<float>(), 3 * kIn);
+}
+
+// It is listed twice then, and is where it is listed last.
+TEST_F(FreshGradientsTest, OfAWeightOfTwoModulesAreInItsPlace) {
+  const Tensor tied = torch::randn({kOut, kIn});
+  const FlatParameters net =
+      FlatParameters::Adopt({{"one", tied}, {"other", tied}});
+  net.gradients.fill_(std::nanf(""));
+  for (int i = 0; i < 2; ++i) {
+    const FreshGradients fresh(net);
+    ByKernel(tied).sum().backward();
+  }
+  const Tensor halves = net.gradients.view({2, kOut, kIn});
+  EXPECT_EQ(halves[0].abs().max().item<float>(), 0);
+  EXPECT_TRUE(
+      torch::allclose(halves[1], x_.sum(0).expand({kOut, kIn}), 1e-4, 1e-3));
+  EXPECT_TRUE(tied.grad().is_alias_of(net.gradients));
+}
+
 // GradientBuckets sums what is in its place then.
 TEST_F(FreshGradientsTest, AreInTheirPlaceForWhoeverWatches) {
   int seen = 0;
@@ -136,9 +170,7 @@ TEST_F(FreshGradientsTest, AnExceptionLeavesThemInTheirPlace) {
     throw std::runtime_error("a loss that cannot be");
   } catch (const std::runtime_error&) {
   }
-  for (const Tensor& leaf : net_.leaf) {
-    EXPECT_TRUE(leaf.grad().is_alias_of(net_.gradients));
-  }
+  ExpectInPlace(net_);
   EXPECT_TRUE(torch::isfinite(net_.gradients).all().item<bool>());
 }
 
