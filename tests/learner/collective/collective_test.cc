@@ -224,19 +224,22 @@ TEST_P(CollectiveTest, SumsSevenMillionFloats) {
 }
 
 TEST_P(CollectiveTest, ManyCallsOfAllKindsInARow) {
-  Run(3, [](Collective* collective, FakeCoordinatorClient*) {
-    for (int call = 0; call < 100; ++call) {
-      torch::Tensor tensor =
-          torch::full({call % 7 == 0 ? 60'000 : 10}, call + collective->rank(),
-                      torch::kFloat32);
-      ASSERT_TRUE(collective->AllReduceSum(tensor).ok());
-      ASSERT_EQ(tensor.min().item<float>(), 3 * call + 3);
-      ASSERT_EQ(tensor.max().item<float>(), 3 * call + 3);
-      torch::Tensor value = torch::tensor(collective->rank());
-      ASSERT_TRUE(collective->Broadcast(value, call % 3).ok());
-      ASSERT_EQ(value.item<int64_t>(), call % 3);
-    }
-  });
+  for (const int world_size : {2, 3}) {
+    const int64_t ranks = world_size, sum_of_ranks = ranks * (ranks - 1) / 2;
+    Run(world_size, [=](Collective* collective, FakeCoordinatorClient*) {
+      for (int call = 0; call < 100; ++call) {
+        torch::Tensor tensor =
+            torch::full({call % 7 == 0 ? 140'000 : 10},
+                        call + collective->rank(), torch::kFloat32);
+        ASSERT_TRUE(collective->AllReduceSum(tensor).ok());
+        ASSERT_EQ(tensor.min().item<float>(), ranks * call + sum_of_ranks);
+        ASSERT_EQ(tensor.max().item<float>(), ranks * call + sum_of_ranks);
+        torch::Tensor value = torch::tensor(collective->rank());
+        ASSERT_TRUE(collective->Broadcast(value, call % world_size).ok());
+        ASSERT_EQ(value.item<int64_t>(), call % world_size);
+      }
+    });
+  }
 }
 
 TEST_P(CollectiveTest, ReducesViewsInPlace) {
