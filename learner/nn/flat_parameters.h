@@ -26,7 +26,8 @@ struct FlatParameters {
   FlatParameters(int64_t size, torch::Device device);
 
   // The next parameter: a leaf that is a view into `parameters`, with its
-  // gradient a view into `gradients`. All of them together take `size` numbers.
+  // gradient a view into `gradients`, which large ones lack while a FreshGradients
+  // lives. All of them together take `size` numbers.
   torch::Tensor Take(const std::string& name, torch::IntArrayRef shape);
 
   // Of parameters that are there already, any module's: float32 and on one
