@@ -72,9 +72,9 @@ absl::Status GradientStep::Sum(Collective* collective, double samples,
     double sum = 0;
     RETURN_IF_ERROR(collective->AllReduceSumByParts(
         net_.gradient_message, [&](int64_t first, int64_t count) {
-          count = std::min<int64_t>(count,
-                                    net_.size() - first);  // without the tail
-          if (count > 0) sum += SumOfSquares(gradient + first, count);
+          // Without the tail, which may be all there is.
+          const int64_t left = net_.size() - first;
+          sum += SumOfSquares(gradient + first, std::min(count, left));
         }));
     *squares = sum;
     return absl::OkStatus();
@@ -212,10 +212,9 @@ double GradientStep::StepWithKernels(double divisor, double learning_rate,
   state.second_moment = Host<float>(moment2_);
   state.step = *Host<int64_t>(step_);
   const float* const gradient = Host<float>(net_.gradients);
-  const AdamResult done = AdamStep(
-      options, gradient,
-      squares.has_value() ? *squares : SumOfSquares(gradient, state.size),
-      &state);
+  const AdamResult done = squares.has_value()
+                              ? AdamStep(options, gradient, *squares, &state)
+                              : AdamStep(options, gradient, &state);
   *Host<int64_t>(step_) = state.step;
   // Beyond what float32 can clip it counts as infinite.
   return done.applied || std::isnan(done.norm)

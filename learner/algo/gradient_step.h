@@ -32,8 +32,8 @@ class GradientStep {
     double samples = 0;    // of all ranks
     double extra = 0;      // summed over ranks
     double grad_norm = 0;  // after the all-reduce, before clipping
-    double sync_seconds =
-        0;  // waited for all-reduces and so for peers; flat ones take the norm too
+    // Waited for all-reduces and so for peers; a flat one on a CPU takes the norm too.
+    double sync_seconds = 0;
     int64_t sync_bytes = 0;  // that this rank gave to it
   };
 

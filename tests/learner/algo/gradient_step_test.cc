@@ -256,35 +256,38 @@ TEST(GradientStepTest, AGroupOfOneTakesTheStepsOfOneAlone) {
 
 // The norm of a group's gradients is taken where each part of them is summed.
 TEST(GradientStepTest, AGroupsNormIsThatOfOneWithTheirSum) {
-  constexpr int64_t kSize = 2 * Collective::kSummedPart + 4321;
   torch::manual_seed(5);
-  const torch::Tensor sum = torch::randn({kSize}) * 3;
-  const torch::Tensor start = torch::randn({kSize});
-  // Norm and weights after one step of a clipped gradient.
-  const auto step = [&](Collective* collective, const torch::Tensor& gradient,
-                        double samples) {
-    FlatParameters net(kSize, torch::kCPU);
-    net.Take("all", {kSize});
-    net.parameters.copy_(start);
-    net.gradients.copy_(gradient);
-    GradientStep step(net, v1::OptimizerConfig());
-    const auto result = step.Apply(collective, samples, 0, 1e-2);
-    CHECK(result.ok()) << result.status();
-    return std::pair(result->grad_norm, net.parameters);
-  };
-  SoloCollective alone;
-  const auto [norm, weights] = step(&alone, sum, 4);
-  EXPECT_NEAR(norm, sum.norm().item<double>() / 4, 1e-3);
-  for (const auto make : {MakeShmCollective, MakeGlooCollective}) {
-    RunRanks(2, [&](const v1::Assignment& assignment,
-                    FakeCoordinatorClient* coordinator) {
-      const auto group = make(assignment, coordinator, absl::Seconds(60));
-      ASSERT_TRUE(group.ok() && *group != nullptr) << group.status();
-      // Halves are exact in binary.
-      const auto [grouped, same] = step(group->get(), sum / 2, 2);
-      EXPECT_EQ(grouped, norm);
-      EXPECT_TRUE(torch::equal(same, weights));
-    });
+  // The last part has gradients, or nothing but what travels behind them.
+  for (const int64_t size :
+       {2 * Collective::kSummedPart + 4321, 2 * Collective::kSummedPart}) {
+    const torch::Tensor sum = torch::randn({size}) * 3;
+    const torch::Tensor start = torch::randn({size});
+    // Norm and weights after one step of a clipped gradient.
+    const auto step = [&](Collective* collective, const torch::Tensor& gradient,
+                          double samples) {
+      FlatParameters net(size, torch::kCPU);
+      net.Take("all", {size});
+      net.parameters.copy_(start);
+      net.gradients.copy_(gradient);
+      GradientStep step(net, v1::OptimizerConfig());
+      const auto result = step.Apply(collective, samples, 0, 1e-2);
+      CHECK(result.ok()) << result.status();
+      return std::pair(result->grad_norm, net.parameters);
+    };
+    SoloCollective alone;
+    const auto [norm, weights] = step(&alone, sum, 4);
+    EXPECT_NEAR(norm, sum.norm().item<double>() / 4, 1e-3);
+    for (const auto make : {MakeShmCollective, MakeGlooCollective}) {
+      RunRanks(2, [&](const v1::Assignment& assignment,
+                      FakeCoordinatorClient* coordinator) {
+        const auto group = make(assignment, coordinator, absl::Seconds(60));
+        ASSERT_TRUE(group.ok() && *group != nullptr) << group.status();
+        // Halves are exact in binary.
+        const auto [grouped, same] = step(group->get(), sum / 2, 2);
+        EXPECT_EQ(grouped, norm);
+        EXPECT_TRUE(torch::equal(same, weights));
+      });
+    }
   }
 }
 

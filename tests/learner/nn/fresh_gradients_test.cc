@@ -15,8 +15,8 @@ namespace {
 
 using torch::Tensor;
 
-constexpr int64_t kIn = 3280,
-                  kOut = 80;  // more weights than a library is left with
+// More weights than a library is left with.
+constexpr int64_t kIn = 3280, kOut = 80;
 
 // A small weight, then two large ones, a kernel's and anybody's, then a small one.
 class FreshGradientsTest : public testing::Test {
