@@ -41,8 +41,10 @@ class ShmCollective : public HostCollective {
 
   absl::Status AllReduceSumByParts(torch::Tensor tensor,
                                    const Summed& summed) override {
-    CHECK(tensor.is_cpu() && tensor.is_contiguous() &&
-          tensor.scalar_type() == torch::kFloat32);
+    if (!tensor.is_cpu() || !tensor.is_contiguous() ||
+        tensor.scalar_type() != torch::kFloat32) {
+      return HostCollective::AllReduceSumByParts(std::move(tensor), summed);
+    }
     static_assert(kSummedPart == kShmPart);
     return reducer_.AllReduceSum(HostBytes(tensor), tensor.numel(),
                                  Element::kFloat32, summed);

@@ -29,7 +29,8 @@ inline constexpr int64_t kSquaresPart = 1 << 15;
 double SumOfSquares(const float* gradient, int64_t size,
                     const KernelTable& kernels = BestKernels());
 
-// torch.nn.utils.clip_grad_norm_ and one torch.optim.Adam step, in two passes, the first for the norm:
+// torch.nn.utils.clip_grad_norm_ and one torch.optim.Adam step, in two passes, of
+// which the first is for the norm:
 //
 //   g = gradient * gradient_scale * min(1, max_grad_norm / (norm + 1e-6))
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2

@@ -308,6 +308,8 @@ TEST_P(CollectiveTest, RefusesWhatItCannotSumAndStaysUsable) {
     EXPECT_TRUE(Mentions(dtype, "Half")) << dtype;
     EXPECT_TRUE(absl::IsInvalidArgument(
         collective->AllReduceSum(torch::ones({2, 3}).t())));
+    EXPECT_TRUE(absl::IsInvalidArgument(collective->AllReduceSumByParts(
+        torch::ones({2, 3}).t(), [](int64_t, int64_t) { FAIL(); })));
     EXPECT_TRUE(absl::IsInvalidArgument(
         collective->Broadcast(torch::ones({2, 3}).t(), 0)));
     EXPECT_TRUE(
