@@ -166,8 +166,9 @@ def test_a_warned_sweep_saves_requeues_once_and_goes_on_on_both_nodes(cluster, t
     for trial in left - {event["trial"] for event in events("end")}:
         run = folder / "trials" / f"{trial:04d}"
         before[run] = training_lines(run)
-        assert summary(run)["status"] == "preempted" and len(before[run]) == summary(run)["updates"]
-    assert before
+        saved = summary(run)
+        assert saved["status"] == "preempted" and len(before[run]) == saved["updates"], f"{saved}\n{cluster.logs()}"
+    assert before, f"{left} ended before they were warned: {events('end')}"
     await_state(cluster, number, "COMPLETED", Restarts="1", ExitCode="0:0")
     assert len({event["by"] for event in events("begin")}) == 4, events("begin")  # two launchers, twice
     assert sorted(event["trial"] for event in events("end")) == [0, 1, 2, 3]

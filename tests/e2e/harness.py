@@ -140,9 +140,15 @@ class Sandbox:
         poll(lambda: not self.processes(), f"processes are left: {self.processes()}", timeout)
 
     def close(self):
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        # Until it is gone, one that was killed may still write, or have begun another.
+        def all_gone():
+            left = self.processes()
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            return not left
+
+        poll(all_gone, "what was killed to be gone", 20)
         shutil.rmtree(self.tmp, ignore_errors=True)
 
 

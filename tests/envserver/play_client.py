@@ -1,6 +1,7 @@
 """A learner's end of the Play protocol in Python, from the protos alone."""
 
 import contextlib
+import importlib
 import os
 import pathlib
 import queue
@@ -18,12 +19,14 @@ BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
 
 
 def _compile_protos():
-    out = tempfile.mkdtemp(prefix="flotilla-protos-")
-    includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
-    files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
-    code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
-    assert code == 0, "protoc failed"
-    sys.path.insert(0, out)
+    with tempfile.TemporaryDirectory(prefix="flotilla-protos-") as out:
+        includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
+        files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
+        code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
+        assert code == 0, "protoc failed"
+        sys.path.insert(0, out)
+        for proto in files:  # while they are there
+            importlib.import_module(f"flotilla.v1.{pathlib.Path(proto).stem}_pb2_grpc")
 
 
 _compile_protos()
