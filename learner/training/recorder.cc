@@ -200,6 +200,7 @@ absl::Status Recorder::WriteSummary(const Progress& progress,
   summary.set_stop_update(progress.update);
   summary.set_episodes(progress.episodes);
   summary.set_wall_seconds(progress.wall_seconds);
+  summary.mutable_restarts()->set_learner(progress.learner_restarts);
   summary.mutable_restarts()->set_env_worker(progress.env_restarts);
   summary.set_failed_rows(progress.failed_rows);
   for (const v1::Change& change : progress.changes.change()) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -15,7 +16,9 @@ namespace flotilla {
 namespace {
 
 constexpr char kEpisodeWindow[] = "episode_window";
-constexpr char kFailedRows[] = "failed_rows";
+// Which checkpoints of before they were counted lack.
+constexpr absl::string_view kCountedLater[] = {
+    "failed_rows", "learner_restarts", "assigned_restarts"};
 
 // Every field of Progress, once: `visit` gets its name and a reference.
 template <typename P, typename Visit>
@@ -26,7 +29,9 @@ void ForEachField(P& p, Visit visit) {
   visit("evaluation_round", p.evaluation_round);
   visit("env_incarnation", p.env_incarnation);
   visit("env_restarts", p.env_restarts);
-  visit(kFailedRows, p.failed_rows);
+  visit("learner_restarts", p.learner_restarts);
+  visit("assigned_restarts", p.assigned_restarts);
+  visit("failed_rows", p.failed_rows);
   visit("wall_seconds", p.wall_seconds);
   visit("best_return", p.best_return);
 }
@@ -165,8 +170,9 @@ absl::StatusOr<Progress> ProgressFromText(
   absl::Status status;
   ForEachField(progress, [&](const char* name, auto& value) {
     const auto found = text.find(name);
-    // Checkpoints of before it was counted lack it.
-    if (found == text.end() && absl::string_view(name) == kFailedRows) return;
+    if (found == text.end() && absl::c_linear_search(kCountedLater, name)) {
+      return;
+    }
     if (found == text.end() || !Parse(found->second, &value)) {
       status = absl::DataLossError(absl::StrCat(
           "the checkpoint's progress has no number \"", name, "\""));

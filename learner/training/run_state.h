@@ -28,9 +28,11 @@ struct Progress {
   int64_t evaluation_round = 0;
   int64_t env_incarnation = 0;  // the highest any env worker used, on any rank
   int64_t env_restarts = 0;     // of all ranks
-  int64_t failed_rows = 0;      // of all ranks' environments
-  double wall_seconds = 0;      // of training, over resumes
-  double best_return = -1e300;  // of any evaluation
+  int64_t learner_restarts = 0;
+  int64_t assigned_restarts = 0;  // of them, those in the newest assignment
+  int64_t failed_rows = 0;        // of all ranks' environments
+  double wall_seconds = 0;        // of training, over resumes
+  double best_return = -1e300;    // of any evaluation
   // All that was agreed on in flight, by number; updates may be to come, where a
   // run was resumed from before them. Not in checkpoints: the run's folder has it.
   v1::Changes changes;

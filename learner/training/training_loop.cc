@@ -259,8 +259,21 @@ absl::Status TrainingLoop::TakeStateThatIsFurthest() {
   RETURN_IF_ERROR(verdicts_.Share(collective_.get(), source, &progress_));
   clock_.Set(progress_.wall_seconds);
   has_state_ = true;
+  CountRestarts();
   if (knew_nothing && parts_.take_up_replay) parts_.take_up_replay(progress_);
   return absl::OkStatus();
+}
+
+// On all ranks alike. Coordinators count anew in a run that is resumed, and no more
+// those who have left.
+void TrainingLoop::CountRestarts() {
+  int64_t assigned = 0;
+  for (const v1::Member& member : assignment_.learner()) {
+    assigned += member.restarts();
+  }
+  progress_.learner_restarts +=
+      std::max<int64_t>(0, assigned - progress_.assigned_restarts);
+  progress_.assigned_restarts = assigned;
 }
 
 // In a generation that forms only to save.
@@ -336,11 +349,6 @@ v1::RunSummary TrainingLoop::Summarize() const {
   if (const double rate = StepsPerSecond(progress_); rate > 0) {
     summary.set_steps_per_second(rate);
   }
-  int64_t restarts = 0;
-  for (const v1::Member& member : assignment_.learner()) {
-    restarts += member.restarts();
-  }
-  summary.mutable_restarts()->set_learner(restarts);
   return summary;
 }
 

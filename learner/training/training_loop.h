@@ -53,6 +53,7 @@ class TrainingLoop {
   absl::Status JoinNextGeneration();
   absl::StatusOr<RunOutcome> RunGeneration();
   absl::Status TakeStateThatIsFurthest();
+  void CountRestarts();
   absl::Status Evaluate(bool is_due, bool solved = false);
   absl::Status GiveUpIfBarren(const absl::Status& ended);
   void KeepCommitted();

@@ -37,6 +37,22 @@ def test_the_run_goes_on_with_a_replacement(sandbox, rank):
     assert f"learner {rank} died (signal 9" in job.output()
 
 
+def test_restarts_are_counted_over_resumes(sandbox):
+    for leg in (1, 2):
+        job = sandbox.train(
+            sandbox.config("cartpole_fast"), "--nproc-per-node", 2, "--set", "total_env_steps=1000000000",
+            *["--resume"] * (leg - 1),
+        )  # fmt: skip
+        status = job.await_update(20)
+        os.kill(status.learner[1].pid, signal.SIGKILL)
+        after = job.await_status(lambda s: s.generation == 2 and s.world_size == 2 and s.update > status.update, "training again")
+        assert after.learner_restarts == 1  # this coordinator's
+        stopped = sandbox.run("stop", "--run-dir", job.run_dir)
+        assert stopped.returncode == 0, stopped.stderr
+        assert job.succeeds()["restarts"]["learner"] == leg
+        (job.run_dir / "coordinator.address").unlink()  # for what waits for the next one's
+
+
 def test_a_lost_learner_does_not_keep_the_run_from_being_solved(sandbox):
     # The first evaluation comes seconds after the kill: the run cannot end before it.
     job = sandbox.train(

@@ -187,15 +187,18 @@ TEST(RunStateTest, ProgressWithoutANumberIsDataLoss) {
             absl::StatusCode::kDataLoss);
 }
 
-TEST(RunStateTest, ProgressOfBeforeFailedRowsWereCountedStillLoads) {
-  Progress before;
-  before.update = 7;
-  auto text = ToText(before);
-  text.erase("failed_rows");
-  const auto progress = ProgressFromText(text);
-  ASSERT_THAT(progress.status(), IsOk());
-  EXPECT_EQ(progress->update, 7);
-  EXPECT_EQ(progress->failed_rows, 0);
+TEST(RunStateTest, ProgressOfBeforeSomeThingsWereCountedStillLoads) {
+  for (const char* name :
+       {"failed_rows", "learner_restarts", "assigned_restarts"}) {
+    Progress before;
+    before.update = 7;
+    auto text = ToText(before);
+    ASSERT_EQ(text.erase(name), 1) << name;
+    const auto progress = ProgressFromText(text);
+    ASSERT_THAT(progress.status(), IsOk());
+    EXPECT_EQ(progress->update, 7);
+    EXPECT_EQ(ToText(*progress), ToText(before));
+  }
 }
 
 }  // namespace

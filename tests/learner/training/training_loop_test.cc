@@ -63,6 +63,33 @@ TEST_F(TrainingLoopTest, AfterALossAllGoBackAndRedoTheUpdate) {
   EXPECT_THAT(RecordedUpdates(), ElementsAre(1, 2, 3, 4, 5));
 }
 
+TEST_F(TrainingLoopTest, RestartsAreCountedOverResumesAndGenerations) {
+  restarts_ = 1;
+  bool lost = false;
+  const auto ends = Train(
+      Config(), [&](int rank, FakeLearner* learner,
+                    FakeCoordinatorClient* coordinator, TrainingLoop* loop) {
+        Progress progress;
+        progress.learner_restarts = 3;
+        progress.assigned_restarts = 2;  // by a coordinator that is no more
+        loop->BeginAt(progress, /*has_state=*/true);
+        if (rank != 1) return;
+        learner->rollouts.on_next = [&, learner, coordinator](int64_t update) {
+          if (update == 2 && !std::exchange(lost, true)) {
+            coordinator->ReportFailure(1, "injected").IgnoreError();
+            learner->algorithm.fails_at = -1;
+          }
+        };
+      });
+  EXPECT_TRUE(lost);
+  for (const End& end : ends) {
+    ASSERT_THAT(end.outcome.status(), IsOk());
+    EXPECT_EQ(end.progress.learner_restarts, 4);
+    EXPECT_EQ(end.progress.assigned_restarts, 1);
+  }
+  EXPECT_THAT(Summary(), HasSubstr("\"learner\": 4"));
+}
+
 TEST_F(TrainingLoopTest, ARankWithoutStateTakesTheSources) {
   source_ = 2;
   const auto ends = Train(
