@@ -2,10 +2,13 @@
 over a pipe: nothing but the program is needed."""
 
 import base64
+import contextlib
 import json
 import os
+import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -18,6 +21,16 @@ def find():
     found = [path for name in PROGRAMS if (path := shutil.which(name))]
     assert found, f"none of {', '.join(PROGRAMS)} is on PATH; cmake/setup.sh test installs one"
     return found[0]
+
+
+def alive(group):
+    """Whether any of a group's processes still runs."""
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = stat.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state != "Z":
+                return True
+    return False
 
 
 class Browser:
@@ -118,7 +131,10 @@ class Browser:
     def close(self):
         if self.process.returncode is not None:
             return
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        # Its children hide their environment, so the sandbox does not know them; one that
+        # still goes writes into the profile.
+        poll(lambda: not alive(self.process.pid), "the browser's processes to be gone", 20)
         os.close(self._to)
         os.close(self._from)
