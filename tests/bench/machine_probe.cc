@@ -4,9 +4,12 @@
 //   fma_gflops    float32 multiply-adds from registers, two operations each, all cores
 //   copy_gb_s     bytes that all cores copy between buffers beyond their caches
 //   ping_pong_ns  from one core to another and back, by one cache line
+//   slow_shares   with SECONDS, for so long: how much of the time each core multiplied at
+//                 less than four fifths of what the best did in its best window; on a host
+//                 that others share a core may be half of one, whose other half is theirs
 //
-// usage: flotilla_machine_probe [CORES]   (the first of those that it may run on; all)
-// Each number is the median of some windows.
+// usage: flotilla_machine_probe [CORES [SECONDS]]   (the first of those that it may run
+// on; all). Each other number is the median of some windows.
 
 #include <sched.h>
 
@@ -127,14 +130,56 @@ FLOTILLA_CLONES double By16(float* sums) { return Chains<Lanes16>(sums); }
 
 // By vectors as wide as are the fastest here: those that are wider than registers, and
 // their sums, pass through memory.
-double FmaGflops(const std::vector<int>& cores) {
+struct Fma {
+  double (*by)(float*) = nullptr;
+  double gflops = 0;
+};
+Fma MeasureFma(const std::vector<int>& cores) {
   std::vector<std::vector<float>> sums(cores.size(), std::vector<float>(16));
-  double most = 0;
+  Fma most;
   for (double (*const by)(float*) : {By4, By8, By16}) {
-    most = std::max(
-        most, Rate(cores, [&](size_t core) { return by(sums[core].data()); }));
+    const double rate =
+        Rate(cores, [&](size_t core) { return by(sums[core].data()); });
+    if (rate / 1e9 > most.gflops) most = {by, rate / 1e9};
   }
-  return most / 1e9;
+  return most;
+}
+
+std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
+                               double seconds) {
+  constexpr double kSlow = 0.8;
+  std::vector<std::vector<double>> rates(cores.size());
+  const Clock::time_point end =
+      Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                         std::chrono::duration<double>(seconds));
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < cores.size(); ++i) {
+    threads.emplace_back([&, i] {
+      StayOn(cores[i]);
+      float sums[16];
+      for (Clock::time_point now = Clock::now(); now < end;) {
+        const Clock::time_point begin = now;
+        double done = 0;
+        for (; now - begin < kWindow; now = Clock::now()) done += fma.by(sums);
+        rates[i].push_back(done /
+                           std::chrono::duration<double>(now - begin).count());
+      }
+    });
+  }
+  threads.clear();
+  double best = 0;
+  for (const std::vector<double>& of_core : rates) {
+    for (const double rate : of_core) best = std::max(best, rate);
+  }
+  std::vector<double> shares;
+  for (const std::vector<double>& of_core : rates) {
+    const auto slow =
+        std::count_if(of_core.begin(), of_core.end(),
+                      [best](double rate) { return rate < kSlow * best; });
+    shares.push_back(static_cast<double>(slow) /
+                     static_cast<double>(std::max<size_t>(1, of_core.size())));
+  }
+  return shares;
 }
 
 double CopyGigabytes(const std::vector<int>& cores) {
@@ -198,10 +243,20 @@ int main(int argc, char** argv) {
   const int wanted = argc > 1 ? std::atoi(argv[1]) : 0;
   if (wanted > 0 && wanted < static_cast<int>(cores.size()))
     cores.resize(wanted);
-  const double fma = flotilla::FmaGflops(cores);
+  const double seconds = argc > 2 ? std::atof(argv[2]) : 0;
+  const flotilla::Fma fma = flotilla::MeasureFma(cores);
   const double copy = flotilla::CopyGigabytes(cores);
   const double ping_pong = flotilla::PingPongNanoseconds(cores);
   std::printf(
-      "{\"fma_gflops\": %.4g, \"copy_gb_s\": %.4g, \"ping_pong_ns\": %.4g}\n",
-      fma, copy, ping_pong);
+      "{\"fma_gflops\": %.4g, \"copy_gb_s\": %.4g, \"ping_pong_ns\": %.4g",
+      fma.gflops, copy, ping_pong);
+  if (seconds > 0) {
+    const char* between = ", \"slow_shares\": [";
+    for (const double share : flotilla::SlowShares(cores, fma, seconds)) {
+      std::printf("%s%.2g", between, share);
+      between = ", ";
+    }
+    std::printf("]");
+  }
+  std::printf("}\n");
 }

@@ -1,4 +1,5 @@
 """A record is made only of turns in which nobody else used the cores, of a machine that stayed the same."""
+import json
 import pathlib
 import subprocess
 import sys
@@ -117,6 +118,9 @@ def test_the_probe_measures_this_machine():
     assert not missing
     found = probe.measure(program, 1)
     assert found["fma_gflops"] > 0.1 and found["copy_gb_s"] > 0.01 and found["ping_pong_ns"] == 0
+    watched = subprocess.run([program, "1", "0.2"], capture_output=True, text=True, timeout=60, check=True)
+    (share,) = json.loads(watched.stdout)["slow_shares"]
+    assert 0 <= share < 1  # the best window is not slow
 
 
 def test_turns_go_there_and_back(runs):
