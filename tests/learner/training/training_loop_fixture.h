@@ -43,6 +43,18 @@ inline void DieAt(int64_t update, FakeLearner* learner) {
   };
 }
 
+// Has generation 1 be lost, once, while the others are in the first collective of
+// update `update`; then it `was_lost`.
+inline void LoseGenerationAt(int64_t update, FakeLearner* learner,
+                             FakeCoordinatorClient* coordinator,
+                             bool* was_lost) {
+  learner->rollouts.on_next = [=](int64_t now) {
+    if (now != update || std::exchange(*was_lost, true)) return;
+    coordinator->ReportFailure(1, "injected").IgnoreError();
+    learner->algorithm.fails_at = -1;
+  };
+}
+
 // How a rank's loop ended.
 struct End {
   absl::StatusOr<RunOutcome> outcome = absl::UnknownError("never ran");

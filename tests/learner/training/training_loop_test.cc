@@ -44,14 +44,7 @@ TEST_F(TrainingLoopTest, AfterALossAllGoBackAndRedoTheUpdate) {
   const auto ends =
       Train(Config(), [&](int rank, FakeLearner* learner,
                           FakeCoordinatorClient* coordinator, TrainingLoop*) {
-        if (rank != 1) return;
-        // Once, while the others are in the update's first collective.
-        learner->rollouts.on_next = [&, learner, coordinator](int64_t update) {
-          if (update == 2 && !std::exchange(lost, true)) {
-            coordinator->ReportFailure(1, "injected").IgnoreError();
-            learner->algorithm.fails_at = -1;
-          }
-        };
+        if (rank == 1) LoseGenerationAt(2, learner, coordinator, &lost);
       });
   EXPECT_TRUE(lost);
   for (const End& end : ends) {
@@ -73,13 +66,7 @@ TEST_F(TrainingLoopTest, RestartsAreCountedOverResumesAndGenerations) {
         progress.learner_restarts = 3;
         progress.assigned_restarts = 2;  // by a coordinator that is no more
         loop->BeginAt(progress, /*has_state=*/true);
-        if (rank != 1) return;
-        learner->rollouts.on_next = [&, learner, coordinator](int64_t update) {
-          if (update == 2 && !std::exchange(lost, true)) {
-            coordinator->ReportFailure(1, "injected").IgnoreError();
-            learner->algorithm.fails_at = -1;
-          }
-        };
+        if (rank == 1) LoseGenerationAt(2, learner, coordinator, &lost);
       });
   EXPECT_TRUE(lost);
   for (const End& end : ends) {
