@@ -57,6 +57,18 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// What `some` says it did, until a window is over, a second.
+double WindowRate(const std::function<double()>& some) {
+  const Clock::time_point begin = Clock::now();
+  double done = 0;
+  Clock::time_point now = begin;
+  while (now - begin < kWindow) {
+    done += some();
+    now = Clock::now();
+  }
+  return done / std::chrono::duration<double>(now - begin).count();
+}
+
 // A thread on each core does `some`, which says how much it was, until the window is
 // over. Returns the median of the windows' sums, a second.
 double Rate(const std::vector<int>& cores,
@@ -71,14 +83,7 @@ double Rate(const std::vector<int>& cores,
       some(i);  // touches its memory
       for (std::vector<double>& window : rates) {
         together.arrive_and_wait();
-        const Clock::time_point begin = Clock::now();
-        double done = 0;
-        Clock::time_point now = begin;
-        while (now - begin < kWindow) {
-          done += some(i);
-          now = Clock::now();
-        }
-        window[i] = done / std::chrono::duration<double>(now - begin).count();
+        window[i] = WindowRate([&] { return some(i); });
       }
     });
   }
@@ -157,12 +162,8 @@ std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
     threads.emplace_back([&, i] {
       StayOn(cores[i]);
       float sums[16];
-      for (Clock::time_point now = Clock::now(); now < end;) {
-        const Clock::time_point begin = now;
-        double done = 0;
-        for (; now - begin < kWindow; now = Clock::now()) done += fma.by(sums);
-        rates[i].push_back(done /
-                           std::chrono::duration<double>(now - begin).count());
+      while (Clock::now() < end) {
+        rates[i].push_back(WindowRate([&] { return fma.by(sums); }));
       }
     });
   }

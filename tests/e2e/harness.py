@@ -14,7 +14,6 @@ import time
 import uuid
 
 import grpc
-from grpc_tools import protoc
 
 SOURCE = pathlib.Path(os.environ.get("FLOTILLA_SOURCE", pathlib.Path(__file__).resolve().parents[2]))
 BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
@@ -22,19 +21,10 @@ GRPCURL = pathlib.Path(os.environ.get("FLOTILLA_DEPS", SOURCE / ".deps")) / "bin
 TIMEOUT = 120
 MARK = "FLOTILLA_E2E"
 
+sys.path.insert(0, str(SOURCE / "tests" / "testing"))
+import protos  # noqa: E402
 
-def _compile_protos():
-    with tempfile.TemporaryDirectory(prefix="flotilla-protos-") as out:
-        includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
-        files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
-        code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
-        assert code == 0, "protoc failed"
-        sys.path.insert(0, out)
-        import flotilla.v1.coordinator_pb2_grpc  # noqa: F401
-        import flotilla.v1.env_pb2_grpc  # noqa: F401
-
-
-_compile_protos()
+protos.load(SOURCE)
 from flotilla.v1 import coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc  # noqa: E402, F401
 
 

@@ -1,35 +1,23 @@
 """A learner's end of the Play protocol in Python, from the protos alone."""
 
 import contextlib
-import importlib
 import os
 import pathlib
 import queue
 import subprocess
 import sys
-import tempfile
 import time
 
 import grpc
 import numpy as np
-from grpc_tools import protoc
 
 SOURCE = pathlib.Path(os.environ.get("FLOTILLA_SOURCE", pathlib.Path(__file__).parents[2]))
 BIN = pathlib.Path(os.environ.get("FLOTILLA_BIN", SOURCE / "build" / "bin"))
 
+sys.path.insert(0, str(SOURCE / "tests" / "testing"))
+import protos  # noqa: E402
 
-def _compile_protos():
-    with tempfile.TemporaryDirectory(prefix="flotilla-protos-") as out:
-        includes = [f"-I{SOURCE / 'proto'}", f"-I{pathlib.Path(protoc.__file__).parent / '_proto'}"]
-        files = [str(file) for file in sorted(SOURCE.glob("proto/flotilla/v1/*.proto"))]
-        code = protoc.main(["protoc", *includes, f"--python_out={out}", f"--grpc_python_out={out}", *files])
-        assert code == 0, "protoc failed"
-        sys.path.insert(0, out)
-        for proto in files:  # while they are there
-            importlib.import_module(f"flotilla.v1.{pathlib.Path(proto).stem}_pb2_grpc")
-
-
-_compile_protos()
+protos.load(SOURCE)
 from flotilla.v1 import env_pb2, env_pb2_grpc  # noqa: E402
 
 DTYPES = {env_pb2.UINT8: np.uint8, env_pb2.INT64: np.int64, env_pb2.FLOAT32: np.float32}
