@@ -3,7 +3,6 @@
 import os
 import pathlib
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import SOURCE, Sandbox, coordinator_pb2, coordinator_pb2_grpc, env_pb2, env_pb2_grpc, guide, poll  # noqa: E402
 from hostile import SilentFlood  # noqa: E402
+from ports import free_port  # noqa: E402
 
 CERTS = SOURCE / "deploy" / "certs.sh"
 
@@ -226,9 +226,7 @@ def two_nodes(place, name, tls):
     """Starts node 0 or 1 of a short run. The certificate names localhost alone: the name that was given is checked."""
     make(place.folder, "coordinator,learner", "local", "localhost")
     files = ["--tls-cert=local.pem", "--tls-key=local.key", "--tls-ca=ca.pem"] if tls else []
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"localhost:{free.getsockname()[1]}"
+    address = f"localhost:{free_port()}"
     words = ["cartpole_fast", "--nnodes=2", "--nproc-per-node=1", f"--coordinator={address}", *files]
     words += ["--token-file=token", "--set", "total_env_steps=1000000000", "--set", "evaluation.stop_return=1000000"]
     return address, lambda rank: place.sandbox.train(*words, f"--node-rank={rank}", run_dir=name)
@@ -269,12 +267,9 @@ def test_a_node_that_starts_second_joins_too(place):
 def test_the_guide_is_true(place):
     """On this host, whose name is another: its certificates, node 0's launcher, and who looks on."""
     (block,) = re.findall(r"(?ms)^```\n(.*?)^```$", guide("deploy", "Who may do what"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     run_dir = place.folder / "guide"
     for there, here in (
-        ("deploy/certs.sh", str(CERTS)), ("node0.example.com", "localhost"), (":29400", f":{port}"), ("CONFIG", "cartpole_fast"),
+        ("deploy/certs.sh", str(CERTS)), ("node0.example.com", "localhost"), (":29400", f":{free_port()}"), ("CONFIG", "cartpole_fast"),
         ("/shared/runs/first", str(run_dir)),
     ):  # fmt: skip
         assert there in block

@@ -14,6 +14,7 @@ import socket
 import subprocess
 
 from harness import poll
+from ports import free_ports
 
 CONFIG = """
 ClusterName=test
@@ -43,18 +44,6 @@ NodeName=127.0.0.1 NodeAddr=127.0.0.1 NodeHostname=127.0.0.1 Port={ports[1]} CPU
 NodeName=127.0.0.2 NodeAddr=127.0.0.1 NodeHostname=127.0.0.2 Port={ports[2]} CPUs=1
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def free_ports(count):
-    """Slurm cannot choose a port by itself: ports that were free a moment ago."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
-    finally:
-        for s in sockets:
-            s.close()
 
 
 class Cluster:

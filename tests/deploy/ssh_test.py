@@ -2,7 +2,6 @@
 
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
 from harness import BIN, SOURCE, Sandbox, poll, summary, training_lines  # noqa: E402
+from ports import free_port  # noqa: E402
 
 LAUNCH = SOURCE / "deploy" / "ssh" / "launch.sh"
 # As sshd does it: a shell that gets the command's words in one, and signals as they are by default.
@@ -38,12 +38,6 @@ def launch(sandbox, *words):
             start_new_session=True,
         )  # fmt: skip
     return process, output
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 RUN = ("--nproc-per-node=1", "--run-dir=run one", "--resume=latest", "--progress=plain")
