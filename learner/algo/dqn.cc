@@ -54,6 +54,7 @@ class Dqn : public Algorithm {
       there_ = torch::zeros(
           {3}, torch::dtype(torch::kFloat64).device(net_.device()));
     }
+    MayFactor();
     BeforeCollecting(0);
     StateWasReplaced();
   }
@@ -68,6 +69,7 @@ class Dqn : public Algorithm {
   absl::Status Reconfigure(const v1::RunConfig& config) override {
     config_ = config;
     step_.Reconfigure(config.optimizer());
+    MayFactor();
     replay_.set_discount(config.dqn().discount());
     if (graphs_ != nullptr) graphs_->Clear();
     return absl::OkStatus();
@@ -96,6 +98,12 @@ class Dqn : public Algorithm {
   }
 
  private:
+  void MayFactor() {
+    if (const auto weight = net_.LargestWeight()) {
+      step_.MayFactor(weight->leaf, weight->dtype, config_.dqn().batch_size());
+    }
+  }
+
   // Of one update; sums over gradient steps.
   struct Totals {
     double samples = 0;  // of all ranks
@@ -160,13 +168,14 @@ absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
   const v1::DqnConfig& dqn = config_.dqn();
   TdSums sums;
   const int64_t mine = batch == nullptr ? 0 : dqn.batch_size();
+  GradientFactors* const factors = step_.BeginFactors(*collective);
   if (batch == nullptr) {
     net_.Flat().gradients.zero_();
   } else if (kernels_.has_value()) {
     sums = kernels_->Compute(net_, *batch, dqn);
   } else {
     step_.BeforeLastBackward(collective, dqn.batch_size());
-    sums = ComputeTdGradient(net_, target_, *batch, dqn);
+    sums = ComputeTdGradient(net_, target_, *batch, dqn, factors);
   }
   const absl::StatusOr<GradientStep::Result> applied = step_.Apply(
       collective, static_cast<double>(mine), sums.loss, learning_rate);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <limits>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "learner/algo/muon.h"
 #include "learner/device/host.h"
@@ -51,6 +52,21 @@ void GradientStep::BeforeLastBackward(Collective* collective, double samples) {
   }
 }
 
+void GradientStep::MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows) {
+  const bool may =
+      buckets_ == nullptr && type_ == v1::GRADIENT_FLOAT32 && has_kernels();
+  factors_.reset();
+  if (may) factors_.emplace(net_, leaf, dtype, rows);
+}
+
+GradientFactors* GradientStep::BeginFactors(const Collective& collective) {
+  factored_ = factors_.has_value() && collective.on_one_host() &&
+              factors_->Pays(collective.world_size());
+  if (!factored_) return nullptr;
+  factors_->Begin(collective.rank(), collective.world_size());
+  return &*factors_;
+}
+
 double GradientStep::Scale(double samples) const {
   return by_ranks_ && samples > 0 ? 1 / samples : 1;
 }
@@ -65,19 +81,22 @@ absl::Status GradientStep::Sum(Collective* collective, double samples,
     return collective->AllReduceSum(tail_);
   }
   torch::Tensor gradients = net_.gradients;
-  if (scale != 1) gradients.mul_(scale);
-  if (type_ == v1::GRADIENT_FLOAT32 && has_kernels()) {
-    static_assert(Collective::kSummedPart == kSquaresPart);
-    const float* const gradient = Host<float>(gradients);
-    double sum = 0;
-    RETURN_IF_ERROR(collective->AllReduceSumByParts(
-        net_.gradient_message, [&](int64_t first, int64_t count) {
-          // Without the tail, which may be all there is.
-          const int64_t left = net_.size() - first;
-          sum += SumOfSquares(gradient + first, std::min(count, left));
-        }));
-    *squares = sum;
+  ForGradients([&](int64_t first, int64_t count) {
+    if (scale != 1) gradients.narrow(0, first, count).mul_(scale);
+  });
+  if (factored_) {
+    const int64_t end = factors_->first() + factors_->size();
+    *squares = 0;
+    RETURN_IF_ERROR(SumPart(collective, 0, factors_->first(), &**squares));
+    RETURN_IF_ERROR(GatherFactors(collective, scale));
+    RETURN_IF_ERROR(SumPart(collective, end,
+                            net_.gradient_message.numel() - end, &**squares));
+    **squares += factors_->SumOfSquares();
     return absl::OkStatus();
+  }
+  if (type_ == v1::GRADIENT_FLOAT32 && has_kernels()) {
+    *squares = 0;
+    return SumPart(collective, 0, net_.gradient_message.numel(), &**squares);
   }
   if (type_ == v1::GRADIENT_FLOAT32) {
     return collective->AllReduceSum(net_.gradient_message);
@@ -86,12 +105,43 @@ absl::Status GradientStep::Sum(Collective* collective, double samples,
   return collective->AllReduceSum(tail_);
 }
 
+absl::Status GradientStep::SumPart(Collective* collective, int64_t first,
+                                   int64_t count, double* squares) {
+  static_assert(Collective::kSummedPart == kSquaresPart);
+  const float* const gradient = Host<float>(net_.gradients) + first;
+  const int64_t gradients = net_.size() - first;  // without the tail
+  return collective->AllReduceSumByParts(
+      net_.gradient_message.narrow(0, first, count),
+      [&](int64_t at, int64_t size) {
+        // The tail may be all there is.
+        *squares += SumOfSquares(gradient + at, std::min(size, gradients - at));
+      });
+}
+
+absl::Status GradientStep::GatherFactors(Collective* collective, double scale) {
+  if (scale != 1) factors_->from_y(collective->rank()).mul_(scale);
+  for (int rank = 0; rank < collective->world_size(); ++rank) {
+    RETURN_IF_ERROR(collective->Broadcast(factors_->x(rank), rank));
+    RETURN_IF_ERROR(collective->Broadcast(factors_->from_y(rank), rank));
+  }
+  return absl::OkStatus();
+}
+
+template <typename Use>
+void GradientStep::ForGradients(Use use) const {
+  if (!factored_) return use(0, net_.size());
+  const int64_t end = factors_->first() + factors_->size();
+  use(0, factors_->first());
+  use(end, net_.size() - end);
+}
+
 absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
                                                          double samples,
                                                          double extra,
                                                          double learning_rate) {
   torch::NoGradGuard no_grad;
   const int64_t P = net_.size();
+  const absl::Cleanup done = [this] { factored_ = false; };
   Result result{.samples = samples, .extra = extra};
   double divisor = samples;
   std::optional<double> squares;
@@ -111,7 +161,10 @@ absl::StatusOr<GradientStep::Result> GradientStep::Apply(Collective* collective,
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
             .count();
     result.sync_bytes =
-        GradientBytes(P, type_) + static_cast<int64_t>(tail_.nbytes());
+        static_cast<int64_t>(tail_.nbytes()) +
+        (factored_
+             ? GradientBytes(P - factors_->size(), type_) + factors_->bytes()
+             : GradientBytes(P, type_));
     const torch::Tensor summed = ToHost(tail_);
     result.samples = Host<float>(summed)[0];
     result.extra = Host<float>(summed)[1];
@@ -212,10 +265,23 @@ double GradientStep::StepWithKernels(double divisor, double learning_rate,
   state.second_moment = Host<float>(moment2_);
   state.step = *Host<int64_t>(step_);
   const float* const gradient = Host<float>(net_.gradients);
-  const AdamResult done = squares.has_value()
-                              ? AdamStep(options, gradient, *squares, &state)
-                              : AdamStep(options, gradient, &state);
+  if (!squares.has_value()) {
+    squares = factored_ ? factors_->SumOfSquares() : 0;
+    ForGradients([&](int64_t first, int64_t count) {
+      *squares += SumOfSquares(gradient + first, count);
+    });
+  }
+  const auto [done, factors] = BeginAdamStep(options, *squares, &state);
   *Host<int64_t>(step_) = state.step;
+  const auto step = [&](int64_t first, int64_t count, const float* of) {
+    AdamStepPart(factors, of, first, count, state);
+  };
+  if (done.applied) {
+    ForGradients([&](int64_t first, int64_t count) {
+      step(first, count, gradient + first);
+    });
+    if (factored_) factors_->ForProduct(step);
+  }
   // Beyond what float32 can clip it counts as infinite.
   return done.applied || std::isnan(done.norm)
              ? done.norm

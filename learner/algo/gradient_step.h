@@ -13,6 +13,7 @@
 #include "learner/collective/gradient_buckets.h"
 #include "learner/device/host.h"
 #include "learner/nn/flat_parameters.h"
+#include "learner/nn/gradient_factors.h"
 
 namespace flotilla {
 
@@ -52,6 +53,14 @@ class GradientStep {
   // be the last before Apply with the same collective and samples. May be left
   // out.
   void BeforeLastBackward(Collective* collective, double samples);
+
+  // Says that the gradient of net.leaf[leaf] may be left as what it is a product of, of
+  // `rows` rows on every rank at each step (gradient_factors.h; the rest is its
+  // constructor's): between ranks of one host, float32 in a flat message.
+  void MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows);
+  // Where it is to be left, all zeros so far, if that is less with these ranks, who all
+  // decide alike. Before each Apply, which takes it from there; null: as ever.
+  GradientFactors* BeginFactors(const Collective& collective);
 
   // Takes the network's gradients, which hold the sum over this rank's
   // `samples` of their losses' gradients, and steps. `extra` is any number to
@@ -101,6 +110,13 @@ class GradientStep {
  private:
   absl::Status Sum(Collective* collective, double samples,
                    std::optional<double>* squares);
+  // Of message[first, first + count); squares of what is gradients are added.
+  absl::Status SumPart(Collective* collective, int64_t first, int64_t count,
+                       double* squares);
+  absl::Status GatherFactors(Collective* collective, double scale);
+  // Calls use(first, count) for the gradients that are in net_.gradients.
+  template <typename Use>
+  void ForGradients(Use use) const;
   bool has_kernels() const {
     return net_.device().is_cpu() && config_.type() != v1::MUON;
   }
@@ -124,6 +140,8 @@ class GradientStep {
   const v1::GradientType type_;
   const bool bfloat16_;
   std::unique_ptr<GradientBuckets> buckets_;  // null: one flat message
+  std::optional<GradientFactors> factors_;
+  bool factored_ = false;  // from BeginFactors to Apply
   // ADAM: both moments. RMSPROP: scratch and the second. MUON: momentum, -.
   torch::Tensor moment1_, moment2_;    // [P]
   torch::Tensor step_;                 // [1] int64

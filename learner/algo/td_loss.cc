@@ -27,7 +27,8 @@ int64_t BestOf(const float* q, const uint8_t* allowed, int64_t A) {
 torch::Tensor ComputeTdGradientThere(const QNetwork& net,
                                      const QNetwork& target,
                                      const ReplayBatch& batch,
-                                     const v1::DqnConfig& config) {
+                                     const v1::DqnConfig& config,
+                                     GradientFactors* factors) {
   const Spaces& spaces = net.spaces();
   const std::vector<int64_t>& choices = spaces.action.num_values;
   // [N]: the mean over choices of what `pick` makes of each one's part.
@@ -71,7 +72,7 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
                      : torch::mse_loss(q, y, torch::Reduction::None);
   const torch::Tensor loss = (batch.weight * each).sum();
   {
-    const FreshGradients fresh(net.Flat());
+    const FreshGradients fresh(net.Flat(), factors);
     loss.backward();
   }
 
@@ -81,11 +82,11 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
 }
 
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
-                         const ReplayBatch& batch,
-                         const v1::DqnConfig& config) {
+                         const ReplayBatch& batch, const v1::DqnConfig& config,
+                         GradientFactors* factors) {
   // One transfer for everything.
   const torch::Tensor all =
-      ToHost(ComputeTdGradientThere(net, target, batch, config));
+      ToHost(ComputeTdGradientThere(net, target, batch, config, factors));
   TdSums sums;
   sums.loss = all[0].item<double>();
   sums.q = all[1].item<double>();

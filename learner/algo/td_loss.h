@@ -6,6 +6,7 @@
 #include "flotilla/v1/config.pb.h"
 #include "learner/algo/gradient_shards.h"
 #include "learner/kernels/mlp_q.h"
+#include "learner/nn/gradient_factors.h"
 #include "learner/nn/q_network.h"
 #include "learner/replay/replay_buffer.h"
 #include "learner/torch.h"
@@ -31,15 +32,19 @@ struct TdSums {
 // Of several choices both Q(s, a) and the target's are means over the choices' own
 // (Tavakoli et al. 2018, who found a common target best; the loss is of the mean
 // of their Qs).
+//
+// With `factors` the gradient of their weight is left there (fresh_gradients.h).
 TdSums ComputeTdGradient(const QNetwork& net, const QNetwork& target,
-                         const ReplayBatch& batch, const v1::DqnConfig& config);
+                         const ReplayBatch& batch, const v1::DqnConfig& config,
+                         GradientFactors* factors = nullptr);
 
 // The same, of which the host knows nothing yet: loss, q and errors, [2 + N] float32
 // on the networks' device.
 torch::Tensor ComputeTdGradientThere(const QNetwork& net,
                                      const QNetwork& target,
                                      const ReplayBatch& batch,
-                                     const v1::DqnConfig& config);
+                                     const v1::DqnConfig& config,
+                                     GradientFactors* factors = nullptr);
 
 // The same by hand-written kernels, for networks with a KernelShape: what takes
 // Torch half a millisecond takes them a tenth. Torch's threads share the samples

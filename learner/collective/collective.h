@@ -37,6 +37,11 @@ class Collective {
   // for. A group of one has a group (distributed.force_group).
   virtual bool has_group() const { return true; }
 
+  // Whether all ranks are processes of one host, and so have one CPU's instructions:
+  // what each of them computes from the same numbers is the same bits. May be false
+  // where nobody knows.
+  virtual bool on_one_host() const { return !has_group(); }
+
   // Replaces `tensor` (contiguous; float32, float64, int64, or bfloat16, which is
   // summed in float32 and rounded once) on every rank by the sum over ranks, in
   // place. On CUDA the work is queued on the current stream and may not have run

@@ -38,6 +38,7 @@ class FaultyCollective : public Collective {
   int rank() const override { return inner_->rank(); }
   int world_size() const override { return inner_->world_size(); }
   bool has_group() const override { return inner_->has_group(); }
+  bool on_one_host() const override { return inner_->on_one_host(); }
   absl::Status AllReduceSum(torch::Tensor tensor) override;
   absl::Status AllReduceSumByParts(torch::Tensor tensor,
                                    const Summed& summed) override;

@@ -39,6 +39,8 @@ class ShmCollective : public HostCollective {
                         absl::StrCat("generation ", generation, " is fenced")));
                   }) {}
 
+  bool on_one_host() const override { return true; }
+
   absl::Status AllReduceSumByParts(torch::Tensor tensor,
                                    const Summed& summed) override {
     if (!tensor.is_cpu() || !tensor.is_contiguous() ||

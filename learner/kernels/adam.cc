@@ -24,15 +24,29 @@ AdamResult AdamStep(const AdamOptions& options, const float* gradient,
 AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     double squares, AdamState* state,
                     const KernelTable& kernels) {
-  AdamResult result;
-  result.norm = std::sqrt(squares) * options.gradient_scale;
-  if (!(result.norm <= kLargestNorm)) return result;
-  const AdamFactors factors =
-      AdamFactorsOf(options, result.norm, static_cast<double>(++state->step));
-  kernels.adam(factors, gradient, state->size, state->parameters,
-               state->first_moment, state->second_moment);
-  result.applied = true;
-  return result;
+  const AdamPass pass = BeginAdamStep(options, squares, state);
+  if (pass.result.applied) {
+    AdamStepPart(pass.factors, gradient, 0, state->size, *state, kernels);
+  }
+  return pass.result;
+}
+
+AdamPass BeginAdamStep(const AdamOptions& options, double squares,
+                       AdamState* state) {
+  AdamPass pass = {};
+  pass.result.norm = std::sqrt(squares) * options.gradient_scale;
+  if (!(pass.result.norm <= kLargestNorm)) return pass;
+  pass.factors = AdamFactorsOf(options, pass.result.norm,
+                               static_cast<double>(++state->step));
+  pass.result.applied = true;
+  return pass;
+}
+
+void AdamStepPart(const AdamFactors& factors, const float* gradient,
+                  int64_t first, int64_t count, const AdamState& state,
+                  const KernelTable& kernels) {
+  kernels.adam(factors, gradient, count, state.parameters + first,
+               state.first_moment + first, state.second_moment + first);
 }
 
 }  // namespace flotilla

@@ -44,6 +44,20 @@ AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     double squares, AdamState* state,
                     const KernelTable& kernels = BestKernels());
 
+// The same for whose gradient is not all in one place: BeginAdamStep, which counts the
+// step, and if that is applied AdamStepPart of each part, in any order, of different
+// parts from several threads.
+struct AdamPass {
+  AdamResult result;
+  AdamFactors factors;
+};
+AdamPass BeginAdamStep(const AdamOptions& options, double squares,
+                       AdamState* state);
+// `gradient` [count], of the parameters from `first` on.
+void AdamStepPart(const AdamFactors& factors, const float* gradient,
+                  int64_t first, int64_t count, const AdamState& state,
+                  const KernelTable& kernels = BestKernels());
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_KERNELS_ADAM_H_

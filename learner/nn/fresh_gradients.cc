@@ -1,8 +1,10 @@
 #include "learner/nn/fresh_gradients.h"
 
+#include <glog/logging.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "services/base/mutex.h"
@@ -16,8 +18,9 @@ constexpr int64_t kLarge = 1 << 16;  // numbers, whose zeros take time
 
 struct Awaited {
   Mutex mu;
-  // By weight: where its gradient goes.
+  // By weight: where its gradient goes, or what it is a product of.
   std::unordered_map<const void*, Tensor> gradient ABSL_GUARDED_BY(mu);
+  std::unordered_map<const void*, GradientFactors*> factors ABSL_GUARDED_BY(mu);
 };
 
 Awaited& AllAwaited() {
@@ -41,7 +44,8 @@ bool IsAt(const Tensor& tensor, const Tensor& all, int64_t at) {
 
 }  // namespace
 
-FreshGradients::FreshGradients(const FlatParameters& net) {
+FreshGradients::FreshGradients(const FlatParameters& net,
+                               GradientFactors* factors) {
   torch::NoGradGuard no_grad;
   const Tensor& all = net.gradients;
   int64_t zero = 0, at = 0;  // zeros are due from `zero` on
@@ -53,18 +57,29 @@ FreshGradients::FreshGradients(const FlatParameters& net) {
       if (size >= kLarge && IsAt(place, all, at) && !IsWatched(leaf)) {
         all.narrow(0, zero, at - zero).zero_();
         zero = at + size;
-        large_.push_back({leaf, place});
+        const bool factored =
+            factors != nullptr && leaf.is_same(factors->weight());
+        large_.push_back({leaf, place, factored ? factors : nullptr});
         leaf.mutable_grad() = Tensor();
       }
       at += size;
     }
   }
   all.narrow(0, zero, all.numel() - zero).zero_();
+  CHECK(factors == nullptr ||
+        std::ranges::any_of(large_, [&](const Weight& weight) {
+          return weight.factors != nullptr;
+        }));
   if (large_.empty()) return;
   Awaited& awaited = AllAwaited();
   MutexLock lock(&awaited.mu);
   for (const Weight& weight : large_) {
-    awaited.gradient[weight.leaf.unsafeGetTensorImpl()] = weight.place;
+    const void* const key = weight.leaf.unsafeGetTensorImpl();
+    if (weight.factors != nullptr) {
+      awaited.factors[key] = weight.factors;
+    } else {
+      awaited.gradient[key] = weight.place;
+    }
   }
 }
 
@@ -75,12 +90,15 @@ FreshGradients::~FreshGradients() {
     MutexLock lock(&awaited.mu);
     for (const Weight& weight : large_) {
       awaited.gradient.erase(weight.leaf.unsafeGetTensorImpl());
+      awaited.factors.erase(weight.leaf.unsafeGetTensorImpl());
     }
   }
   torch::NoGradGuard no_grad;
   for (const Weight& weight : large_) {
     Tensor& gradient = weight.leaf.mutable_grad();
-    if (!gradient.defined()) {  // nothing depends on it
+    if (weight.factors != nullptr) {
+      CHECK(!gradient.defined()) << "used twice, or by another's operation";
+    } else if (!gradient.defined()) {  // nothing depends on it
       weight.place.zero_();
     } else if (gradient.layout() != at::kStrided) {
       weight.place.copy_(gradient.to_dense());
@@ -100,6 +118,16 @@ Tensor FreshGradients::Take(const Tensor& weight) {
   all.gradient.erase(found);
   weight.mutable_grad() = gradient;
   return gradient;
+}
+
+GradientFactors* FreshGradients::TakeFactors(const Tensor& weight) {
+  Awaited& all = AllAwaited();
+  MutexLock lock(&all.mu);
+  const auto found = all.factors.find(weight.unsafeGetTensorImpl());
+  if (found == all.factors.end()) return nullptr;
+  GradientFactors* const factors = found->second;
+  all.factors.erase(found);
+  return factors;
 }
 
 }  // namespace flotilla

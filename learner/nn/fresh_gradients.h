@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "learner/nn/flat_parameters.h"
+#include "learner/nn/gradient_factors.h"
 #include "learner/torch.h"
 
 namespace flotilla {
@@ -18,10 +19,14 @@ namespace flotilla {
 //     loss.backward();
 //   }
 //
+// With `factors`, of a weight of the network's, its gradient is left there instead, and
+// what net.gradients holds in its place is of no use; the weight may be used once.
+//
 // One at a time for a network. Thread-safe between networks.
 class FreshGradients {
  public:
-  explicit FreshGradients(const FlatParameters& net);
+  explicit FreshGradients(const FlatParameters& net,
+                          GradientFactors* factors = nullptr);
   ~FreshGradients();
 
   FreshGradients(const FreshGradients&) = delete;
@@ -31,10 +36,13 @@ class FreshGradients {
   // written, contiguous float32, and is weight.grad() from then on. Undefined where none
   // is awaited.
   static torch::Tensor Take(const torch::Tensor& weight);
+  // Likewise, where its factors go; null where they are not awaited.
+  static GradientFactors* TakeFactors(const torch::Tensor& weight);
 
  private:
   struct Weight {
     torch::Tensor leaf, place;
+    GradientFactors* factors = nullptr;
   };
   std::vector<Weight> large_;
 };

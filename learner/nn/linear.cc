@@ -136,8 +136,8 @@ void ToWeight(const LinearShape& shape, const Tensor& x, const Tensor& from_y,
   }
 }
 
-// The gradient of `weight`, unless it went to weight.grad() by itself, which spares
-// passes over both.
+// The gradient of `weight`, unless it went to weight.grad() by itself, or as what it is a
+// product of to who awaits that, which spares passes over both.
 Tensor GradientOf(const Tensor& weight, const LinearShape& shape,
                   const Tensor& x, const Tensor& from_y) {
   if (IsAccumulated(weight)) {
@@ -145,6 +145,10 @@ Tensor GradientOf(const Tensor& weight, const LinearShape& shape,
     // time, of another use of it, is not kept apart.
     static std::mutex& adding = *new std::mutex;
     const std::lock_guard lock(adding);
+    if (auto* const factors = FreshGradients::TakeFactors(weight)) {
+      factors->Set(x, from_y);
+      return {};
+    }
     Tensor gradient = weight.grad();
     const bool adds = gradient.defined();
     if (!adds) gradient = FreshGradients::Take(weight);

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "learner/nn/initialize.h"
+#include "learner/nn/linear.h"
 #include "learner/nn/vector_math.h"
 #include "services/algorithms/algorithm_traits.h"
 #include "services/base/status_macros.h"
@@ -39,6 +40,7 @@ void QNetwork::Build(torch::Device device) {
                          CountParameters(value),
                      device);
   encoder_.Take(&flat_);
+  encoder_leaves_ = flat_.leaf.size();
   advantage_ = MakeLayers(advantage, &flat_);
   value_ = MakeLayers(value, &flat_);
 }
@@ -89,6 +91,15 @@ std::optional<MlpShape> QNetwork::KernelShape() const {
   shape.output = dueling_ ? MlpOutput::kDuelingQ : MlpOutput::kQ;
   CHECK_EQ(ParameterCount(shape), flat_.size());
   return shape;
+}
+
+std::optional<QNetwork::Largest> QNetwork::LargestWeight() const {
+  const LeafKind kind = spaces_.observation[plan_.leaf[0].leaf].kind;
+  if (plan_.merged() || kind != LeafKind::kImage) return std::nullopt;
+  const Largest last = {.leaf = encoder_leaves_ - 2,  // its bias is behind it
+                        .dtype = bf16_ ? torch::kBFloat16 : torch::kFloat32};
+  if (!IsLinearByKernel(flat_.leaf[last.leaf], last.dtype)) return std::nullopt;
+  return last;
 }
 
 QNetwork QNetwork::Clone() const {

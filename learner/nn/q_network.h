@@ -65,6 +65,15 @@ class QNetwork {
   // know nothing: it is for those who choose.
   std::optional<MlpShape> KernelShape() const;
 
+  // The encoder's linear weight behind an image, which most of the parameters are of,
+  // by its place in Flat().leaf, and the dtype of what goes in: where LinearByKernel
+  // takes it. None of what sees more than an image, and on a GPU.
+  struct Largest {
+    size_t leaf;
+    torch::Dtype dtype;
+  };
+  std::optional<Largest> LargestWeight() const;
+
   const Spaces& spaces() const { return spaces_; }
   torch::Device device() const { return flat_.device(); }
 
@@ -82,6 +91,7 @@ class QNetwork {
   v1::ModelConfig config_;
   bool dueling_ = true;
   bool bf16_ = false;
+  size_t encoder_leaves_ = 0;  // the first of flat_.leaf
   FlatParameters flat_;
   EncoderPlan plan_;
   ObservationEncoder encoder_;

@@ -14,6 +14,8 @@
 #include "learner/collective/shm_collective.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/nn/fresh_gradients.h"
+#include "learner/nn/linear.h"
 #include "learner/nn/network.h"
 #include "learner/torch_nn.h"
 #include "tests/learner/collective/ranks.h"
@@ -289,6 +291,141 @@ TEST(GradientStepTest, AGroupsNormIsThatOfOneWithTheirSum) {
       });
     }
   }
+}
+
+// Ranks' steps by a net with a large weight, of which `factored` ones learn from what its
+// gradient is a product of: rank r has (r + 1) rows of it, but the last rank of several,
+// who has nothing. By rank: the status, the norm and the weights after three steps.
+struct Stepped {
+  absl::Status status;
+  double norm = 0;
+  torch::Tensor weights;
+};
+constexpr int64_t kWide = 5136, kHigh = 64;
+
+std::vector<Stepped> StepRanks(int ranks, bool factored,
+                               const v1::OptimizerConfig& config,
+                               const v1::DistributedConfig& distributed,
+                               float scale = 1, bool gloo = false) {
+  std::vector<Stepped> done(ranks);
+  const auto step = [&](int rank, Collective* collective) {
+    FlatParameters net(kHigh * kWide + 2 * kHigh, torch::kCPU);
+    const torch::Tensor small = net.Take("small", {kHigh});
+    const torch::Tensor large = net.Take("large", {kHigh, kWide});
+    const torch::Tensor bias = net.Take("bias", {kHigh});
+    net.parameters.copy_(torch::arange(net.size()).sin() * 0.01);
+    net.gradients.fill_(std::nanf(""));  // of no use where it is factored
+    GradientStep step(net, config, distributed);
+    constexpr int64_t kRows = 4;
+    if (factored) step.MayFactor(1, torch::kFloat32, kRows);
+    Stepped& mine = done[rank];
+    for (int i = 0; i < 3 && mine.status.ok(); ++i) {
+      GradientFactors* const factors = step.BeginFactors(*collective);
+      EXPECT_EQ(factors != nullptr, factored && collective->on_one_host());
+      const bool nothing = ranks > 1 && rank == ranks - 1;
+      const double samples = nothing ? 0 : rank + 1;
+      if (nothing) {
+        net.gradients.zero_();
+      } else {
+        const FreshGradients fresh(net, factors);
+        const torch::Tensor x =
+            (torch::arange(kRows * kWide) * (rank + i + 1)).sin();
+        const torch::Tensor y =
+            LinearByKernel(x.view({kRows, kWide}), large, bias, /*relu=*/false);
+        const torch::Tensor counts =
+            (torch::arange(kRows) < samples).to(torch::kFloat32).view({-1, 1});
+        (scale * ((y - small).square() * counts).sum()).backward();
+      }
+      const auto result = step.Apply(collective, samples, 0, 1e-3);
+      mine.status = result.status();
+      if (result.ok()) mine.norm = result->grad_norm;
+    }
+    mine.weights = net.parameters.clone();
+  };
+  if (ranks == 1) {
+    SoloCollective alone;
+    step(0, &alone);
+  } else {
+    RunRanks(ranks, [&](const v1::Assignment& assignment,
+                        FakeCoordinatorClient* coordinator) {
+      const auto make = gloo ? MakeGlooCollective : MakeShmCollective;
+      const auto collective = make(assignment, coordinator, absl::Seconds(60));
+      ASSERT_TRUE(collective.ok() && *collective != nullptr)
+          << collective.status();
+      step(assignment.rank(), collective->get());
+    });
+  }
+  return done;
+}
+
+TEST(GradientStepTest, AFactoredGradientTakesTheStepsOfTheWholeOne) {
+  for (const int ranks : {1, 2, 3}) {
+    for (const auto type : {v1::ADAM, v1::RMSPROP}) {
+      for (const auto mean : {v1::BY_SAMPLES, v1::BY_RANKS}) {
+        for (const double clip : {0.0, 0.5}) {
+          v1::OptimizerConfig config;
+          config.set_type(type);
+          config.set_max_grad_norm(clip);
+          v1::DistributedConfig distributed;
+          distributed.set_gradient_mean(mean);
+          const auto want = StepRanks(ranks, false, config, distributed);
+          const auto done = StepRanks(ranks, true, config, distributed);
+          for (int rank = 0; rank < ranks; ++rank) {
+            ASSERT_TRUE(done[rank].status.ok()) << done[rank].status;
+            EXPECT_NEAR(done[rank].norm, want[0].norm, 1e-4 * want[0].norm);
+            EXPECT_LT((done[rank].weights - want[0].weights)
+                          .abs()
+                          .max()
+                          .item<double>(),
+                      1e-5);
+            EXPECT_TRUE(torch::equal(done[rank].weights, done[0].weights));
+          }
+        }
+      }
+    }
+  }
+}
+
+// Each rank is told, and none steps.
+TEST(GradientStepTest, AFactoredGradientThatIsNotFiniteChangesNothing) {
+  for (const int ranks : {1, 2}) {
+    for (const float scale : {std::nanf(""), 3e38f}) {
+      const auto done = StepRanks(ranks, true, {}, {}, scale);
+      for (const Stepped& rank : done) {
+        EXPECT_EQ(rank.status.code(), absl::StatusCode::kInternal);
+        EXPECT_TRUE(torch::equal(
+            rank.weights, torch::arange(rank.weights.numel()).sin() * 0.01));
+      }
+    }
+  }
+}
+
+// Those of several hosts may round otherwise, and other forms of messages have no room.
+TEST(GradientStepTest, OtherwiseGradientsStayWhole) {
+  v1::DistributedConfig buckets, bfloat16;
+  buckets.set_gradients(v1::BUCKETS);
+  bfloat16.set_gradient_type(v1::GRADIENT_BFLOAT16);
+  const FlatParameters net = [] {
+    FlatParameters flat(kHigh * kWide, torch::kCPU);
+    flat.Take("large", {kHigh, kWide});
+    return flat;
+  }();
+  SoloCollective alone;
+  const auto factors = [&](const v1::OptimizerConfig& config,
+                           const v1::DistributedConfig& distributed) {
+    GradientStep step(net, config, distributed);
+    step.MayFactor(0, torch::kFloat32, 4);
+    return step.BeginFactors(alone) != nullptr;
+  };
+  v1::OptimizerConfig muon;
+  muon.set_type(v1::MUON);
+  EXPECT_TRUE(factors({}, {}));
+  EXPECT_FALSE(factors(muon, {}));
+  EXPECT_FALSE(factors({}, buckets));
+  EXPECT_FALSE(factors({}, bfloat16));
+  const auto want = StepRanks(2, false, {}, {}, 1, /*gloo=*/true);
+  const auto done = StepRanks(2, true, {}, {}, 1, /*gloo=*/true);
+  EXPECT_TRUE(torch::equal(done[1].weights, want[1].weights));
 }
 
 TEST(GradientStepTest, NoSamplesAnywhereChangesNothing) {

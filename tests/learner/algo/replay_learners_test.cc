@@ -233,6 +233,18 @@ Case ReluDqn() {
   return c;
 }
 
+// Of a weight that is large enough its gradient is left as what it is a product of
+// (gradient_factors.h).
+Case FramesDqn(const std::string& precision) {
+  Case c = UniformDqn();
+  absl::StrAppend(&c.config, " runtime { precision: ", precision,
+                  " } model { encoder: NATURE_CNN activation: RELU "
+                  "conv_channels: [16, 16, 32] hidden: 176 }");
+  c.options = {"batch_size: 8", "huber: true", "double_q: false"};
+  c.spaces = AtariSpaces(3);
+  return c;
+}
+
 Case PrioritisedDqn() {
   Case c = Dqn("priority_alpha: 0.6 ");
   c.options.push_back("priority_beta: 1");
@@ -270,6 +282,12 @@ INSTANTIATE_TEST_SUITE_P(Uniform, ReplayLearnersTest,
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(ByKernels, ReplayLearnersTest,
                          testing::Values(ReluDqn()),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Frames, ReplayLearnersTest,
+                         testing::Values(FramesDqn("FP32")),
+                         [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(FramesByBfloat16, ReplayLearnersTest,
+                         testing::Values(FramesDqn("BF16")),
                          [](const auto& info) { return info.param.name; });
 INSTANTIATE_TEST_SUITE_P(Stacked, ReplayLearnersTest,
                          testing::Values(StackedSac()),
