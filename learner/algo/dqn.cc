@@ -54,7 +54,9 @@ class Dqn : public Algorithm {
       there_ = torch::zeros(
           {3}, torch::dtype(torch::kFloat64).device(net_.device()));
     }
-    MayFactor();
+    if (const auto weight = net_.WidestWeight()) {
+      step_.MayFactor(weight->leaf, weight->dtype, config.dqn().batch_size());
+    }
     BeforeCollecting(0);
     StateWasReplaced();
   }
@@ -69,7 +71,6 @@ class Dqn : public Algorithm {
   absl::Status Reconfigure(const v1::RunConfig& config) override {
     config_ = config;
     step_.Reconfigure(config.optimizer());
-    MayFactor();
     replay_.set_discount(config.dqn().discount());
     if (graphs_ != nullptr) graphs_->Clear();
     return absl::OkStatus();
@@ -98,12 +99,6 @@ class Dqn : public Algorithm {
   }
 
  private:
-  void MayFactor() {
-    if (const auto weight = net_.LargestWeight()) {
-      step_.MayFactor(weight->leaf, weight->dtype, config_.dqn().batch_size());
-    }
-  }
-
   // Of one update; sums over gradient steps.
   struct Totals {
     double samples = 0;  // of all ranks

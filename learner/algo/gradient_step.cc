@@ -53,8 +53,10 @@ void GradientStep::BeforeLastBackward(Collective* collective, double samples) {
 }
 
 void GradientStep::MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows) {
-  const bool may =
-      buckets_ == nullptr && type_ == v1::GRADIENT_FLOAT32 && has_kernels();
+  // Rows of bfloat16 would be rounded once more, by what a rank's are scaled by.
+  const bool exact = !by_ranks_ || dtype == torch::kFloat32;
+  const bool may = buckets_ == nullptr && type_ == v1::GRADIENT_FLOAT32 &&
+                   has_kernels() && exact;
   factors_.reset();
   if (may) factors_.emplace(net_, leaf, dtype, rows);
 }
@@ -91,7 +93,11 @@ absl::Status GradientStep::Sum(Collective* collective, double samples,
     RETURN_IF_ERROR(GatherFactors(collective, scale));
     RETURN_IF_ERROR(SumPart(collective, end,
                             net_.gradient_message.numel() - end, &**squares));
-    **squares += factors_->SumOfSquares();
+    // What one rank makes of them is what all step by.
+    const torch::Tensor all = torch::empty({1}, torch::kFloat64);
+    *Host<double>(all) = **squares + factors_->SumOfSquares();
+    RETURN_IF_ERROR(collective->Broadcast(all, /*root=*/0));
+    *squares = *Host<double>(all);
     return absl::OkStatus();
   }
   if (type_ == v1::GRADIENT_FLOAT32 && has_kernels()) {
@@ -110,12 +116,15 @@ absl::Status GradientStep::SumPart(Collective* collective, int64_t first,
   static_assert(Collective::kSummedPart == kSquaresPart);
   const float* const gradient = Host<float>(net_.gradients) + first;
   const int64_t gradients = net_.size() - first;  // without the tail
-  return collective->AllReduceSumByParts(
+  double sum = 0;
+  const absl::Status status = collective->AllReduceSumByParts(
       net_.gradient_message.narrow(0, first, count),
       [&](int64_t at, int64_t size) {
         // The tail may be all there is.
-        *squares += SumOfSquares(gradient + at, std::min(size, gradients - at));
+        sum += SumOfSquares(gradient + at, std::min(size, gradients - at));
       });
+  *squares += sum;
+  return status;
 }
 
 absl::Status GradientStep::GatherFactors(Collective* collective, double scale) {
@@ -266,10 +275,11 @@ double GradientStep::StepWithKernels(double divisor, double learning_rate,
   state.step = *Host<int64_t>(step_);
   const float* const gradient = Host<float>(net_.gradients);
   if (!squares.has_value()) {
-    squares = factored_ ? factors_->SumOfSquares() : 0;
+    squares = 0;
     ForGradients([&](int64_t first, int64_t count) {
       *squares += SumOfSquares(gradient + first, count);
     });
+    if (factored_) *squares += factors_->SumOfSquares();
   }
   const auto [done, factors] = BeginAdamStep(options, *squares, &state);
   *Host<int64_t>(step_) = state.step;

@@ -58,8 +58,9 @@ class GradientStep {
   // `rows` rows on every rank at each step (gradient_factors.h; the rest is its
   // constructor's): between ranks of one host, float32 in a flat message.
   void MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows);
-  // Where it is to be left, all zeros so far, if that is less with these ranks, who all
-  // decide alike. Before each Apply, which takes it from there; null: as ever.
+  // Where it is to be left for the next Apply, all zeros so far, if that is less with
+  // these ranks, who all decide alike; else null. Without it, and after that Apply whatever
+  // comes of it, gradients are whole.
   GradientFactors* BeginFactors(const Collective& collective);
 
   // Takes the network's gradients, which hold the sum over this rank's

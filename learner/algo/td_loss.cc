@@ -44,12 +44,20 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
     return choices.size() == 1 ? sum
                                : sum / static_cast<double>(choices.size());
   };
+  const Batch& next = batch.next_observation;
+  const int64_t N = next.size();
+  // By one pass over the weights, where there are many.
+  torch::Tensor both;  // [2 N, L]: what is learned, then what is judged by
+  if (config.double_q() && net.LearnsFromSome()) {
+    both = net.Forward(batch.observation.Append(next), /*learned=*/N);
+  }
   torch::Tensor y;  // [N]
   {
     torch::NoGradGuard no_grad;
-    const Batch& next = batch.next_observation;
     const torch::Tensor next_q = target.Forward(next);
-    torch::Tensor judged = config.double_q() ? net.Forward(next) : next_q;
+    torch::Tensor judged = both.defined()      ? both.narrow(0, N, N)
+                           : config.double_q() ? net.Forward(next)
+                                               : next_q;
     const torch::Tensor value = over_choices([&](int64_t first, int64_t n,
                                                  int64_t) {
       torch::Tensor q = judged.narrow(1, first, n);
@@ -60,7 +68,8 @@ torch::Tensor ComputeTdGradientThere(const QNetwork& net,
     });
     y = batch.n_step_return + batch.discount * value;
   }
-  const torch::Tensor all_q = net.Forward(batch.observation);
+  const torch::Tensor all_q =
+      both.defined() ? both.narrow(0, 0, N) : net.Forward(batch.observation);
   const torch::Tensor q =
       over_choices([&](int64_t first, int64_t n, int64_t i) {
         return all_q.narrow(1, first, n)

@@ -139,11 +139,13 @@ class Convolution : public torch::autograd::Function<Convolution> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x,
                         const Tensor& weight, const Tensor& bias,
-                        int64_t stride) {
+                        int64_t stride, int64_t learned) {
     const Tensor images = ChannelsLast(x), weights = weight.contiguous();
     const Tensor y = RunForward(ShapeOf(images, weight, stride), images,
                                 weights, bias.contiguous());
-    ctx->save_for_backward({images, weights, y});
+    const int64_t rows = std::min(learned, x.size(0));
+    ctx->save_for_backward(
+        {images.narrow(0, 0, rows), weights, y.narrow(0, 0, rows)});
     ctx->saved_data["stride"] = stride;
     return y.permute({0, 3, 1, 2});
   }
@@ -155,8 +157,9 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const Tensor &x = saved[0], &weight = saved[1];
     const ConvolutionShape shape =
         ShapeOf(x, weight, ctx->saved_data["stride"].toInt());
-    const Tensor from_y = ChannelsLast(grads[0]);
-    const Tensor to_x = ctx->needs_input_grad(0) ? at::empty_like(x) : Tensor();
+    const Tensor from_y = ChannelsLast(grads[0].narrow(0, 0, x.size(0)));
+    const Tensor to_x =
+        ctx->needs_input_grad(0) ? GradientRoom(x, grads[0].size(0)) : Tensor();
     const int64_t shares = std::clamp<int64_t>(at::get_num_threads(), 1,
                                                std::max<int64_t>(x.size(0), 1));
     const Tensor sums =
@@ -168,7 +171,7 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const Tensor to_weight = at::empty_like(weight);
     UnpackConvolution(shape, Host<float>(sum), Host<float>(to_weight));
     return {to_x.defined() ? to_x.permute({0, 3, 1, 2}) : Tensor(), to_weight,
-            sum.narrow(0, shape.weights(), shape.out), Tensor()};
+            sum.narrow(0, shape.weights(), shape.out), Tensor(), Tensor()};
   }
 };
 
@@ -198,11 +201,11 @@ bool IsConvolutionByKernel(const Tensor& weight, torch::Dtype dtype) {
 }
 
 Tensor ConvolveRelu(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                    int64_t stride) {
+                    int64_t stride, int64_t learned) {
   CHECK(ConvolvesByKernel(x, weight));
   CHECK_EQ(bias.numel(), weight.size(0));
   if (at::GradMode::is_enabled()) {
-    return Convolution::apply(x, weight, bias, stride);
+    return Convolution::apply(x, weight, bias, stride, learned);
   }
   const Tensor images = ChannelsLast(x);
   return RunForward(ShapeOf(images, weight, stride), images,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "learner/nn/numbers.h"
 #include "learner/torch.h"
 
 namespace flotilla {
@@ -15,12 +16,14 @@ namespace flotilla {
 //   bias    [out] float32
 //   result  [N, out, H', W'] of x's type, its channels last
 //
-// Sums are in float32, and so are the gradients of weight and bias.
+// Sums are in float32, and so are the gradients of weight and bias. Of images from
+// `learned` on nothing is learned: what comes back to them is taken for zeros.
 //
 // For what ConvolvesByKernel. Thread-safe; Torch's threads share the images. Errors: a
 // gradient of its gradient throws c10::Error.
 torch::Tensor ConvolveRelu(const torch::Tensor& x, const torch::Tensor& weight,
-                           const torch::Tensor& bias, int64_t stride);
+                           const torch::Tensor& bias, int64_t stride,
+                           int64_t learned = kAllRows);
 
 // Whether ConvolveRelu takes them: on a CPU, a square kernel that fits into the
 // images, `out` a multiple of kConvolutionWidth, and C too if x needs a gradient; no

@@ -53,12 +53,13 @@ FreshGradients::FreshGradients(const FlatParameters& net,
     for (const Tensor& leaf : net.leaf) {
       const int64_t size = leaf.numel();
       const Tensor place = leaf.grad();
+      const bool factored =
+          factors != nullptr && leaf.is_same(factors->weight());
       // A weight that two modules share is listed twice, and has one place.
-      if (size >= kLarge && IsAt(place, all, at) && !IsWatched(leaf)) {
+      if ((size >= kLarge || factored) && IsAt(place, all, at) &&
+          !IsWatched(leaf)) {
         all.narrow(0, zero, at - zero).zero_();
         zero = at + size;
-        const bool factored =
-            factors != nullptr && leaf.is_same(factors->weight());
         large_.push_back({leaf, place, factored ? factors : nullptr});
         leaf.mutable_grad() = Tensor();
       }

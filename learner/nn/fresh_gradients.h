@@ -19,8 +19,9 @@ namespace flotilla {
 //     loss.backward();
 //   }
 //
-// With `factors`, of a weight of the network's, its gradient is left there instead, and
-// what net.gradients holds in its place is of no use; the weight may be used once.
+// With `factors`, of a weight of the network's on a CPU that nobody watches
+// (gradient_buckets.h), its gradient is left there instead, and what net.gradients holds
+// in its place is of no use. The weight may be used once: dies otherwise.
 //
 // One at a time for a network. Thread-safe between networks.
 class FreshGradients {

@@ -3,7 +3,9 @@
 #include <glog/logging.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <type_traits>
 #include <vector>
 
@@ -81,6 +83,8 @@ void GradientFactors::Begin(int rank, int ranks) {
 
 void GradientFactors::Set(const Tensor& x, const Tensor& from_y) {
   CHECK_EQ(x.scalar_type(), dtype_);
+  CHECK_EQ(x.sizes(), this->x(rank_).sizes());
+  CHECK_EQ(from_y.sizes(), this->from_y(rank_).sizes());
   this->x(rank_).copy_(x);
   this->from_y(rank_).copy_(from_y);
 }
@@ -91,8 +95,15 @@ double GradientFactors::SumOfSquares() const {
     const Tensor all = rows.flatten(0, 1).to(torch::kFloat32);
     return torch::mm(all, all.t()).to(torch::kFloat64);
   };
-  const double sum = (products(x_) * products(from_y_)).sum().item<double>();
-  return sum < 0 ? 0 : sum;  // by rounding; what is no number stays that
+  const Tensor x = products(x_), from_y = products(from_y_);
+  const double sum = (x * from_y).sum().item<double>();
+  // No sum of the product's, of however few of its rows, is larger.
+  const double most =
+      (x.diagonal() * from_y.diagonal()).sqrt().sum().item<double>();
+  if (!(most <= std::numeric_limits<float>::max())) {
+    return std::isnan(most) ? most : std::numeric_limits<double>::infinity();
+  }
+  return sum < 0 ? 0 : sum;  // by rounding
 }
 
 void GradientFactors::ForProduct(const Use& use) const {
@@ -119,24 +130,27 @@ void GradientFactors::ForProductOf(const Use& use) const {
                 kPairs ? columns.data() : from_y.back().data(),
                 from_y.back().data());
   }
+  const int64_t blocks = std::ssize(from_y);
   const int64_t parts = (in() + kPartWidth - 1) / kPartWidth;
-  at::parallel_for(0, parts, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, parts * blocks, 1, [&](int64_t begin, int64_t end) {
     std::vector<Number> some = room(kPartWidth);
-    std::vector<Number> pairs = kPairs ? room(kPartWidth) : some;
+    std::vector<Number> pairs = room(kPairs ? kPartWidth : 0);
     const AlignedFloats product = MakeAlignedFloats(kLinearBlock * kPartWidth);
-    for (int64_t part = begin; part < end; ++part) {
-      const int64_t c = part * kPartWidth;
+    int64_t taken = -1;  // the part
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t part = i / blocks, block = i % blocks;
+      const int64_t c = part * kPartWidth, o = block * kLinearBlock;
       const int64_t width = std::min(kPartWidth, in() - c);
-      TakeColumns(x_, rows, c, width, some.data(), pairs.data());
-      for (size_t block = 0; block < from_y.size(); ++block) {
-        const int64_t o = static_cast<int64_t>(block) * kLinearBlock;
-        const int64_t height = std::min(kLinearBlock, out() - o);
-        LinearToWeight({.n = rows, .in = width, .out = height}, {0, height},
-                       kPairs ? pairs.data() : some.data(),
-                       from_y[block].data(), /*adds=*/false, product.get());
-        for (int64_t r = 0; r < height; ++r) {
-          use(first_ + (o + r) * in() + c, width, product.get() + r * width);
-        }
+      const int64_t height = std::min(kLinearBlock, out() - o);
+      if (part != taken) {
+        TakeColumns(x_, rows, c, width, some.data(), pairs.data());
+      }
+      taken = part;
+      LinearToWeight({.n = rows, .in = width, .out = height}, {0, height},
+                     kPairs ? pairs.data() : some.data(), from_y[block].data(),
+                     /*adds=*/false, product.get());
+      for (int64_t r = 0; r < height; ++r) {
+        use(first_ + (o + r) * in() + c, width, product.get() + r * width);
       }
     }
   });

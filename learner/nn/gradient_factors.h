@@ -48,8 +48,9 @@ class GradientFactors {
   int64_t size() const { return weight_.numel(); }
   const torch::Tensor& weight() const { return weight_; }
 
-  // Of the gradient, by x x^T and from_y from_y^T in float32. Not finite if the
-  // gradient is not; of one that is far smaller than its rows less exact.
+  // Of the gradient, by x x^T and from_y from_y^T in float32: not the same bits with
+  // other threads; of a gradient that is far smaller than its rows less exact. Not finite
+  // if a number of the gradient may not be, or a row's squares are beyond float32.
   double SumOfSquares() const;
 
   // Calls use(first, count, gradient) until it has had all numbers of the gradient,

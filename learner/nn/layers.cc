@@ -125,21 +125,23 @@ Operands OperandsOf(const Layer& layer, torch::Dtype dtype, double scale) {
 
 // Of a linear layer that kernels take; settled weights are packed.
 torch::Tensor ByKernel(const Layer& layer, const torch::Tensor& x, double scale,
-                       bool relu) {
+                       bool relu, int64_t learned) {
   if (ReadsSettled(layer, x.scalar_type())) {
     return LinearByPacked(x, layer.settled_weight, layer.settled_bias, relu);
   }
-  return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu);
+  return LinearByKernel(x, ScaledWeight(layer, scale), layer.bias, relu,
+                        learned);
 }
 
 // As ByKernel, of a convolution.
 torch::Tensor ConvolveByKernel(const Layer& layer, const torch::Tensor& x,
-                               double scale) {
+                               double scale, int64_t learned) {
   if (ReadsSettled(layer, x.scalar_type())) {
     return ConvolveReluByPacked(x, layer.settled_weight, layer.settled_bias,
                                 layer.weight.size(2), layer.stride);
   }
-  return ConvolveRelu(x, ScaledWeight(layer, scale), layer.bias, layer.stride);
+  return ConvolveRelu(x, ScaledWeight(layer, scale), layer.bias, layer.stride,
+                      learned);
 }
 
 torch::Tensor Apply(const Layer& layer, const torch::Tensor& x,
@@ -301,11 +303,12 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
     const bool activate = i + 1 < layers.size() || options.activate_last;
     if (MayBeByKernel(layer, /*first=*/i == 0) && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {
-      x = ConvolveByKernel(layer, x, i == 0 ? scale : 1);
+      x = ConvolveByKernel(layer, x, i == 0 ? scale : 1, options.learned);
       continue;
     }
     if (x.dim() == 2 && IsByKernel(layer, x.scalar_type())) {
-      x = ByKernel(layer, x, i == 0 ? scale : 1, options.relu && activate);
+      x = ByKernel(layer, x, i == 0 ? scale : 1, options.relu && activate,
+                   options.learned);
       if (activate && !options.relu) x = torch::tanh_(x);
       if (i + 1 < layers.size()) x = x.to(dtype);
       continue;

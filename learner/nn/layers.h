@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "learner/nn/flat_parameters.h"
+#include "learner/nn/numbers.h"
 #include "learner/torch.h"
 #include "services/env/encoder_plan.h"
 #include "services/env/spaces.h"
@@ -54,10 +55,11 @@ std::vector<Layer> MakeLayers(const std::vector<LayerSpec>& specs,
                               FlatParameters* parameters);
 
 struct ForwardOptions {
-  bool relu = false;          // else tanh
-  bool activate_last = true;  // between layers always
-  bool bf16 = false;          // layers in bfloat16; the result in float32
-  bool residual = false;      // all but the last layer are RESNET's
+  bool relu = false;           // else tanh
+  bool activate_last = true;   // between layers always
+  bool bf16 = false;           // layers in bfloat16; the result in float32
+  bool residual = false;       // all but the last layer are RESNET's
+  int64_t learned = kAllRows;  // see QNetwork::Forward
 };
 
 // What will be seen by layers whose weights are settled.

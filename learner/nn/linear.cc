@@ -174,10 +174,13 @@ void ToX(const LinearShape& shape, const Tensor& from_y, const Tensor& weight,
 class Linear : public torch::autograd::Function<Linear> {
  public:
   static Tensor forward(AutogradContext* ctx, const Tensor& x,
-                        const Tensor& weight, const Tensor& bias, bool relu) {
+                        const Tensor& weight, const Tensor& bias, bool relu,
+                        int64_t learned) {
     const Tensor rows = x.contiguous(), weights = weight.contiguous();
     const Tensor y = RunForward(rows, weights, /*packed=*/{}, bias, relu);
-    ctx->save_for_backward({rows, weights, relu ? y : Tensor()});
+    const int64_t some = std::min(learned, x.size(0));
+    ctx->save_for_backward({rows.narrow(0, 0, some), weights,
+                            relu ? y.narrow(0, 0, some) : Tensor()});
     return y;
   }
 
@@ -187,7 +190,7 @@ class Linear : public torch::autograd::Function<Linear> {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
     const LinearShape shape = ShapeOf(x, weight.size(0));
-    Tensor from_y = grads[0].contiguous();
+    Tensor from_y = grads[0].narrow(0, 0, x.size(0)).contiguous();
     if (y.defined()) {
       // Also of a NaN, which is not hidden.
       from_y = at::threshold_backward(from_y, y, 0);
@@ -199,11 +202,11 @@ class Linear : public torch::autograd::Function<Linear> {
     }
     if (ctx->needs_input_grad(2)) to_bias = from_y.sum(0);
     if (ctx->needs_input_grad(0)) {
-      to_x = at::empty_like(x);
+      to_x = GradientRoom(x, grads[0].size(0));
       const auto run = IsHalf(x.scalar_type()) ? ToX<Bfloat16> : ToX<float>;
       run(shape, typed, weight, to_x);
     }
-    return {to_x, to_weight, to_bias, Tensor()};
+    return {to_x, to_weight, to_bias, Tensor(), Tensor()};
   }
 };
 
@@ -221,12 +224,12 @@ bool IsLinearByKernel(const Tensor& weight, torch::Dtype dtype) {
 }
 
 Tensor LinearByKernel(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                      bool relu) {
+                      bool relu, int64_t learned) {
   CHECK(IsLinearByKernel(weight, x.scalar_type()));
   CHECK_EQ(x.size(1), weight.size(1));
   CHECK_EQ(bias.numel(), weight.size(0));
   if (at::GradMode::is_enabled()) {
-    return Linear::apply(x, weight, bias, relu);
+    return Linear::apply(x, weight, bias, relu, learned);
   }
   return RunForward(x, weight.contiguous(), /*packed=*/{}, bias, relu);
 }

@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LEARNER_NN_LINEAR_H_
 #define FLOTILLA_LEARNER_NN_LINEAR_H_
 
+#include "learner/nn/numbers.h"
 #include "learner/torch.h"
 
 namespace flotilla {
@@ -13,12 +14,13 @@ namespace flotilla {
 //   bias    [out] float32
 //   result  [N, out] float32
 //
-// Sums are in float32, and so are the gradients of weight and bias. For what
-// IsLinearByKernel. Thread-safe; Torch's threads share numbers out and in. Errors: a
+// Sums are in float32, and so are the gradients of weight and bias. Of rows from
+// `learned` on nothing is learned, as ConvolveRelu has it. For what IsLinearByKernel. Thread-safe; Torch's threads share numbers out and in. Errors: a
 // gradient of its gradient throws c10::Error.
 torch::Tensor LinearByKernel(const torch::Tensor& x,
                              const torch::Tensor& weight,
-                             const torch::Tensor& bias, bool relu);
+                             const torch::Tensor& bias, bool relu,
+                             int64_t learned = kAllRows);
 
 // Whether LinearByKernel takes this weight for an x of `dtype`: on a CPU, with numbers
 // in and out in multiples of kLinearWidth; in bfloat16 only where

@@ -111,13 +111,15 @@ std::vector<torch::Tensor> ObservationEncoder::settled() const {
 
 torch::Tensor ObservationEncoder::Encode(const Leaf& leaf,
                                          const torch::Tensor& x, bool bf16,
-                                         bool activate_last) const {
+                                         bool activate_last,
+                                         int64_t learned) const {
   const bool image = leaf.spec.kind == LeafKind::kImage;
   ForwardOptions options;
   options.relu = image || relu_;
   options.activate_last = activate_last;
   options.residual = leaf.encoder.encoder == v1::RESNET;
   options.bf16 = bf16 && image;
+  options.learned = learned;
   if (image) {
     return flotilla::Forward(leaf.layers, ChannelsFirst(leaf.spec, x), options);
   }
@@ -133,13 +135,18 @@ torch::Tensor ObservationEncoder::Encode(const Leaf& leaf,
 }
 
 torch::Tensor ObservationEncoder::Forward(const Batch& batch, bool bf16,
-                                          bool activate_last) const {
-  const auto encode = [&](const Leaf& leaf, bool last) {
-    return Encode(leaf, batch.leaf[leaf.encoder.leaf], bf16, last);
+                                          bool activate_last,
+                                          int64_t learned) const {
+  const auto seen = [&](const Leaf& leaf) {
+    return batch.leaf[leaf.encoder.leaf];
   };
-  if (trunk_.empty()) return encode(leaf_[0], activate_last);
+  if (trunk_.empty()) {
+    return Encode(leaf_[0], seen(leaf_[0]), bf16, activate_last, learned);
+  }
   std::vector<torch::Tensor> encoded;
-  for (const Leaf& leaf : leaf_) encoded.push_back(encode(leaf, true));
+  for (const Leaf& leaf : leaf_) {
+    encoded.push_back(Encode(leaf, seen(leaf), bf16, /*activate_last=*/true));
+  }
   ForwardOptions options;
   options.relu = relu_;
   return flotilla::Forward(

@@ -50,9 +50,11 @@ class ObservationEncoder {
   std::vector<torch::Tensor> settled() const;
 
   // `activate_last`: whether the last layer of an encoder without a trunk is
-  // activated. What images go through is in bfloat16 if `bf16`.
+  // activated. What images go through is in bfloat16 if `bf16`. `learned`: as
+  // QNetwork::Forward, of an encoder without a trunk.
   torch::Tensor Forward(const Batch& batch, bool bf16,
-                        bool activate_last = true) const;
+                        bool activate_last = true,
+                        int64_t learned = kAllRows) const;
 
  private:
   struct Leaf {
@@ -63,7 +65,7 @@ class ObservationEncoder {
     torch::Tensor offset;  // [K] int64  of each element's embeddings
   };
   torch::Tensor Encode(const Leaf& leaf, const torch::Tensor& x, bool bf16,
-                       bool activate_last) const;
+                       bool activate_last, int64_t learned = kAllRows) const;
 
   std::vector<Leaf> leaf_;
   std::vector<LayerSpec> planned_trunk_;

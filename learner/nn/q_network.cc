@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "learner/nn/convolution.h"
 #include "learner/nn/initialize.h"
 #include "learner/nn/linear.h"
 #include "learner/nn/vector_math.h"
@@ -53,11 +54,12 @@ void QNetwork::Initialize(uint64_t seed) {
   InitializeUniformly(layers, seed);
 }
 
-torch::Tensor QNetwork::Forward(const Batch& observation) const {
+torch::Tensor QNetwork::Forward(const Batch& observation,
+                                int64_t learned) const {
   const bool image =
       spaces_.observation[plan_.leaf[0].leaf].kind == LeafKind::kImage;
   const torch::Tensor features =
-      encoder_.Forward(observation, bf16_, /*activate_last=*/!image);
+      encoder_.Forward(observation, bf16_, /*activate_last=*/!image, learned);
   const ForwardOptions options = {.relu = true, .activate_last = false};
   const torch::Tensor advantage =
       flotilla::Forward(advantage_, features, options);
@@ -93,13 +95,27 @@ std::optional<MlpShape> QNetwork::KernelShape() const {
   return shape;
 }
 
-std::optional<QNetwork::Largest> QNetwork::LargestWeight() const {
+std::optional<QNetwork::Widest> QNetwork::WidestWeight() const {
   const LeafKind kind = spaces_.observation[plan_.leaf[0].leaf].kind;
   if (plan_.merged() || kind != LeafKind::kImage) return std::nullopt;
-  const Largest last = {.leaf = encoder_leaves_ - 2,  // its bias is behind it
-                        .dtype = bf16_ ? torch::kBFloat16 : torch::kFloat32};
+  const Widest last = {.leaf = encoder_leaves_ - 2,  // its bias is behind it
+                       .dtype = bf16_ ? torch::kBFloat16 : torch::kFloat32};
   if (!IsLinearByKernel(flat_.leaf[last.leaf], last.dtype)) return std::nullopt;
   return last;
+}
+
+bool QNetwork::LearnsFromSome() const {
+  const std::optional<Widest> widest = WidestWeight();
+  if (!widest.has_value() || plan_.leaf[0].encoder != v1::NATURE_CNN) {
+    return false;
+  }
+  for (size_t i = 0; i < widest->leaf; ++i) {
+    const torch::Tensor& leaf = flat_.leaf[i];
+    if (leaf.dim() == 4 && !IsConvolutionByKernel(leaf, widest->dtype)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 QNetwork QNetwork::Clone() const {

@@ -48,8 +48,12 @@ class QNetwork {
   // Conv2d start. The same seed gives the same weights on every rank.
   void Initialize(uint64_t seed);
 
-  // Q [N, L]: of every value of every choice. Forbidden ones have one too.
-  torch::Tensor Forward(const Batch& observation) const;
+  // Q [N, L]: of every value of every choice. Forbidden ones have one too. Of rows from
+  // `learned` on nothing is to be learned, and gradients take no time where
+  // LearnsFromSome.
+  torch::Tensor Forward(const Batch& observation,
+                        int64_t learned = kAllRows) const;
+  bool LearnsFromSome() const;
 
   // Parameters and gradients, [P] float32 each.
   const FlatParameters& Flat() const { return flat_; }
@@ -65,14 +69,14 @@ class QNetwork {
   // know nothing: it is for those who choose.
   std::optional<MlpShape> KernelShape() const;
 
-  // The encoder's linear weight behind an image, which most of the parameters are of,
-  // by its place in Flat().leaf, and the dtype of what goes in: where LinearByKernel
-  // takes it. None of what sees more than an image, and on a GPU.
-  struct Largest {
+  // The linear weight behind an image's convolutions, which of frames as large as Atari's
+  // most of the parameters are of, by its place in Flat().leaf, and the dtype of what goes
+  // in: where LinearByKernel takes it. None of what sees more than an image, and on a GPU.
+  struct Widest {
     size_t leaf;
     torch::Dtype dtype;
   };
-  std::optional<Largest> LargestWeight() const;
+  std::optional<Widest> WidestWeight() const;
 
   const Spaces& spaces() const { return spaces_; }
   torch::Device device() const { return flat_.device(); }
@@ -91,7 +95,7 @@ class QNetwork {
   v1::ModelConfig config_;
   bool dueling_ = true;
   bool bf16_ = false;
-  size_t encoder_leaves_ = 0;  // the first of flat_.leaf
+  size_t encoder_leaves_ = 0;  // how many of flat_.leaf, from the first on
   FlatParameters flat_;
   EncoderPlan plan_;
   ObservationEncoder encoder_;

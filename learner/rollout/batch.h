@@ -37,6 +37,14 @@ struct Batch {
     }
     return some;
   }
+  // These rows, then the others'.
+  Batch Append(const Batch& others) const {
+    Batch all;
+    for (size_t i = 0; i < leaf.size(); ++i) {
+      all.leaf.push_back(torch::cat({leaf[i], others.leaf[i]}));
+    }
+    return all;
+  }
 };
 
 // The same of what a policy is shown, as views: they must not outlive it.

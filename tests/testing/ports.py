@@ -9,8 +9,8 @@ RANGE = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_ports(count):
-    """`count` that nobody has on this host, of those below what the kernel gives to whoever asks for any port, or
-    connects, if there are some: until they are listened on, only another test that draws here may get one."""
+    """`count` that nobody has on this host by IPv4, of those below what the kernel gives to whoever asks for any port,
+    or connects, if there are some: until they are listened on, only another test that draws here may get one."""
     first = int(RANGE.read_text().split()[0])
     below = range(max(1024, first - 16384), first)
     drawn = random.sample(below, min(512, len(below))) or [0] * count

@@ -10,6 +10,7 @@
 
 #include "gtest/gtest.h"
 #include "learner/algo/muon.h"
+#include "learner/collective/faulty_collective.h"
 #include "learner/collective/gloo_collective.h"
 #include "learner/collective/shm_collective.h"
 #include "learner/collective/solo_collective.h"
@@ -306,7 +307,7 @@ constexpr int64_t kWide = 5136, kHigh = 64;
 std::vector<Stepped> StepRanks(int ranks, bool factored,
                                const v1::OptimizerConfig& config,
                                const v1::DistributedConfig& distributed,
-                               float scale = 1, bool gloo = false) {
+                               bool gloo = false) {
   std::vector<Stepped> done(ranks);
   const auto step = [&](int rank, Collective* collective) {
     FlatParameters net(kHigh * kWide + 2 * kHigh, torch::kCPU);
@@ -321,7 +322,7 @@ std::vector<Stepped> StepRanks(int ranks, bool factored,
     Stepped& mine = done[rank];
     for (int i = 0; i < 3 && mine.status.ok(); ++i) {
       GradientFactors* const factors = step.BeginFactors(*collective);
-      EXPECT_EQ(factors != nullptr, factored && collective->on_one_host());
+      EXPECT_EQ(factors != nullptr, factored && !gloo);
       const bool nothing = ranks > 1 && rank == ranks - 1;
       const double samples = nothing ? 0 : rank + 1;
       if (nothing) {
@@ -334,7 +335,7 @@ std::vector<Stepped> StepRanks(int ranks, bool factored,
             LinearByKernel(x.view({kRows, kWide}), large, bias, /*relu=*/false);
         const torch::Tensor counts =
             (torch::arange(kRows) < samples).to(torch::kFloat32).view({-1, 1});
-        (scale * ((y - small).square() * counts).sum()).backward();
+        ((y - small).square() * counts).sum().backward();
       }
       const auto result = step.Apply(collective, samples, 0, 1e-3);
       mine.status = result.status();
@@ -386,18 +387,98 @@ TEST(GradientStepTest, AFactoredGradientTakesTheStepsOfTheWholeOne) {
   }
 }
 
+FlatParameters LargeNet() {
+  FlatParameters net(kHigh * kWide, torch::kCPU);
+  net.Take("large", {kHigh, kWide});
+  return net;
+}
+
+// A step of a large weight alone, whose gradient is of `rows` rows of ones, but for one
+// number of rank 0's.
+class FactoredStep {
+ public:
+  static constexpr int64_t kRows = 4;
+
+  FactoredStep() { step_.MayFactor(0, torch::kFloat32, kRows); }
+
+  absl::Status Take(Collective* collective, float number) {
+    net_.gradients.zero_();
+    const torch::Tensor x = torch::ones({kRows, kWide});
+    if (collective->rank() == 0) x[2][17] = number;
+    step_.BeginFactors(*collective)->Set(x, torch::ones({kRows, kHigh}));
+    return step_.Apply(collective, kRows, 0, 1e-3).status();
+  }
+  bool changed() {
+    bool changed = net_.parameters.any().item<bool>();
+    for (const NamedTensor& t : step_.State()) {
+      changed |= t.tensor.any().item<bool>();
+    }
+    return changed;
+  }
+
+ private:
+  FlatParameters net_ = LargeNet();
+  GradientStep step_{net_, v1::OptimizerConfig()};
+};
+
 // Each rank is told, and none steps.
 TEST(GradientStepTest, AFactoredGradientThatIsNotFiniteChangesNothing) {
-  for (const int ranks : {1, 2}) {
-    for (const float scale : {std::nanf(""), 3e38f}) {
-      const auto done = StepRanks(ranks, true, {}, {}, scale);
-      for (const Stepped& rank : done) {
-        EXPECT_EQ(rank.status.code(), absl::StatusCode::kInternal);
-        EXPECT_TRUE(torch::equal(
-            rank.weights, torch::arange(rank.weights.numel()).sin() * 0.01));
-      }
-    }
+  for (const float number :
+       {std::nanf(""), std::numeric_limits<float>::infinity(), 3e38f}) {
+    FactoredStep one;
+    SoloCollective alone;
+    EXPECT_EQ(one.Take(&alone, number).code(), absl::StatusCode::kInternal);
+    EXPECT_FALSE(one.changed());
+    ASSERT_TRUE(one.Take(&alone, 1).ok());
+    EXPECT_TRUE(one.changed());
+    RunRanks(2, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      const auto group =
+          MakeShmCollective(assignment, coordinator, absl::Seconds(60));
+      ASSERT_TRUE(group.ok() && *group != nullptr) << group.status();
+      FactoredStep step;
+      EXPECT_EQ(step.Take(group->get(), number).code(),
+                absl::StatusCode::kInternal);
+      EXPECT_FALSE(step.changed());
+    });
   }
+}
+
+// Whichever of the calls that bring rows together it is that fails; and who goes on alone
+// has nothing left of it.
+TEST(GradientStepTest, APeerThatIsLostBetweenFactorsChangesNothing) {
+  int64_t calls = 1;
+  for (int64_t fails = 1; fails <= calls; ++fails) {
+    RunRanks(2, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      auto group =
+          MakeShmCollective(assignment, coordinator, absl::Seconds(60));
+      ASSERT_TRUE(group.ok() && *group != nullptr) << group.status();
+      FactoredStep step;
+      {
+        const bool faulty = assignment.rank() == 1;
+        FaultyCollective collective(*std::move(group),
+                                    {.call = faulty ? fails : 0});
+        EXPECT_EQ(step.Take(&collective, 1).code(),
+                  absl::StatusCode::kUnavailable);
+      }
+      EXPECT_FALSE(step.changed());
+      SoloCollective alone;
+      EXPECT_TRUE(step.Take(&alone, 1).ok());
+    });
+    if (fails > 1) continue;
+    RunRanks(2, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      auto group =
+          MakeShmCollective(assignment, coordinator, absl::Seconds(60));
+      ASSERT_TRUE(group.ok() && *group != nullptr) << group.status();
+      FaultyCollective collective(*std::move(group), {.call = 0});
+      FactoredStep step;
+      ASSERT_TRUE(step.Take(&collective, 1).ok());
+      if (assignment.rank() == 1) calls = collective.calls();
+    });
+  }
+  EXPECT_EQ(calls, 2 + 2 * 2 + 1);  // the rest, rows of two ranks, their norm
 }
 
 // Those of several hosts may round otherwise, and other forms of messages have no room.
@@ -405,11 +486,7 @@ TEST(GradientStepTest, OtherwiseGradientsStayWhole) {
   v1::DistributedConfig buckets, bfloat16;
   buckets.set_gradients(v1::BUCKETS);
   bfloat16.set_gradient_type(v1::GRADIENT_BFLOAT16);
-  const FlatParameters net = [] {
-    FlatParameters flat(kHigh * kWide, torch::kCPU);
-    flat.Take("large", {kHigh, kWide});
-    return flat;
-  }();
+  const FlatParameters net = LargeNet();
   SoloCollective alone;
   const auto factors = [&](const v1::OptimizerConfig& config,
                            const v1::DistributedConfig& distributed) {
@@ -423,8 +500,8 @@ TEST(GradientStepTest, OtherwiseGradientsStayWhole) {
   EXPECT_FALSE(factors(muon, {}));
   EXPECT_FALSE(factors({}, buckets));
   EXPECT_FALSE(factors({}, bfloat16));
-  const auto want = StepRanks(2, false, {}, {}, 1, /*gloo=*/true);
-  const auto done = StepRanks(2, true, {}, {}, 1, /*gloo=*/true);
+  const auto want = StepRanks(2, false, {}, {}, /*gloo=*/true);
+  const auto done = StepRanks(2, true, {}, {}, /*gloo=*/true);
   EXPECT_TRUE(torch::equal(done[1].weights, want[1].weights));
 }
 

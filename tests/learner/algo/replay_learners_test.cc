@@ -11,6 +11,7 @@
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "learner/collective/solo_collective.h"
+#include "learner/nn/convolution.h"
 #include "learner/replay/replay_buffer.h"
 #include "tests/learner/algo/replay_learner.h"
 #include "tests/learner/collective/ranks.h"
@@ -30,6 +31,7 @@ struct Case {
   std::string steps;  // where the state says how many there were
   // Metrics that are means over samples, of which each rank reports a part.
   std::vector<std::string> means;
+  bool factored = false;  // a gradient that is not sent whole
 };
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
@@ -131,6 +133,8 @@ TEST_P(ReplayLearnersTest, RanksTakeTheSameStepsWhateverTheirReplayHolds) {
     }
     everything[rank] = Everything(algorithm.get());
     EXPECT_EQ(Part(algorithm.get(), GetParam().steps).item<double>(), 12);
+    const double whole = 4 * sizeof(float) * Flat(algorithm->Weights()).numel();
+    EXPECT_EQ(reported[rank].at("sync/bytes") < whole, GetParam().factored);
   });
   EXPECT_TRUE(torch::equal(everything[0], everything[1]));
   // Rank 0 draws the same alone: its seed is the same.
@@ -242,6 +246,7 @@ Case FramesDqn(const std::string& precision) {
                   "conv_channels: [16, 16, 32] hidden: 176 }");
   c.options = {"batch_size: 8", "huber: true", "double_q: false"};
   c.spaces = AtariSpaces(3);
+  c.factored = precision != "BF16" || KernelsMultiplyBfloat16();
   return c;
 }
 

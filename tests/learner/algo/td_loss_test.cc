@@ -25,10 +25,31 @@ QNetwork MakeNet(uint64_t seed, bool dueling = true, bool masked = false,
   return net;
 }
 
-ReplayBatch RandomBatch(int64_t N) {
+// Whose encoder kernels take, and so learn from some of a batch's rows alone.
+QNetwork MakeFramesNet(uint64_t seed, bool dueling) {
+  v1::ModelConfig config;
+  for (const int channels : {16, 16, 32}) config.add_conv_channels(channels);
+  config.add_hidden(176);
+  QNetwork net =
+      QNetwork::Make(AtariSpaces(3), config, dueling, torch::kCPU).value();
+  net.Initialize(seed);
+  return net;
+}
+
+// Of more or fewer lit pixels, so that not all rows are judged alike.
+torch::Tensor RandomFrames(int64_t N) {
+  const torch::Tensor lit =
+      torch::rand({N, 4, 84, 84}) < torch::rand({N, 4, 1, 1});
+  return (lit * torch::randint(0, 256, {N, 4, 84, 84})).to(torch::kUInt8);
+}
+
+ReplayBatch RandomBatch(int64_t N, bool frames = false) {
+  const auto seen = [&] {
+    return frames ? RandomFrames(N) : torch::randn({N, 4});
+  };
   ReplayBatch batch;
-  batch.observation = {{torch::randn({N, 4})}};
-  batch.next_observation = {{torch::randn({N, 4})}};
+  batch.observation = {{seen()}};
+  batch.next_observation = {{seen()}};
   batch.action.discrete = torch::randint(0, 3, {N, 1}, torch::kInt64);
   batch.n_step_return = torch::randn({N}) * 2;
   batch.discount = (torch::rand({N}) < 0.8).to(torch::kFloat32) * 0.9;
@@ -39,6 +60,7 @@ ReplayBatch RandomBatch(int64_t N) {
 struct Case {
   bool double_q, huber, kernels, dueling = true, masked = false;
   int threads = 1;
+  bool frames = false;
 };
 
 class TdLossTest : public testing::TestWithParam<Case> {
@@ -69,12 +91,21 @@ TEST_P(TdLossTest, IsTheSlowLoops) {
   // Enough for two threads to share.
   const bool shared = GetParam().threads > 1;
   const int hidden = shared ? 256 : 16;
-  const QNetwork net = MakeNet(1, GetParam().dueling, masked, hidden);
-  const QNetwork target = MakeNet(2, GetParam().dueling, masked, hidden);
+  const bool frames = GetParam().frames, dueling = GetParam().dueling;
+  const auto make = [&](uint64_t seed) {
+    return frames ? MakeFramesNet(seed, dueling)
+                  : MakeNet(seed, dueling, masked, hidden);
+  };
+  // Those of 1 and 2 prefer the same for all frames.
+  const QNetwork net = make(1), target = make(frames ? 3 : 2);
+  EXPECT_EQ(net.LearnsFromSome(), frames);
   torch::manual_seed(3);
   const int64_t N = shared ? 1000 : 40, A = 3;
-  ASSERT_EQ(GradientShards::CountOf(N, net.Flat().size()), GetParam().threads);
-  ReplayBatch batch = RandomBatch(N);
+  if (!frames) {
+    ASSERT_EQ(GradientShards::CountOf(N, net.Flat().size()),
+              GetParam().threads);
+  }
+  ReplayBatch batch = RandomBatch(N, frames);
   torch::Tensor allowed = torch::ones({N, A}, torch::kUInt8);
   if (masked) {
     allowed = torch::randint(0, 2, {N, A}, torch::kUInt8);
@@ -153,7 +184,11 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{true, true, true, true, /*masked=*/true},
                     Case{false, false, true, false, /*masked=*/true},
                     Case{true, true, true, true, true, /*threads=*/2},
-                    Case{false, false, true, true, false, /*threads=*/2}));
+                    Case{false, false, true, true, false, /*threads=*/2},
+                    Case{true, false, false, true, false, 1, /*frames=*/true},
+                    Case{true, true, false, false, false, 2, /*frames=*/true},
+                    Case{false, false, false, true, false, 1,
+                         /*frames=*/true}));
 
 ReplayBatch Slice(const ReplayBatch& all, int64_t first, int64_t n) {
   ReplayBatch part = all;

@@ -70,6 +70,28 @@ TEST_F(ConvolutionTest, IsTorchsWithItsGradients) {
   }
 }
 
+// As if zeros came back to the others, whatever does.
+TEST_F(ConvolutionTest, LearnsFromTheFirstImagesAlone) {
+  torch::manual_seed(4);
+  constexpr int64_t kLearned = 5;
+  const Tensor x = torch::randn({11, 16, 10, 12});
+  const Tensor weight = torch::randn({32, 16, 4, 4}) * 0.1;
+  const Tensor bias = torch::randn({32});
+  const Tensor from_y = torch::randn({11, 32, 4, 5});
+  const auto run = [&](const Tensor& back, int64_t learned) {
+    Leaves leaves(x, weight, bias, /*images=*/true);
+    return leaves.Finish(
+        ConvolveRelu(leaves.x, leaves.weight, leaves.bias, 2, learned), back);
+  };
+  Tensor zeros = from_y.clone();
+  zeros.narrow(0, kLearned, 11 - kLearned).zero_();
+  const Result want = run(zeros, kAllRows), got = run(from_y, kLearned);
+  EXPECT_TRUE(torch::equal(got.y, want.y));
+  EXPECT_TRUE(torch::equal(got.to_x, want.to_x));
+  EXPECT_TRUE(torch::allclose(got.to_weight, want.to_weight));
+  EXPECT_TRUE(torch::allclose(got.to_bias, want.to_bias));
+}
+
 // What is shared between Torch's threads is, in files compiled as these are.
 TEST_F(ConvolutionTest, ThreadsShareImages) {
 #ifndef _OPENMP

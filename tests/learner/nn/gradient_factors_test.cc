@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -72,55 +74,59 @@ class GradientFactorsTest : public testing::TestWithParam<torch::Dtype> {
   const Tensor bias_ = net_.Take("bias", {kOut});
 };
 
-// One rank's, by two: the gradients that their backward passes write, added up; and all
-// other gradients are where they ever are.
+// The sum of the gradients that all ranks' backward passes write; and all other gradients
+// are where they ever are.
 TEST_P(GradientFactorsTest, AreTheGradientOfAllRanksRows) {
-  GradientFactors factors = Factors();
-  EXPECT_EQ(factors.first(), 48);
-  const Tensor x[] = {Rows(), Rows()};
-  const Tensor wanted[] = {torch::randn({kRows, kOut}),
-                           torch::randn({kRows, kOut})};
-  Tensor want = torch::zeros({kOut, kIn}), to_x[2], all;
-  for (int rank = 0; rank < 2; ++rank) {
-    {
-      const FreshGradients fresh(net_);
-      Loss(x[rank], wanted[rank]).backward();
+  for (const int ranks : {1, 2, 3}) {  // an odd number of rows, and an even one
+    GradientFactors factors = Factors();
+    EXPECT_EQ(factors.first(), 48);
+    Tensor sum = torch::zeros({kOut, kIn});
+    std::vector<Tensor> rows, from_y;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Tensor x = Rows(), wanted = torch::randn({kRows, kOut});
+      {
+        const FreshGradients fresh(net_);
+        Loss(x, wanted).backward();
+      }
+      sum += large_.grad();
+      const Tensor want = net_.gradients.clone(), to_x = x.grad().clone();
+      x.mutable_grad() = Tensor();
+      factors.Begin(rank, ranks);
+      {
+        const FreshGradients fresh(net_, &factors);
+        Loss(x, wanted).backward();
+      }
+      EXPECT_TRUE(torch::equal(x.grad(), to_x));
+      EXPECT_TRUE(large_.grad().is_alias_of(net_.gradients));
+      const int64_t end = 48 + kOut * kIn;
+      for (const auto& [first, count] :
+           {std::pair(int64_t{0}, int64_t{48}), std::pair(end, kOut)}) {
+        EXPECT_TRUE(torch::equal(net_.gradients.narrow(0, first, count),
+                                 want.narrow(0, first, count)));
+      }
+      rows.push_back(factors.x(rank).clone());
+      from_y.push_back(factors.from_y(rank).clone());
     }
-    want += large_.grad();
-    to_x[rank] = x[rank].grad().clone();
-    x[rank].mutable_grad() = Tensor();
-    all = net_.gradients.clone();
-  }
-
-  std::vector<Tensor> rows, from_y;
-  for (int rank = 0; rank < 2; ++rank) {
-    factors.Begin(rank, 2);
-    {
-      const FreshGradients fresh(net_, &factors);
-      Loss(x[rank], wanted[rank]).backward();
+    for (int rank = 0; rank < ranks; ++rank) {  // as another rank brings them
+      factors.x(rank).copy_(rows[rank]);
+      factors.from_y(rank).copy_(from_y[rank]);
     }
-    EXPECT_TRUE(torch::equal(x[rank].grad(), to_x[rank]));
-    EXPECT_TRUE(large_.grad().is_alias_of(net_.gradients));
-    rows.push_back(factors.x(rank).clone());
-    from_y.push_back(factors.from_y(rank).clone());
+    EXPECT_LT((Product(factors) - sum).abs().max().item<double>(), 1e-4);
+    const double squares =
+        sum.to(torch::kFloat64).square().sum().item<double>();
+    EXPECT_NEAR(factors.SumOfSquares(), squares, 1e-4 * squares);
   }
-  const int64_t end = 48 + kOut * kIn;
-  EXPECT_TRUE(
-      torch::equal(net_.gradients.narrow(0, 0, 48), all.narrow(0, 0, 48)));
-  EXPECT_TRUE(torch::equal(net_.gradients.narrow(0, end, kOut),
-                           all.narrow(0, end, kOut)));
-
-  // As another rank brings them.
-  factors.x(0).copy_(rows[0]);
-  factors.from_y(0).copy_(from_y[0]);
-  EXPECT_LT((Product(factors) - want).abs().max().item<double>(), 1e-4);
-  const double squares = want.to(torch::kFloat64).square().sum().item<double>();
-  EXPECT_NEAR(factors.SumOfSquares(), squares, 1e-4 * squares);
 }
 
 TEST_P(GradientFactorsTest, OfWhoHasNoRowsAreZero) {
   GradientFactors factors = Factors();
-  for (const int ranks : {2, 1, 3}) {  // they come and go
+  for (const int ranks : {2, 2, 1, 3}) {  // they come and go
+    for (int rank = 0; rank < ranks; ++rank) {
+      factors.Begin(rank, ranks);
+      factors.Set(torch::ones({kRows, kIn}, GetParam()),
+                  torch::ones({kRows, kOut}, GetParam()));
+    }
+    EXPECT_GT(factors.SumOfSquares(), 0);
     for (int rank = 0; rank < ranks; ++rank) factors.Begin(rank, ranks);
     EXPECT_EQ(factors.SumOfSquares(), 0);
     EXPECT_EQ(Product(factors).abs().max().item<double>(), 0);
@@ -146,12 +152,23 @@ TEST_P(GradientFactorsTest, SquaresAreNeverNegativeAndANanIsSeen) {
     factors.Set(x, from_y);
     EXPECT_FALSE(std::isfinite(factors.SumOfSquares()));
   }
+  // Float32 may not hold sums of some of these rows, though all of them cancel.
+  const Tensor signs = torch::tensor({1.f, 1.f, -1.f, -1.f, 0.f}).view({-1, 1});
+  factors.Set(torch::full({kRows, kIn}, 3e17f).to(GetParam()),
+              (torch::full({kRows, kOut}, 1.5e18f) * signs).to(GetParam()));
+  EXPECT_FALSE(std::isfinite(factors.SumOfSquares()));
 }
 
 TEST_P(GradientFactorsTest, PayWhileRowsAreFew) {
   EXPECT_TRUE(Factors().Pays(1));
   EXPECT_TRUE(Factors().Pays(2));
   EXPECT_FALSE(Factors().Pays(30));
+  EXPECT_TRUE(GradientFactors(net_, kLeaf, GetParam(), 16).Pays(2));
+  // Few of a weight that has many more numbers, but each rank multiplies all.
+  FlatParameters square(2048 * 2048, torch::kCPU);
+  square.Take("weight", {2048, 2048});
+  EXPECT_TRUE(GradientFactors(square, 0, GetParam(), 64).Pays(2));
+  EXPECT_FALSE(GradientFactors(square, 0, torch::kFloat32, 129).Pays(1));
   // They are more than a gradient that is not so large.
   FlatParameters small(4112 * 64, torch::kCPU);
   small.Take("weight", {64, 4112});
@@ -184,7 +201,7 @@ INSTANTIATE_TEST_SUITE_P(Dtype, GradientFactorsDeathTest,
                            return std::string(c10::toString(info.param));
                          });
 
-TEST(LargestWeightTest, IsTheOneBehindConvolutions) {
+TEST(WidestWeightTest, IsTheOneBehindConvolutions) {
   const auto of = [](const Spaces& spaces, int hidden, bool bf16) {
     v1::ModelConfig config;
     config.add_hidden(hidden);
@@ -192,10 +209,10 @@ TEST(LargestWeightTest, IsTheOneBehindConvolutions) {
     QNetwork net =
         QNetwork::Make(spaces, config, /*dueling=*/true, torch::kCPU).value();
     net.set_bf16(bf16);
-    const auto largest = net.LargestWeight();
-    if (!largest.has_value()) return std::string();
-    EXPECT_EQ(largest->dtype, bf16 ? torch::kBFloat16 : torch::kFloat32);
-    return net.Named()[largest->leaf].name;
+    const auto widest = net.WidestWeight();
+    if (!widest.has_value()) return std::string();
+    EXPECT_EQ(widest->dtype, bf16 ? torch::kBFloat16 : torch::kFloat32);
+    return net.Named()[widest->leaf].name;
   };
   EXPECT_EQ(of(AtariSpaces(6), 512, false), "encoder.7.weight");
   EXPECT_EQ(of(AtariSpaces(6), 512, true),

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <memory>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "learner/nn/convolution.h"
@@ -78,6 +79,29 @@ TEST_P(LinearTest, IsTorchsWithItsGradients) {
                          relu),
           y));
     }
+  }
+}
+
+// As if zeros came back to the others, whatever does.
+TEST_P(LinearTest, LearnsFromTheFirstRowsAlone) {
+  constexpr int64_t kIn = 3280, kOut = 80, kLearned = 5;
+  const Tensor from_y = Drawn({11, kOut});
+  const Tensor x = Drawn({11, kIn}), weight = Drawn({kOut, kIn}, 0.1);
+  const Tensor bias = torch::randn({kOut});
+  const auto run = [&](const Tensor& back, int64_t learned) {
+    std::vector<Tensor> leaves = {x.to(dtype()), weight.clone(), bias.clone()};
+    for (Tensor& leaf : leaves) leaf.requires_grad_();
+    const Tensor y = LinearByKernel(leaves[0], leaves[1], leaves[2],
+                                    /*relu=*/true, learned);
+    y.backward(back);
+    return std::vector<Tensor>{y, leaves[0].grad(), leaves[1].grad(),
+                               leaves[2].grad()};
+  };
+  Tensor zeros = from_y.clone();
+  zeros.narrow(0, kLearned, 11 - kLearned).zero_();
+  const auto want = run(zeros, kAllRows), got = run(from_y, kLearned);
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_TRUE(torch::equal(got[i], want[i])) << i;
   }
 }
 
