@@ -2,16 +2,27 @@
 // before and after, and knows whether it was the same machine. One line of JSON:
 //
 //   fma_gflops    float32 multiply-adds from registers, two operations each, all cores
+//   amx_gflops    multiply-adds of bfloat16 by tiles, likewise; without AMX left out
 //   copy_gb_s     bytes that all cores copy between buffers beyond their caches
 //   ping_pong_ns  from one core to another and back, by one cache line
 //   slow_shares   with SECONDS, for so long: how much of the time each core multiplied at
-//                 less than four fifths of what the best did in its best window; on a host
-//                 that others share a core may be half of one, whose other half is theirs
+//                 less than four fifths of what it can, by tiles if it has them; else of what
+//                 the best did in its best window. On a host that others share a core may be
+//                 half of one, whose other half is theirs
 //
-// usage: flotilla_machine_probe [CORES [SECONDS]]   (the first of those that it may run
-// on; all). Each other number is the median of some windows.
+// usage: flotilla_machine_probe [CORES [SECONDS [DUTY]]]   (the first of those that it may
+// run on; all). Each other number is the median of some windows. With a DUTY below 1, 0.01
+// say, nothing but slow_shares is measured, for so much of the time: beside what is measured
+// otherwise.
 
 #include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <atomic>
@@ -150,9 +161,93 @@ Fma MeasureFma(const std::vector<int>& cores) {
   return most;
 }
 
+// Whether this process may use tiles of bfloat16.
+bool HasTiles() {
+#if defined(__x86_64__) && defined(SYS_arch_prctl)
+  constexpr int kRequestComponent = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;
+  constexpr unsigned kAmxBf16 = 1 << 22, kAmxTile = 1 << 24;
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & kAmxBf16) != 0 &&
+         (d & kAmxTile) != 0 &&
+         syscall(SYS_arch_prctl, kRequestComponent, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+#ifdef __x86_64__
+// Products of tiles from registers, and how many: 16 * 16 * 32 multiply-adds each. Of
+// tiles that were never loaded a core makes them at its best where of others it does not.
+__attribute__((target("amx-tile,amx-bf16"))) double ByTiles(float* sums) {
+  struct {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } config;
+  constexpr int kTimes = 500;
+  // GCC takes the intrinsic for a load of 8 bytes, and leaves the others unwritten.
+  asm volatile("" : : "m"(config));
+  _tile_loadconfig(&config);
+  const float* const row = sums;
+  asm volatile("" : : "m"(*reinterpret_cast<const float(*)[16]>(row)));
+  _tile_loadd(4, row, 0);  // all rows are the same
+  _tile_loadd(5, row, 0);
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int i = 0; i < kTimes; ++i) {
+    _tile_dpbf16ps(0, 4, 5);
+    _tile_dpbf16ps(1, 4, 5);
+    _tile_dpbf16ps(2, 4, 5);
+    _tile_dpbf16ps(3, 4, 5);
+  }
+  _tile_release();
+  return 2.0 * kTimes * 4 * 16 * 16 * 32;
+}
+#else
+double ByTiles(float*) { return 0; }
+#endif
+
+// A thread's own time, that is, whoever else runs on its core meanwhile.
+double OwnSeconds() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * used.tv_nsec;
+}
+
+// What `some` says it did for so long, a second.
+template <typename Some>
+double OwnRate(double seconds, Some some) {
+  const double begin = OwnSeconds();
+  double done = 0, used = 0;
+  while (used < seconds) {
+    done += some();
+    used = OwnSeconds() - begin;
+  }
+  return done / used;
+}
+
+// Multiplications that each wait for the one before, and how many cycles they take,
+// whatever a core's other half does.
+double Cycles() {
+  constexpr int kTimes = 5000;
+#ifdef __x86_64__
+  uint64_t x = 3;
+  for (int i = 0; i < kTimes; ++i) asm volatile("imul %0, %0" : "+r"(x));
+#endif
+  return 3.0 * kTimes;
+}
+
+// Of products by tiles what a core makes is known, one in 16 cycles; of others not, and the
+// best window of all stands for it.
 std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
-                               double seconds) {
+                               bool tiles, double seconds, double duty) {
   constexpr double kSlow = 0.8;
+  constexpr double kTilesFlopPerCycle = 2.0 * 16 * 16 * 32 / 16;
+  const double window = duty < 1 ? 2e-4 : 1e-2;
+  const std::chrono::duration<double> rest(2 * window * (1 / duty - 1));
   std::vector<std::vector<double>> rates(cores.size());
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -161,15 +256,21 @@ std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
   for (size_t i = 0; i < cores.size(); ++i) {
     threads.emplace_back([&, i] {
       StayOn(cores[i]);
-      float sums[16];
+      float sums[16] = {1e-3f};
+      const auto some = [&] { return tiles ? ByTiles(sums) : fma.by(sums); };
       while (Clock::now() < end) {
-        rates[i].push_back(WindowRate([&] { return fma.by(sums); }));
+        OwnRate(window, some);  // wakes what has rested
+        const double most =
+            tiles ? kTilesFlopPerCycle * OwnRate(window / 10, Cycles) : 1;
+        rates[i].push_back(OwnRate(window, some) / most);
+        if (duty < 1) std::this_thread::sleep_for(rest);
       }
     });
   }
   threads.clear();
-  double best = 0;
+  double best = tiles ? 1 : 0;
   for (const std::vector<double>& of_core : rates) {
+    if (tiles) break;
     for (const double rate : of_core) best = std::max(best, rate);
   }
   std::vector<double> shares;
@@ -240,20 +341,37 @@ double PingPongNanoseconds(const std::vector<int>& cores) {
 }  // namespace flotilla
 
 int main(int argc, char** argv) {
-  std::vector<int> cores = flotilla::Cores();
+  using namespace flotilla;  // NOLINT
+  std::vector<int> cores = Cores();
   const int wanted = argc > 1 ? std::atoi(argv[1]) : 0;
   if (wanted > 0 && wanted < static_cast<int>(cores.size()))
     cores.resize(wanted);
   const double seconds = argc > 2 ? std::atof(argv[2]) : 0;
-  const flotilla::Fma fma = flotilla::MeasureFma(cores);
-  const double copy = flotilla::CopyGigabytes(cores);
-  const double ping_pong = flotilla::PingPongNanoseconds(cores);
-  std::printf(
-      "{\"fma_gflops\": %.4g, \"copy_gb_s\": %.4g, \"ping_pong_ns\": %.4g",
-      fma.gflops, copy, ping_pong);
+  const double given = argc > 3 ? std::atof(argv[3]) : 1;
+  const double duty = given > 0 && given < 1 ? given : 1;
+  const bool tiles = HasTiles();
+  const Fma fma = MeasureFma(cores);
+  const char* between = "{";
+  const auto print = [&](const char* name, double number) {
+    std::printf("%s\"%s\": %.4g", between, name, number);
+    between = ", ";
+  };
+  if (duty == 1) {
+    print("fma_gflops", fma.gflops);
+    if (tiles) {
+      std::vector<std::vector<float>> rows(cores.size(),
+                                           std::vector<float>(16, 1e-3f));
+      print("amx_gflops", Rate(cores, [&](size_t core) {
+                            return ByTiles(rows[core].data());
+                          }) / 1e9);
+    }
+    print("copy_gb_s", CopyGigabytes(cores));
+    print("ping_pong_ns", PingPongNanoseconds(cores));
+  }
   if (seconds > 0) {
-    const char* between = ", \"slow_shares\": [";
-    for (const double share : flotilla::SlowShares(cores, fma, seconds)) {
+    std::printf("%s\"slow_shares\": ", between);
+    between = "[";
+    for (const double share : SlowShares(cores, fma, tiles, seconds, duty)) {
       std::printf("%s%.2g", between, share);
       between = ", ";
     }

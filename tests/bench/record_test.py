@@ -121,6 +121,8 @@ def test_the_probe_measures_this_machine():
     watched = subprocess.run([program, "1", "0.2"], capture_output=True, text=True, timeout=60, check=True)
     (share,) = json.loads(watched.stdout)["slow_shares"]
     assert 0 <= share < 1  # the best window is not slow
+    beside = subprocess.run([program, "1", "0.2", "0.05"], capture_output=True, text=True, timeout=60, check=True)
+    assert list(json.loads(beside.stdout)) == ["slow_shares"]  # and nothing that takes all cores
 
 
 def test_turns_go_there_and_back(runs):

@@ -127,7 +127,7 @@ def resources(contenders, turns):
 def machine(turns):
     """What the machine could do around the turns."""
     parts = []
-    for name, unit in (("fma_gflops", "GFLOP/s of float32 multiply-adds"), ("copy_gb_s", "GB/s copied"),
+    for name, unit in (("fma_gflops", "GFLOP/s of float32 multiply-adds"), ("amx_gflops", "GFLOP/s by tiles"), ("copy_gb_s", "GB/s copied"),
                        ("ping_pong_ns", "ns from core to core and back")):
         values = [numbers[name] for numbers in turns.probed if name in numbers]
         if values:
