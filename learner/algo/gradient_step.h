@@ -56,7 +56,8 @@ class GradientStep {
 
   // Says that the gradient of net.leaf[leaf] may be left as what it is a product of, of
   // `rows` rows on every rank at each step (gradient_factors.h; the rest is its
-  // constructor's): between ranks of one host, float32 in a flat message.
+  // constructor's): between ranks of one host, float32 in a flat message; by means of
+  // ranks rows of float32 alone.
   void MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows);
   // Where it is to be left for the next Apply, all zeros so far, if that is less with
   // these ranks, who all decide alike; else null. Without it, and after that Apply whatever

@@ -143,9 +143,8 @@ class Convolution : public torch::autograd::Function<Convolution> {
     const Tensor images = ChannelsLast(x), weights = weight.contiguous();
     const Tensor y = RunForward(ShapeOf(images, weight, stride), images,
                                 weights, bias.contiguous());
-    const int64_t rows = std::min(learned, x.size(0));
-    ctx->save_for_backward(
-        {images.narrow(0, 0, rows), weights, y.narrow(0, 0, rows)});
+    ctx->save_for_backward({images, weights, y});
+    ctx->saved_data["learned"] = std::min(learned, x.size(0));
     ctx->saved_data["stride"] = stride;
     return y.permute({0, 3, 1, 2});
   }
@@ -153,11 +152,14 @@ class Convolution : public torch::autograd::Function<Convolution> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "ConvolveRelu has no gradient of its gradient");
-    const variable_list saved = ctx->get_saved_variables();
+    variable_list saved = ctx->get_saved_variables();
+    const int64_t learned = ctx->saved_data["learned"].toInt();
+    saved[0] = saved[0].narrow(0, 0, learned);
+    saved[2] = saved[2].narrow(0, 0, learned);
     const Tensor &x = saved[0], &weight = saved[1];
     const ConvolutionShape shape =
         ShapeOf(x, weight, ctx->saved_data["stride"].toInt());
-    const Tensor from_y = ChannelsLast(grads[0].narrow(0, 0, x.size(0)));
+    const Tensor from_y = ChannelsLast(grads[0].narrow(0, 0, learned));
     const Tensor to_x =
         ctx->needs_input_grad(0) ? GradientRoom(x, grads[0].size(0)) : Tensor();
     const int64_t shares = std::clamp<int64_t>(at::get_num_threads(), 1,

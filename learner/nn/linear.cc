@@ -178,9 +178,9 @@ class Linear : public torch::autograd::Function<Linear> {
                         int64_t learned) {
     const Tensor rows = x.contiguous(), weights = weight.contiguous();
     const Tensor y = RunForward(rows, weights, /*packed=*/{}, bias, relu);
-    const int64_t some = std::min(learned, x.size(0));
-    ctx->save_for_backward({rows.narrow(0, 0, some), weights,
-                            relu ? y.narrow(0, 0, some) : Tensor()});
+    // A view of what is returned would keep it, and what it comes from, for ever.
+    ctx->save_for_backward({rows, weights, relu ? y : Tensor()});
+    ctx->saved_data["learned"] = std::min(learned, x.size(0));
     return y;
   }
 
@@ -188,12 +188,14 @@ class Linear : public torch::autograd::Function<Linear> {
     TORCH_CHECK(!at::GradMode::is_enabled(),
                 "LinearByKernel has no gradient of its gradient");
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &y = saved[2];
+    const int64_t learned = ctx->saved_data["learned"].toInt();
+    const Tensor x = saved[0].narrow(0, 0, learned);
+    const Tensor &weight = saved[1], &y = saved[2];
     const LinearShape shape = ShapeOf(x, weight.size(0));
-    Tensor from_y = grads[0].narrow(0, 0, x.size(0)).contiguous();
+    Tensor from_y = grads[0].narrow(0, 0, learned).contiguous();
     if (y.defined()) {
       // Also of a NaN, which is not hidden.
-      from_y = at::threshold_backward(from_y, y, 0);
+      from_y = at::threshold_backward(from_y, y.narrow(0, 0, learned), 0);
     }
     const Tensor typed = from_y.to(x.scalar_type());
     Tensor to_x, to_weight, to_bias;

@@ -15,8 +15,9 @@ namespace flotilla {
 //   result  [N, out] float32
 //
 // Sums are in float32, and so are the gradients of weight and bias. Of rows from
-// `learned` on nothing is learned, as ConvolveRelu has it. For what IsLinearByKernel. Thread-safe; Torch's threads share numbers out and in. Errors: a
-// gradient of its gradient throws c10::Error.
+// `learned` on nothing is learned, as ConvolveRelu has it. For what IsLinearByKernel.
+// Thread-safe; Torch's threads share numbers out and in. Errors: a gradient of its
+// gradient throws c10::Error.
 torch::Tensor LinearByKernel(const torch::Tensor& x,
                              const torch::Tensor& weight,
                              const torch::Tensor& bias, bool relu,

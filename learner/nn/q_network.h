@@ -49,8 +49,8 @@ class QNetwork {
   void Initialize(uint64_t seed);
 
   // Q [N, L]: of every value of every choice. Forbidden ones have one too. Of rows from
-  // `learned` on nothing is to be learned, and gradients take no time where
-  // LearnsFromSome.
+  // `learned` on no gradient may be wanted: where LearnsFromSome the encoder's takes no
+  // time for them.
   torch::Tensor Forward(const Batch& observation,
                         int64_t learned = kAllRows) const;
   bool LearnsFromSome() const;

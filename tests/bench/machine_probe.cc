@@ -12,8 +12,8 @@
 //
 // usage: flotilla_machine_probe [CORES [SECONDS [DUTY]]]   (the first of those that it may
 // run on; all). Each other number is the median of some windows. With a DUTY below 1, 0.01
-// say, nothing but slow_shares is measured, for so much of the time: beside what is measured
-// otherwise.
+// say, there is nothing but slow_shares, for so much of the time: beside what is measured
+// otherwise. Without tiles all cores are busy for a third of a second first.
 
 #include <sched.h>
 #include <sys/syscall.h>
@@ -247,7 +247,9 @@ std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
   constexpr double kSlow = 0.8;
   constexpr double kTilesFlopPerCycle = 2.0 * 16 * 16 * 32 / 16;
   const double window = duty < 1 ? 2e-4 : 1e-2;
-  const std::chrono::duration<double> rest(2 * window * (1 / duty - 1));
+  const double warm = duty < 1 ? 1e-3 : window;
+  const auto rest = std::chrono::duration_cast<Clock::duration>(
+      std::chrono::duration<double>((warm + window) * (1 / duty - 1)));
   std::vector<std::vector<double>> rates(cores.size());
   const Clock::time_point end =
       Clock::now() + std::chrono::duration_cast<Clock::duration>(
@@ -256,14 +258,15 @@ std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
   for (size_t i = 0; i < cores.size(); ++i) {
     threads.emplace_back([&, i] {
       StayOn(cores[i]);
-      float sums[16] = {1e-3f};
+      float sums[16];
+      std::fill_n(sums, 16, 1e-3f);
       const auto some = [&] { return tiles ? ByTiles(sums) : fma.by(sums); };
       while (Clock::now() < end) {
-        OwnRate(window, some);  // wakes what has rested
+        OwnRate(warm, some);  // wakes what has rested
         const double most =
             tiles ? kTilesFlopPerCycle * OwnRate(window / 10, Cycles) : 1;
         rates[i].push_back(OwnRate(window, some) / most);
-        if (duty < 1) std::this_thread::sleep_for(rest);
+        std::this_thread::sleep_until(std::min(end, Clock::now() + rest));
       }
     });
   }
@@ -350,13 +353,14 @@ int main(int argc, char** argv) {
   const double given = argc > 3 ? std::atof(argv[3]) : 1;
   const double duty = given > 0 && given < 1 ? given : 1;
   const bool tiles = HasTiles();
-  const Fma fma = MeasureFma(cores);
+  const Fma fma =
+      duty == 1 || seconds <= 0 || !tiles ? MeasureFma(cores) : Fma{};
   const char* between = "{";
   const auto print = [&](const char* name, double number) {
     std::printf("%s\"%s\": %.4g", between, name, number);
     between = ", ";
   };
-  if (duty == 1) {
+  if (duty == 1 || seconds <= 0) {
     print("fma_gflops", fma.gflops);
     if (tiles) {
       std::vector<std::vector<float>> rows(cores.size(),

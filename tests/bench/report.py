@@ -127,8 +127,8 @@ def resources(contenders, turns):
 def machine(turns):
     """What the machine could do around the turns."""
     parts = []
-    for name, unit in (("fma_gflops", "GFLOP/s of float32 multiply-adds"), ("amx_gflops", "GFLOP/s by tiles"), ("copy_gb_s", "GB/s copied"),
-                       ("ping_pong_ns", "ns from core to core and back")):
+    for name, unit in (("fma_gflops", "GFLOP/s of float32 multiply-adds"), ("amx_gflops", "GFLOP/s by tiles"),
+                       ("copy_gb_s", "GB/s copied"), ("ping_pong_ns", "ns from core to core and back")):
         values = [numbers[name] for numbers in turns.probed if name in numbers]
         if values:
             parts.append(f"{number(statistics.median(values))} {unit} ({number(min(values))} to {number(max(values))})")

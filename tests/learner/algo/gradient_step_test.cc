@@ -15,6 +15,7 @@
 #include "learner/collective/shm_collective.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/kernels/isa/kernel_table.h"
+#include "learner/nn/convolution.h"
 #include "learner/nn/fresh_gradients.h"
 #include "learner/nn/linear.h"
 #include "learner/nn/network.h"
@@ -489,9 +490,10 @@ TEST(GradientStepTest, OtherwiseGradientsStayWhole) {
   const FlatParameters net = LargeNet();
   SoloCollective alone;
   const auto factors = [&](const v1::OptimizerConfig& config,
-                           const v1::DistributedConfig& distributed) {
+                           const v1::DistributedConfig& distributed,
+                           torch::Dtype dtype = torch::kFloat32) {
     GradientStep step(net, config, distributed);
-    step.MayFactor(0, torch::kFloat32, 4);
+    step.MayFactor(0, dtype, 4);
     return step.BeginFactors(alone) != nullptr;
   };
   v1::OptimizerConfig muon;
@@ -500,6 +502,13 @@ TEST(GradientStepTest, OtherwiseGradientsStayWhole) {
   EXPECT_FALSE(factors(muon, {}));
   EXPECT_FALSE(factors({}, buckets));
   EXPECT_FALSE(factors({}, bfloat16));
+  v1::DistributedConfig by_ranks;
+  by_ranks.set_gradient_mean(v1::BY_RANKS);
+  EXPECT_TRUE(factors({}, by_ranks));
+  if (KernelsMultiplyBfloat16()) {
+    EXPECT_TRUE(factors({}, {}, torch::kBFloat16));
+    EXPECT_FALSE(factors({}, by_ranks, torch::kBFloat16));
+  }
   const auto want = StepRanks(2, false, {}, {}, /*gloo=*/true);
   const auto done = StepRanks(2, true, {}, {}, /*gloo=*/true);
   EXPECT_TRUE(torch::equal(done[1].weights, want[1].weights));

@@ -1,6 +1,7 @@
 #include "learner/nn/convolution.h"
 
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 #include <vector>
@@ -90,6 +91,22 @@ TEST_F(ConvolutionTest, LearnsFromTheFirstImagesAlone) {
   EXPECT_TRUE(torch::equal(got.to_x, want.to_x));
   EXPECT_TRUE(torch::allclose(got.to_weight, want.to_weight));
   EXPECT_TRUE(torch::allclose(got.to_bias, want.to_bias));
+}
+
+TEST_F(ConvolutionTest, WhatIsNotLearnedFromIsFreed) {
+  for (const int64_t learned : {kAllRows, int64_t{5}}) {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+    {
+      const Leaves leaves(torch::randn({11, 16, 10, 12}),
+                          torch::randn({32, 16, 4, 4}), torch::randn({32}),
+                          /*images=*/true);
+      storage.emplace(
+          ConvolveRelu(leaves.x, leaves.weight, leaves.bias, 2, learned)
+              .storage()
+              .getWeakStorageImpl());
+    }
+    EXPECT_TRUE(storage->expired());
+  }
 }
 
 // What is shared between Torch's threads is, in files compiled as these are.

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -102,6 +103,20 @@ TEST_P(LinearTest, LearnsFromTheFirstRowsAlone) {
   const auto want = run(zeros, kAllRows), got = run(from_y, kLearned);
   for (size_t i = 0; i < want.size(); ++i) {
     EXPECT_TRUE(torch::equal(got[i], want[i])) << i;
+  }
+}
+
+TEST_P(LinearTest, WhatIsNotLearnedFromIsFreed) {
+  const Tensor weight = Drawn({80, 3280}, 0.1).requires_grad_();
+  for (const int64_t learned : {kAllRows, int64_t{5}}) {
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+    {
+      const Tensor x = Drawn({11, 3280}).to(dtype()).requires_grad_();
+      const Tensor y =
+          LinearByKernel(x, weight, torch::zeros({80}), /*relu=*/true, learned);
+      storage.emplace(y.storage().getWeakStorageImpl());
+    }
+    EXPECT_TRUE(storage->expired());
   }
 }
 
