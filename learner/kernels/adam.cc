@@ -17,14 +17,8 @@ double SumOfSquares(const float* gradient, int64_t size,
 
 AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     AdamState* state, const KernelTable& kernels) {
-  return AdamStep(options, gradient,
-                  SumOfSquares(gradient, state->size, kernels), state, kernels);
-}
-
-AdamResult AdamStep(const AdamOptions& options, const float* gradient,
-                    double squares, AdamState* state,
-                    const KernelTable& kernels) {
-  const AdamPass pass = BeginAdamStep(options, squares, state);
+  const AdamPass pass = BeginAdamStep(
+      options, SumOfSquares(gradient, state->size, kernels), state);
   if (pass.result.applied) {
     AdamStepPart(pass.factors, gradient, 0, state->size, *state, kernels);
   }

@@ -36,17 +36,14 @@ double SumOfSquares(const float* gradient, int64_t size,
 //   m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
 //   p = p - learning_rate / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 //
-// `gradient` [size] is not written. `squares` is the SumOfSquares of it, for who has it.
+// `gradient` [size] is not written.
 AdamResult AdamStep(const AdamOptions& options, const float* gradient,
                     AdamState* state,
                     const KernelTable& kernels = BestKernels());
-AdamResult AdamStep(const AdamOptions& options, const float* gradient,
-                    double squares, AdamState* state,
-                    const KernelTable& kernels = BestKernels());
 
-// The same for whose gradient is not all in one place: BeginAdamStep, which counts the
-// step, and if that is applied AdamStepPart of each part, in any order, of different
-// parts from several threads.
+// The same for who has the SumOfSquares of the gradient already, or not all of it in one
+// place: BeginAdamStep, which counts the step, and if that is applied AdamStepPart of each
+// part, in any order, of different parts from several threads.
 struct AdamPass {
   AdamResult result;
   AdamFactors factors;

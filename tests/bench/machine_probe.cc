@@ -271,11 +271,11 @@ std::vector<double> SlowShares(const std::vector<int>& cores, const Fma& fma,
     });
   }
   threads.clear();
-  double best = tiles ? 1 : 0;
+  double best = 0;
   for (const std::vector<double>& of_core : rates) {
-    if (tiles) break;
     for (const double rate : of_core) best = std::max(best, rate);
   }
+  if (tiles) best = 1;
   std::vector<double> shares;
   for (const std::vector<double>& of_core : rates) {
     const auto slow =

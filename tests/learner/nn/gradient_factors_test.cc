@@ -201,6 +201,28 @@ INSTANTIATE_TEST_SUITE_P(Dtype, GradientFactorsDeathTest,
                            return std::string(c10::toString(info.param));
                          });
 
+// In bfloat16 kernels take small ones too, whose zeros are else written as others' are.
+TEST(SmallFactorsTest, AreLeftAsLargeOnesAre) {
+  if (!KernelsMultiplyBfloat16()) {
+    GTEST_SKIP() << "no kernel of this machine's multiplies these";
+  }
+  FlatParameters net(64 * 256 + 64, torch::kCPU);
+  const Tensor weight = net.Take("weight", {64, 256});
+  const Tensor bias = net.Take("bias", {64});
+  GradientFactors factors(net, 0, torch::kBFloat16, 4);
+  EXPECT_TRUE(factors.Pays(1));
+  factors.Begin(0, 1);
+  {
+    const FreshGradients fresh(net, &factors);
+    LinearByKernel(torch::ones({4, 256}, torch::kBFloat16), weight, bias,
+                   /*relu=*/false)
+        .sum()
+        .backward();
+  }
+  EXPECT_EQ(factors.SumOfSquares(), 64 * 256 * 4 * 4);
+  EXPECT_EQ(bias.grad().sum().item<double>(), 4 * 64);
+}
+
 TEST(WidestWeightTest, IsTheOneBehindConvolutions) {
   const auto of = [](const Spaces& spaces, int hidden, bool bf16) {
     v1::ModelConfig config;
