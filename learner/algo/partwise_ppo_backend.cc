@@ -25,6 +25,7 @@ torch::Tensor PartwisePpoBackend::ComputeLater(const PpoBatch& batch) {
   torch::Tensor sums;
   const std::vector<Part> parts = Cut(batch);
   for (const Part& part : parts) {
+    if (&part != &parts.front()) fresh.Settle();
     if (&part == &parts.back() && batch.before_last_backward) {
       batch.before_last_backward();
     }

@@ -94,18 +94,25 @@ FreshGradients::~FreshGradients() {
       awaited.factors.erase(weight.leaf.unsafeGetTensorImpl());
     }
   }
-  torch::NoGradGuard no_grad;
+  Settle();
   for (const Weight& weight : large_) {
     Tensor& gradient = weight.leaf.mutable_grad();
     if (weight.factors != nullptr) {
       CHECK(!gradient.defined()) << "used twice, or by another's operation";
     } else if (!gradient.defined()) {  // nothing depends on it
       weight.place.zero_();
-    } else if (gradient.layout() != at::kStrided) {
-      weight.place.copy_(gradient.to_dense());
-    } else if (!IsAt(gradient, weight.place, 0)) {  // Torch made it
-      weight.place.copy_(gradient);
     }
+    gradient = weight.place;
+  }
+}
+
+void FreshGradients::Settle() const {
+  torch::NoGradGuard no_grad;
+  for (const Weight& weight : large_) {
+    Tensor& gradient = weight.leaf.mutable_grad();
+    if (!gradient.defined() || IsAt(gradient, weight.place, 0)) continue;
+    weight.place.copy_(gradient.layout() == at::kStrided ? gradient
+                                                         : gradient.to_dense());
     gradient = weight.place;
   }
 }

@@ -19,6 +19,8 @@ namespace flotilla {
 //     loss.backward();
 //   }
 //
+// Where several passes add to each other, Settle() is between them.
+//
 // With `factors`, of a weight of the network's on a CPU that nobody watches
 // (gradient_buckets.h), its gradient is left there instead, and what net.gradients holds
 // in its place is of no use. The weight may be used once: dies otherwise.
@@ -32,6 +34,11 @@ class FreshGradients {
 
   FreshGradients(const FreshGradients&) = delete;
   FreshGradients& operator=(const FreshGradients&) = delete;
+
+  // Between two backward passes: the gradients that Torch made go to their places. Two
+  // weights' may be views of one tensor until then, those of w.flatten() + v.flatten()
+  // are, and the next pass would add both of its gradients to both. For weights without factors.
+  void Settle() const;
 
   // For a backward pass, of a weight without a gradient: where all of it is to be
   // written, contiguous float32, and is weight.grad() from then on. Undefined where none
