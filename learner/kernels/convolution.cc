@@ -1,7 +1,6 @@
 #include "learner/kernels/convolution.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "learner/kernels/isa/aligned_floats.h"
 #include "learner/kernels/isa/convolution_plan.h"
@@ -11,23 +10,22 @@ namespace flotilla {
 namespace {
 
 // `weight` as [kernel, out, kernel, in].
-std::vector<float> Turned(const ConvolutionShape& shape, const float* weight,
-                          const KernelTable& kernels) {
-  std::vector<float> packed(static_cast<size_t>(shape.weights()));
-  std::vector<float> turned(packed.size());
-  kernels.convolution_pack(shape, weight, packed.data());
-  kernels.convolution_turn(shape, packed.data(), turned.data());
+AlignedFloats Turned(const ConvolutionShape& shape, const float* weight,
+                     const KernelTable& kernels) {
+  const AlignedFloats packed = MakeAlignedFloats(shape.weights());
+  AlignedFloats turned = MakeAlignedFloats(shape.weights());
+  kernels.convolution_pack(shape, weight, packed.get());
+  kernels.convolution_turn(shape, packed.get(), turned.get());
   return turned;
 }
 
-// As PackConvolution, and that turned for the gradient of images.
+// The sums of weights that the gradient of images is multiplied by.
 AlignedFloats TurnedSums(const ConvolutionShape& shape, const float* weight,
                          const KernelTable& kernels) {
-  const AlignedFloats sums = MakeAlignedFloats(PackedFloats(shape));
-  PackConvolution(shape, weight, sums.get(), kernels);
-  AlignedFloats turned = MakeAlignedFloats(PackedFloats(shape));
-  kernels.winograd_turn(shape, sums.get(), turned.get());
-  return turned;
+  AlignedFloats sums = MakeAlignedFloats(PackedFloats(shape));
+  kernels.winograd_pack_turned(shape, Turned(shape, weight, kernels).get(),
+                               sums.get());
+  return sums;
 }
 
 }  // namespace
@@ -88,9 +86,9 @@ void ConvolutionBackward(const ConvolutionShape& shape,
                          const KernelTable& kernels) {
   const WinogradPlan plan = WinogradOf(shape, images.n);
   if (plan.taps == 0) {
-    std::vector<float> turned;
+    AlignedFloats turned;
     if (images.to_x != nullptr) turned = Turned(shape, images.weight, kernels);
-    kernels.convolution_backward(shape, images, turned.data(), nullptr);
+    kernels.convolution_backward(shape, images, turned.get(), nullptr);
     return;
   }
   AlignedFloats turned;
@@ -121,7 +119,7 @@ void ConvolutionBackward(const ConvolutionShape& shape,
     turned = MakeAlignedFloats((shape.weights() + 1) / 2);
     const int64_t width = shape.kernel * shape.in;
     kernels.pair_rows(shape.kernel * shape.out / 2, width,
-                      Turned(shape, images.weight, kernels).data(), width,
+                      Turned(shape, images.weight, kernels).get(), width,
                       numbers(turned));
     if (!kernels.has_tiles) {
       sums = MakeAlignedFloats(kImagesAtOnce * shape.image());

@@ -45,9 +45,18 @@ struct Result {
   int64_t row;
 };
 
+// Operands come by reference. By value they are copied to the stack in pieces wider
+// than they were written in, which waits for all that was stored before: for the block
+// before this one to be done to its end.
 template <int R, int V, typename E>
-[[gnu::noinline]] void MultiplyBlock(int64_t depth, LeftOf<E> a, RowsOf<E> b,
-                                     Rows addend, Result c) {
+[[gnu::noinline]] void MultiplyBlock(int64_t depth, const LeftOf<E>& a,
+                                     const RowsOf<E>& b, const Rows& addend,
+                                     const Result& c) {
+  const E* left = a.data;
+  const E* right = b.data;
+  const int64_t a_row = a.row, a_column = a.column, b_row = b.row;
+  float* const to = c.data;
+  const int64_t to_row = c.row;
   // Unrolled early, or the accumulators pass through memory.
   Vec sum[R][V];
 #pragma GCC unroll 8
@@ -60,31 +69,31 @@ template <int R, int V, typename E>
   for (int64_t k = 0; k < depth; ++k) {
     LanesOf<E> row[V];
 #pragma GCC unroll 8
-    for (int v = 0; v < V; ++v) row[v] = Load(b.data + v * kLanes);
+    for (int v = 0; v < V; ++v) row[v] = Load(right + v * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const LanesOf<E> x = Splat(a.data[r * a.row]);
+      const LanesOf<E> x = Splat(left[r * a_row]);
 #pragma GCC unroll 8
       for (int v = 0; v < V; ++v) {
         sum[r][v] = MultiplyAdd(x, row[v], sum[r][v]);
       }
     }
-    a.data += a.column;
-    b.data += b.row;
+    left += a_column;
+    right += b_row;
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) {
-      Store(c.data + r * c.row + v * kLanes, sum[r][v]);
+      Store(to + r * to_row + v * kLanes, sum[r][v]);
     }
   }
 }
 
 // The rows left over when blocks of R no longer fit.
 template <int R, int V, typename E>
-void MultiplyRest(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
-                  Rows addend, Result c) {
+void MultiplyRest(int64_t rows, int64_t depth, const LeftOf<E>& a,
+                  const RowsOf<E>& b, const Rows& addend, const Result& c) {
   if constexpr (R > 0) {
     if (rows == R) {
       MultiplyBlock<R, V>(depth, a, b, addend, c);
@@ -95,8 +104,8 @@ void MultiplyRest(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
 }
 
 template <int V, typename E>
-void MultiplyColumns(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
-                     Rows addend, Result c) {
+void MultiplyColumns(int64_t rows, int64_t depth, LeftOf<E> a,
+                     const RowsOf<E>& b, Rows addend, Result c) {
   for (; rows >= kBlockRows; rows -= kBlockRows) {
     MultiplyBlock<kBlockRows, V>(depth, a, b, addend, c);
     a.data += kBlockRows * a.row;
@@ -107,8 +116,9 @@ void MultiplyColumns(int64_t rows, int64_t depth, LeftOf<E> a, RowsOf<E> b,
 }
 
 template <int V, typename E>
-void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth, LeftOf<E> a,
-                         RowsOf<E> b, Rows addend, Result c) {
+void MultiplyLastColumns(int64_t vecs, int64_t rows, int64_t depth,
+                         const LeftOf<E>& a, const RowsOf<E>& b,
+                         const Rows& addend, const Result& c) {
   if constexpr (V > 0) {
     if (vecs == V) {
       MultiplyColumns<V>(rows, depth, a, b, addend, c);

@@ -96,7 +96,7 @@ struct KernelTable {
   void (*lstm_backward)(const LstmStepBack& step);
 
   // See convolution.h; `turned` is weights as [kernel, out, kernel, in], of
-  // bfloat16 [kernel, out / 2, kernel, in, 2], or as winograd_turn makes it; `room` and
+  // bfloat16 [kernel, out / 2, kernel, in, 2], or as winograd_pack_turned makes it; `room` and
   // `scratch` are as winograd_plan.h and convolution_plan.h say.
   void (*convolution_pack)(const ConvolutionShape& shape, const float* weight,
                            float* packed);
@@ -117,11 +117,11 @@ struct KernelTable {
                                         const Bfloat16* turned,
                                         ConvolutionScratch* scratch);
   // Of an IsWinograd: [kernel, kernel, in, out] to what the forward's products are
-  // with, and that to what the gradient's of images are with.
+  // with, and what convolution_turn makes of it to what the gradient's of images are with.
   void (*winograd_pack)(const ConvolutionShape& shape, const float* packed,
                         float* sums);
-  void (*winograd_turn)(const ConvolutionShape& shape, const float* sums,
-                        float* turned);
+  void (*winograd_pack_turned)(const ConvolutionShape& shape,
+                               const float* turned, float* sums);
   // [2 rows, columns] to [rows, columns, 2], columns a multiple of 16.
   void (*pair_rows)(int64_t rows, int64_t columns, const float* in,
                     int64_t step, Bfloat16* out);

@@ -47,7 +47,7 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .convolution_forward_bfloat16 = ConvolutionForwardOf,
       .convolution_backward_bfloat16 = ConvolutionBackwardOf,
       .winograd_pack = WinogradPack,
-      .winograd_turn = WinogradTurn,
+      .winograd_pack_turned = WinogradPackTurned,
       .pair_rows = PairRows,
       .pair_images = PairImagesOf,
       .linear_pack = LinearPackOf<float>,

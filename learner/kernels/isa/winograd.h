@@ -311,23 +311,26 @@ FLOTILLA_INLINE SquareAt<R> WeightsOf(const ConvolutionShape& shape) {
           .cols = R};
 }
 
+template <int kSide, int R>
+FLOTILLA_INLINE void WeightsAlong(const Vec* from, Vec* to) {
+  using Sums = WinogradSums<kSide>;
+  Sums::template OutBack<R>(from, to);
+  for (int i = 0; i < kSide; ++i) to[i] *= Sums::kScale[i];
+}
+
 // Sums of weights, of those of [kernel, kernel, in, out]: [planes, depth, out] in panels.
 template <int kSide, int R>
 void WeightSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
                   const float* packed, float* sums) {
-  using Sums = WinogradSums<kSide>;
   const SquareAt<R> weights = WeightsOf<R>(shape);
   const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
-  const auto along = [](const Vec* from, Vec* to) {
-    Sums::template OutBack<R>(from, to);
-    for (int i = 0; i < kSide; ++i) to[i] *= Sums::kScale[i];
-  };
   for (int64_t d = 0; d < plan.depth; ++d) {
     const float* const from = packed + WeightAt(shape, d);
     ForPanels(shape.out, [&](int64_t first, int64_t wide) {
       for (int64_t k = 0; k < wide; k += kLanes) {
         AlongBothSides<R, kSide>(
-            along, weights.template From<true>(from + first + k),
+            WeightsAlong<kSide, R>,
+            weights.template From<true>(from + first + k),
             planes.template To<true>(sums + first * plan.depth + d * wide + k,
                                      Put));
       }
@@ -365,31 +368,38 @@ void WinogradPack(const ConvolutionShape& shape, const float* packed,
   });
 }
 
-// Sums of weights as [planes, out, depth] in panels.
-void WinogradTurn(const ConvolutionShape& shape, const float* sums,
-                  float* turned) {
+// Of weights as [kernel, out, kernel, in]: the same sums as [planes, out, depth] in panels.
+template <int kSide, int R>
+void TurnedSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
+                  const float* turned, float* sums) {
+  const int64_t row = shape.kernel * shape.in;
+  const int64_t piece = shape.stride * shape.in;
+  const SquareAt<R> weights = {.down = shape.stride * shape.out * row,
+                               .right = piece,
+                               .rows = R,
+                               .cols = R};
+  const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
+  ForPanels(plan.depth, [&](int64_t first, int64_t wide) {
+    for (int64_t o = 0; o < shape.out; ++o) {
+      for (int64_t k = 0; k < wide; k += kLanes) {
+        const int64_t in_cell = first + k;
+        const float* const from =
+            turned + (in_cell / piece * shape.out + o) * row + in_cell % piece;
+        AlongBothSides<R, kSide>(
+            WeightsAlong<kSide, R>, weights.template From<true>(from),
+            planes.template To<true>(sums + first * shape.out + o * wide + k,
+                                     Put));
+      }
+    }
+  });
+}
+
+void WinogradPackTurned(const ConvolutionShape& shape, const float* turned,
+                        float* sums) {
   const WinogradPlan plan = WinogradOf(shape, 1);
-  const int64_t size = plan.plane(shape.out);
-  for (int64_t p = 0; p < plan.planes(); ++p) {
-    ForPanels(shape.out, [&](int64_t first, int64_t wide) {
-      const float* const from = sums + p * size + first * plan.depth;
-      ForPanels(plan.depth, [&](int64_t first_turned, int64_t wide_turned) {
-        float* const to = turned + p * size + first_turned * shape.out;
-        for (int64_t d = 0; d < wide_turned; d += kLanes) {
-          for (int64_t o = 0; o < wide; o += kLanes) {
-            Vec square[kLanes];
-            for (int i = 0; i < kLanes; ++i) {
-              square[i] = Load(from + (first_turned + d + i) * wide + o);
-            }
-            Transpose(square);
-            for (int i = 0; i < kLanes; ++i) {
-              Store(to + (first + o + i) * wide_turned + d, square[i]);
-            }
-          }
-        }
-      });
-    });
-  }
+  WithTiles(plan, [&]<int kSide, int R>() {
+    TurnedSumsOf<kSide, R>(shape, plan, turned, sums);
+  });
 }
 
 // A block of tiles' sums and products, in `room`.
@@ -435,7 +445,7 @@ void WinogradForward(const ConvolutionShape& shape,
   });
 }
 
-// `turned` as WinogradTurn makes it, and room behind the block's for gradients of the
+// `turned` as WinogradPackTurned makes it, and room behind the block's for gradients of the
 // weights' sums.
 template <int kSide, int R>
 void WinogradBackward(const ConvolutionShape& shape,
