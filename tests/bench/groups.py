@@ -103,7 +103,7 @@ def fast(options, turns):
         [report.verdict(f"{who.name}: at least twice the fastest peer's steps a second", who.median(sps),
                         times(2, fastest(theirs + rejax, sps))) for who in training[:-len(theirs)]] +
         [report.verdict(f"{who.name}: at least 800,000 steps a second", who.median(sps), 8e5)
-         for who in [two, *([] if options.quick else halves)]] +
+         for who in [two, *halves]] +
         [report.verdict(f"{who.name}: 475 in at most half the quickest peer's time", who.median(solved),
                         times(0.5, quickest), at_least=False, unit=" s") for who in (two, one)],
         "Seconds count from the start of training, processes started; `-` is a run that did not get there.")
