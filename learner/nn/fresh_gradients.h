@@ -37,7 +37,8 @@ class FreshGradients {
 
   // Between two backward passes: the gradients that Torch made go to their places. Two
   // weights' may be views of one tensor until then, those of w.flatten() + v.flatten()
-  // are, and the next pass would add both of its gradients to both. For weights without factors.
+  // are, and the next pass would add both of its gradients to both. For weights without
+  // factors.
   void Settle() const;
 
   // For a backward pass, of a weight without a gradient: where all of it is to be
