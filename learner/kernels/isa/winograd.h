@@ -311,31 +311,27 @@ FLOTILLA_INLINE SquareAt<R> WeightsOf(const ConvolutionShape& shape) {
           .cols = R};
 }
 
-template <int kSide, int R>
-FLOTILLA_INLINE void WeightsAlong(const Vec* from, Vec* to) {
+// Sums of weights, [planes, rows, columns] in panels. The kernel's first cell of row r and
+// columns [c, c + kLanes) is at from(r, c); `weights` is where its others are from there.
+template <int kSide, int R, typename From>
+FLOTILLA_INLINE void WeightSums(int64_t rows, int64_t columns,
+                                const SquareAt<R>& weights, From from,
+                                float* sums) {
   using Sums = WinogradSums<kSide>;
-  Sums::template OutBack<R>(from, to);
-  for (int i = 0; i < kSide; ++i) to[i] *= Sums::kScale[i];
-}
-
-// Sums of weights, of those of [kernel, kernel, in, out]: [planes, depth, out] in panels.
-template <int kSide, int R>
-void WeightSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
-                  const float* packed, float* sums) {
-  const SquareAt<R> weights = WeightsOf<R>(shape);
-  const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
-  for (int64_t d = 0; d < plan.depth; ++d) {
-    const float* const from = packed + WeightAt(shape, d);
-    ForPanels(shape.out, [&](int64_t first, int64_t wide) {
+  const SquareAt<kSide> planes = Planes<kSide>(rows * columns);
+  const auto along = [](const Vec* one, Vec* to) {
+    Sums::template OutBack<R>(one, to);
+    for (int i = 0; i < kSide; ++i) to[i] *= Sums::kScale[i];
+  };
+  ForPanels(columns, [&](int64_t first, int64_t wide) {
+    for (int64_t r = 0; r < rows; ++r) {
       for (int64_t k = 0; k < wide; k += kLanes) {
         AlongBothSides<R, kSide>(
-            WeightsAlong<kSide, R>,
-            weights.template From<true>(from + first + k),
-            planes.template To<true>(sums + first * plan.depth + d * wide + k,
-                                     Put));
+            along, weights.template From<true>(from(r, first + k)),
+            planes.template To<true>(sums + first * rows + r * wide + k, Put));
       }
-    });
-  }
+    }
+  });
 }
 
 // Back: adds to `to_packed` what gradients of the sums, [planes, depth, out], give it.
@@ -360,45 +356,34 @@ void WeightSumsBackOf(const ConvolutionShape& shape, const WinogradPlan& plan,
   }
 }
 
+// [planes, depth, out], of weights as [kernel, kernel, in, out].
 void WinogradPack(const ConvolutionShape& shape, const float* packed,
                   float* sums) {
   const WinogradPlan plan = WinogradOf(shape, 1);
+  const auto from = [&](int64_t in_cell, int64_t o) {
+    return packed + WeightAt(shape, in_cell) + o;
+  };
   WithTiles(plan, [&]<int kSide, int R>() {
-    WeightSumsOf<kSide, R>(shape, plan, packed, sums);
+    WeightSums<kSide, R>(plan.depth, shape.out, WeightsOf<R>(shape), from,
+                         sums);
   });
 }
 
-// Of weights as [kernel, out, kernel, in]: the same sums as [planes, out, depth] in panels.
-template <int kSide, int R>
-void TurnedSumsOf(const ConvolutionShape& shape, const WinogradPlan& plan,
-                  const float* turned, float* sums) {
-  const int64_t row = shape.kernel * shape.in;
-  const int64_t piece = shape.stride * shape.in;
-  const SquareAt<R> weights = {.down = shape.stride * shape.out * row,
-                               .right = piece,
-                               .rows = R,
-                               .cols = R};
-  const SquareAt<kSide> planes = Planes<kSide>(plan.plane(shape.out));
-  ForPanels(plan.depth, [&](int64_t first, int64_t wide) {
-    for (int64_t o = 0; o < shape.out; ++o) {
-      for (int64_t k = 0; k < wide; k += kLanes) {
-        const int64_t in_cell = first + k;
-        const float* const from =
-            turned + (in_cell / piece * shape.out + o) * row + in_cell % piece;
-        AlongBothSides<R, kSide>(
-            WeightsAlong<kSide, R>, weights.template From<true>(from),
-            planes.template To<true>(sums + first * shape.out + o * wide + k,
-                                     Put));
-      }
-    }
-  });
-}
-
+// The same as [planes, out, depth], of weights as [kernel, out, kernel, in].
 void WinogradPackTurned(const ConvolutionShape& shape, const float* turned,
                         float* sums) {
   const WinogradPlan plan = WinogradOf(shape, 1);
+  const int64_t row = shape.kernel * shape.in;
+  const int64_t piece = shape.stride * shape.in;
+  const auto from = [&](int64_t o, int64_t in_cell) {
+    return turned + (in_cell / piece * shape.out + o) * row + in_cell % piece;
+  };
   WithTiles(plan, [&]<int kSide, int R>() {
-    TurnedSumsOf<kSide, R>(shape, plan, turned, sums);
+    const SquareAt<R> weights = {.down = shape.stride * shape.out * row,
+                                 .right = piece,
+                                 .rows = R,
+                                 .cols = R};
+    WeightSums<kSide, R>(shape.out, plan.depth, weights, from, sums);
   });
 }
 
