@@ -16,8 +16,8 @@ void LinearForwardByAmx(const LinearShape& shape, LinearPart part,
                         const float* bias, bool relu, float* y,
                         Bfloat16* scratch) {
   AmxProduct multiply;
-  LinearForwardWith<Pair, AmxProduct&>(shape, part, x, weights, bias, relu, y,
-                                       scratch, multiply);
+  LinearForwardWith<AmxProduct&>(shape, part, x, weights, bias, relu, y,
+                                 scratch, multiply);
 }
 
 // x is brought together in strips, as LinearToWeightOf says (linear.h), with zeros

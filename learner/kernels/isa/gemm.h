@@ -48,13 +48,19 @@ struct Result {
 // Operands come by reference. By value they are copied to the stack in pieces wider
 // than they were written in, which waits for all that was stored before: for the block
 // before this one to be done to its end.
-template <int R, int V, typename E>
+//
+// Of `next`, rows of V vectors, kAhead are brought to the second cache for each k: none,
+// one, or V. No more than a wish: it may be no memory at all.
+template <int R, int V, int kAhead = 0, typename E>
 [[gnu::noinline]] void MultiplyBlock(int64_t depth, const LeftOf<E>& a,
                                      const RowsOf<E>& b, const Rows& addend,
-                                     const Result& c) {
+                                     const Result& c,
+                                     const RowsOf<E>& next = {}) {
   const E* left = a.data;
   const E* right = b.data;
+  const E* ahead = next.data;
   const int64_t a_row = a.row, a_column = a.column, b_row = b.row;
+  const int64_t next_row = next.row;
   float* const to = c.data;
   const int64_t to_row = c.row;
   // Unrolled early, or the accumulators pass through memory.
@@ -71,6 +77,10 @@ template <int R, int V, typename E>
 #pragma GCC unroll 8
     for (int v = 0; v < V; ++v) row[v] = Load(right + v * kLanes);
 #pragma GCC unroll 8
+    for (int v = 0; v < kAhead; ++v) {
+      __builtin_prefetch(ahead + v * kLanes, /*rw=*/0, /*locality=*/2);
+    }
+#pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
       const LanesOf<E> x = Splat(left[r * a_row]);
 #pragma GCC unroll 8
@@ -80,6 +90,10 @@ template <int R, int V, typename E>
     }
     left += a_column;
     right += b_row;
+    if constexpr (kAhead == V) ahead += next_row;
+    if constexpr (kAhead == 1) {
+      ahead += k % V < V - 1 ? kLanes : next_row - (V - 1) * kLanes;
+    }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r) {
@@ -91,14 +105,15 @@ template <int R, int V, typename E>
 }
 
 // The rows left over when blocks of R no longer fit.
-template <int R, int V, typename E>
+template <int R, int V, int kAhead = 0, typename E>
 void MultiplyRest(int64_t rows, int64_t depth, const LeftOf<E>& a,
-                  const RowsOf<E>& b, const Rows& addend, const Result& c) {
+                  const RowsOf<E>& b, const Rows& addend, const Result& c,
+                  const RowsOf<E>& next = {}) {
   if constexpr (R > 0) {
     if (rows == R) {
-      MultiplyBlock<R, V>(depth, a, b, addend, c);
+      MultiplyBlock<R, V, kAhead>(depth, a, b, addend, c, next);
     } else {
-      MultiplyRest<R - 1, V>(rows, depth, a, b, addend, c);
+      MultiplyRest<R - 1, V, kAhead>(rows, depth, a, b, addend, c, next);
     }
   }
 }
@@ -144,6 +159,29 @@ void Multiply(int64_t rows, int64_t columns, int64_t depth, LeftOf<E> a,
   }
   MultiplyLastColumns<kBlockVecs - 1>(columns / kLanes, rows, depth, a, b,
                                       addend, c);
+}
+
+// As many columns as a block takes.
+constexpr int64_t kPanel = kBlockVecs * kLanes;
+
+// c = addend + a b as Multiply, for a panel b [depth, kPanel] of several: the `next` one is
+// brought meanwhile, an equal part by each of the first blocks.
+template <typename E>
+void MultiplyPanel(int64_t rows, int64_t depth, LeftOf<E> a, const RowsOf<E>& b,
+                   Rows addend, Result c, RowsOf<E> next) {
+  constexpr int V = kBlockVecs;
+  if (rows <= kBlockRows) {
+    return MultiplyRest<kBlockRows, V, V>(rows, depth, a, b, addend, c, next);
+  }
+  for (int v = 0; v < V && rows >= kBlockRows; ++v) {
+    MultiplyBlock<kBlockRows, V, 1>(depth, a, b, addend, c, next);
+    next.data += depth / V * next.row;
+    a.data += kBlockRows * a.row;
+    addend.data += kBlockRows * addend.row;
+    c.data += kBlockRows * c.row;
+    rows -= kBlockRows;
+  }
+  MultiplyColumns<V>(rows, depth, a, b, addend, c);
 }
 
 }  // namespace

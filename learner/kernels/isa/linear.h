@@ -14,11 +14,9 @@
 namespace flotilla {
 namespace {
 
-// Numbers out, or in, whose sums Multiply keeps at once: weights for them are a strip
-// that it reads from end to end.
-constexpr int64_t kStrip = kBlockVecs * kLanes;
-static_assert(kLinearBlock % kStrip == 0);
-static_assert(kStrip % kLinearWidth == 0 || kLinearWidth % kStrip == 0);
+// Weights are brought in strips of as many numbers out, or in, as Multiply keeps sums of.
+static_assert(kLinearBlock % kPanel == 0);
+static_assert(kPanel % kLinearWidth == 0 || kLinearWidth % kPanel == 0);
 
 // Elements of the floats from `p` on: themselves, or two rounded.
 template <typename E>
@@ -79,17 +77,16 @@ FLOTILLA_INLINE int64_t AtMostOf(int64_t most, int64_t left) {
 }
 
 // Calls run(o, columns, k, depth, at) for a part of out in strips of numbers out and
-// of elements in, [o, o + columns) and [k, k + depth), which begin at element `at`
-// where all are packed.
+// of at most `most` elements in, [o, o + columns) and [k, k + depth), which begin at
+// element `at` where all are packed.
 template <typename E, typename Run>
 FLOTILLA_INLINE void ForLinearBlocks(const LinearShape& shape, LinearPart part,
-                                     Run run) {
+                                     int64_t most, Run run) {
   const int64_t all = shape.in / kNumbers<E>;
-  for (int64_t o = part.first; o < part.end; o += kStrip) {
-    const int64_t columns = AtMostOf(kStrip, part.end - o);
-    for (int64_t k = 0; k < all; k += kLinearDepth) {
-      run(o, columns, k, AtMostOf(kLinearDepth, all - k),
-          o * all + k * columns);
+  for (int64_t o = part.first; o < part.end; o += kPanel) {
+    const int64_t columns = AtMostOf(kPanel, part.end - o);
+    for (int64_t k = 0; k < all; k += most) {
+      run(o, columns, k, AtMostOf(most, all - k), o * all + k * columns);
     }
   }
 }
@@ -98,7 +95,7 @@ template <typename E>
 void LinearPackOf(const LinearShape& shape, const float* weight,
                   NumberOf<E>* packed) {
   ForLinearBlocks<E>(
-      shape, {0, shape.out},
+      shape, {0, shape.out}, kLinearDepth,
       [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
         TurnRows(columns, depth, shape.in,
                  weight + o * shape.in + kNumbers<E> * k,
@@ -106,30 +103,8 @@ void LinearPackOf(const LinearShape& shape, const float* weight,
       });
 }
 
-// `multiply` as Multiply.
-template <typename E, typename Product>
-void LinearForwardWith(const LinearShape& shape, LinearPart part,
-                       const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
-                       const float* bias, bool relu, float* y,
-                       NumberOf<E>* scratch, Product multiply) {
-  E* const turned = AsElements<E>(scratch);
-  ForLinearBlocks<E>(
-      shape, part,
-      [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
-        const E* block = turned;
-        if (weights.packed != nullptr) {
-          block = AsElements<E>(weights.packed) + at;
-        } else {
-          TurnRows(columns, depth, shape.in,
-                   weights.weight + o * shape.in + kNumbers<E> * k, turned);
-        }
-        multiply(shape.n, columns, depth,
-                 {AsElements<E>(x) + k, shape.in / kNumbers<E>, 1},
-                 {block, columns},
-                 k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
-                 {y + o, shape.out});
-      });
-  for (int64_t i = 0; relu && i < shape.n; ++i) {
+void ReluOf(const LinearShape& shape, LinearPart part, float* y) {
+  for (int64_t i = 0; i < shape.n; ++i) {
     float* const row = y + i * shape.out;
     for (int64_t o = part.first; o < part.end; o += kLanes) {
       Store(row + o, AtLeast(Load(row + o), 0.0f));
@@ -137,13 +112,66 @@ void LinearForwardWith(const LinearShape& shape, LinearPart part,
   }
 }
 
-template <typename E>
+void LinearForwardOf(const LinearShape& shape, LinearPart part, const float* x,
+                     LinearWeights<float> weights, const float* bias, bool relu,
+                     float* y, float* scratch) {
+  const bool packed = weights.packed != nullptr;
+  // Packed, as many as the first cache holds; to be turned, longer pieces of rows.
+  const int64_t most = packed ? kLinearDepth / 4 : kLinearDepth;
+  ForLinearBlocks<float>(
+      shape, part, most,
+      [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
+        const Left left = {x + k, shape.in, 1};
+        const Result to = {y + o, shape.out};
+        const Rows addend = k == 0 ? Rows{bias + o, 0} : Rows{to.data, to.row};
+        if (packed && columns == kPanel) {
+          const Rows panel = {weights.packed + at, kPanel};
+          MultiplyPanel(shape.n, depth, left, panel, addend, to,
+                        Rows{panel.data + depth * kPanel, kPanel});
+          return;
+        }
+        if (!packed) {
+          TurnRows(columns, depth, shape.in, weights.weight + o * shape.in + k,
+                   scratch);
+        }
+        Multiply(shape.n, columns, depth, left,
+                 Rows{packed ? weights.packed + at : scratch, columns}, addend,
+                 to);
+      });
+  if (relu) ReluOf(shape, part, y);
+}
+
+// `multiply` as Multiply.
+template <typename Product>
+void LinearForwardWith(const LinearShape& shape, LinearPart part,
+                       const Bfloat16* x, LinearWeights<Bfloat16> weights,
+                       const float* bias, bool relu, float* y,
+                       Bfloat16* scratch, Product multiply) {
+  Pair* const turned = AsElements<Pair>(scratch);
+  ForLinearBlocks<Pair>(
+      shape, part, kLinearDepth,
+      [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
+        const Pair* block = turned;
+        if (weights.packed != nullptr) {
+          block = AsElements<Pair>(weights.packed) + at;
+        } else {
+          TurnRows(columns, depth, shape.in,
+                   weights.weight + o * shape.in + 2 * k, turned);
+        }
+        multiply(shape.n, columns, depth,
+                 {AsElements<Pair>(x) + k, shape.in / 2, 1}, {block, columns},
+                 k == 0 ? Rows{bias + o, 0} : Rows{y + o, shape.out},
+                 {y + o, shape.out});
+      });
+  if (relu) ReluOf(shape, part, y);
+}
+
 void LinearForwardOf(const LinearShape& shape, LinearPart part,
-                     const NumberOf<E>* x, LinearWeights<NumberOf<E>> weights,
+                     const Bfloat16* x, LinearWeights<Bfloat16> weights,
                      const float* bias, bool relu, float* y,
-                     NumberOf<E>* scratch) {
-  LinearForwardWith<E>(shape, part, x, weights, bias, relu, y, scratch,
-                       Multiply<E>);
+                     Bfloat16* scratch) {
+  LinearForwardWith(shape, part, x, weights, bias, relu, y, scratch,
+                    Multiply<Pair>);
 }
 
 void PairImagesOf(int64_t size, bool next, const Bfloat16* image,
@@ -165,7 +193,7 @@ FLOTILLA_INLINE void CopyRows(int64_t rows, int64_t columns, const float* in,
 void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
                       const float* from_y, bool adds, float* to_weight,
                       float* panels, float* strip) {
-  const float nothing[kStrip] = {};
+  const float nothing[kPanel] = {};
   for (int64_t o = part.first; o < part.end; o += kBlockRows) {
     const int64_t rows = AtMostOf(kBlockRows, part.end - o);
     float* const panel = panels + (o - part.first) * shape.n;
@@ -175,8 +203,8 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
       }
     }
   }
-  for (int64_t c = 0; c < shape.in; c += kStrip) {
-    const int64_t columns = AtMostOf(kStrip, shape.in - c);
+  for (int64_t c = 0; c < shape.in; c += kPanel) {
+    const int64_t columns = AtMostOf(kPanel, shape.in - c);
     CopyRows(shape.n, columns, x + c, shape.in, strip);
     for (int64_t o = part.first; o < part.end; o += kBlockRows) {
       const int64_t rows = AtMostOf(kBlockRows, part.end - o);
@@ -189,14 +217,31 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
   }
 }
 
+// `strip` is what the first cache holds: sums of all that goes out are loaded and stored
+// on the way.
 void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
                  const float* weight, float* to_x, float* strip) {
-  const float nothing[kStrip] = {};
-  for (int64_t c = part.first; c < part.end; c += kStrip) {
-    const int64_t columns = AtMostOf(kStrip, part.end - c);
-    CopyRows(shape.out, columns, weight + c, shape.in, strip);
-    Multiply<float>(shape.n, columns, shape.out, {from_y, shape.out, 1},
-                    {strip, columns}, {nothing, 0}, {to_x + c, shape.in});
+  constexpr int64_t kRows = 128;
+  const float nothing[kPanel] = {};
+  for (int64_t c = part.first; c < part.end; c += kPanel) {
+    const int64_t columns = AtMostOf(kPanel, part.end - c);
+    const Result to = {to_x + c, shape.in};
+    for (int64_t o = 0; o < shape.out; o += kRows) {
+      const int64_t rows = AtMostOf(kRows, shape.out - o);
+      CopyRows(rows, columns, weight + o * shape.in + c, shape.in, strip);
+      const Left gradients = {from_y + o, shape.out, 1};
+      const Rows weights = {strip, columns};
+      const Rows addend = o == 0 ? Rows{nothing, 0} : Rows{to.data, to.row};
+      if (columns == kPanel) {
+        const bool last = o + rows == shape.out;
+        const float* const next =
+            weight + c + (last ? kPanel : (o + rows) * shape.in);
+        MultiplyPanel(shape.n, rows, gradients, weights, addend, to,
+                      Rows{next, shape.in});
+      } else {
+        Multiply(shape.n, columns, rows, gradients, weights, addend, to);
+      }
+    }
   }
 }
 

@@ -271,8 +271,7 @@ void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
 
 // The columns that a product's block takes, side by side, so that none of their rows
 // push each other out of the first cache: `b` [depth, columns] as blocks of
-// [depth, kBlockVecs * kLanes] and a last one of what is left.
-constexpr int64_t kPanel = kBlockVecs * kLanes;
+// [depth, kPanel] and a last one of what is left.
 
 // Calls run(first column, columns) for each of them.
 template <typename Run>
@@ -287,9 +286,16 @@ void MultiplyPanels(int64_t rows, int64_t columns, int64_t depth,
                     const float* a, const float* panels, float* c) {
   alignas(64) const float zeros[kPanel] = {};
   ForPanels(columns, [&](int64_t first, int64_t wide) {
-    Multiply(rows, wide, depth, Left{a, depth, 1},
-             Rows{panels + first * depth, wide}, Rows{zeros, 0},
-             Result{c + first, columns});
+    const Left left = {a, depth, 1};
+    const Rows panel = {panels + first * depth, wide};
+    const Result to = {c + first, columns};
+    if (wide == kPanel) {
+      // Behind those of this plane are those of the next one.
+      MultiplyPanel(rows, depth, left, panel, Rows{zeros, 0}, to,
+                    Rows{panel.data + depth * kPanel, kPanel});
+    } else {
+      Multiply(rows, wide, depth, left, panel, Rows{zeros, 0}, to);
+    }
   });
 }
 
