@@ -12,10 +12,8 @@ namespace {
 // `weight` as [kernel, out, kernel, in].
 AlignedFloats Turned(const ConvolutionShape& shape, const float* weight,
                      const KernelTable& kernels) {
-  const AlignedFloats packed = MakeAlignedFloats(shape.weights());
   AlignedFloats turned = MakeAlignedFloats(shape.weights());
-  kernels.convolution_pack(shape, weight, packed.get());
-  kernels.convolution_turn(shape, packed.get(), turned.get());
+  kernels.convolution_turn(shape, weight, turned.get());
   return turned;
 }
 

@@ -20,6 +20,13 @@ void PixelsToBfloat16(const uint8_t* frames, int64_t n, int64_t channels,
                       int64_t pixels, uint16_t* out,
                       const KernelTable& kernels = BestKernels());
 
+// [n, rows, columns] as [n, columns, rows]: what convolutions made, as other layers want it,
+// and back. The other is of 16 bits of whatever type.
+void TurnImages(int64_t n, int64_t rows, int64_t columns, const float* images,
+                float* out, const KernelTable& kernels = BestKernels());
+void TurnImages(int64_t n, int64_t rows, int64_t columns,
+                const uint16_t* images, uint16_t* out);
+
 }  // namespace flotilla
 
 #endif  // FLOTILLA_LEARNER_KERNELS_PIXELS_H_

@@ -45,6 +45,10 @@ torch::Tensor ConvolveReluByPacked(const torch::Tensor& x,
                                    const torch::Tensor& bias, int64_t kernel,
                                    int64_t stride);
 
+// `x` [N, C, H, W] contiguous, as layers after a convolution want it, with its gradient.
+// Thread-safe; Torch's threads share the images.
+torch::Tensor ChannelsFirst(const torch::Tensor& x);
+
 // Whether bfloat16 is multiplied by kernels of this project: by tiles, or by an
 // instruction twice as fast as float32's (services/base/precision.h).
 bool KernelsMultiplyBfloat16();

@@ -86,14 +86,17 @@ FreshGradients::FreshGradients(const FlatParameters& net,
 
 FreshGradients::~FreshGradients() {
   if (large_.empty()) return;
+  std::vector<GradientFactors*> unused;
   {
     Awaited& awaited = AllAwaited();
     MutexLock lock(&awaited.mu);
     for (const Weight& weight : large_) {
-      awaited.gradient.erase(weight.leaf.unsafeGetTensorImpl());
-      awaited.factors.erase(weight.leaf.unsafeGetTensorImpl());
+      const void* const key = weight.leaf.unsafeGetTensorImpl();
+      awaited.gradient.erase(key);
+      if (awaited.factors.erase(key) > 0) unused.push_back(weight.factors);
     }
   }
+  for (GradientFactors* const factors : unused) factors->SetNothing();
   Settle();
   for (const Weight& weight : large_) {
     Tensor& gradient = weight.leaf.mutable_grad();

@@ -74,11 +74,15 @@ int64_t GradientFactors::bytes() const {
 void GradientFactors::Begin(int rank, int ranks) {
   rank_ = rank;
   if (!x_.defined() || x_.size(0) != ranks) {
-    x_ = torch::empty({ranks, rows_, in()}, dtype_);
+    x_ = torch::zeros({ranks, rows_, in()}, dtype_);
     from_y_ = torch::empty({ranks, rows_, out()}, dtype_);
   }
-  x(rank).zero_();
   from_y(rank).zero_();
+}
+
+void GradientFactors::SetNothing() {
+  x(rank_).zero_();
+  from_y(rank_).zero_();
 }
 
 void GradientFactors::Set(const Tensor& x, const Tensor& from_y) {
@@ -93,7 +97,11 @@ double GradientFactors::SumOfSquares() const {
   torch::NoGradGuard no_grad;
   const auto products = [](const Tensor& rows) {
     const Tensor all = rows.flatten(0, 1).to(torch::kFloat32);
-    return torch::mm(all, all.t()).to(torch::kFloat64);
+    const Tensor sums =
+        IsLinearByKernel(all, torch::kFloat32)
+            ? LinearByKernel(all, all, torch::zeros({all.size(0)}), false)
+            : torch::mm(all, all.t());
+    return sums.to(torch::kFloat64);
   };
   const Tensor x = products(x_), from_y = products(from_y_);
   const double sum = (x * from_y).sum().item<double>();

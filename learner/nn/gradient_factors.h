@@ -33,8 +33,10 @@ class GradientFactors {
   // Whether it is less than the gradient itself, with so many ranks.
   bool Pays(int ranks) const;
 
-  // This rank's rows are zeros, until Set.
+  // This rank's product is zeros, until Set.
   void Begin(int rank, int ranks);
+  // A backward pass that comes without: what x was before does not matter, whatever it was.
+  void SetNothing();
   // For a backward pass. `from_y` [rows, out], `x` [rows, in], both of the dtype.
   void Set(const torch::Tensor& x, const torch::Tensor& from_y);
 

@@ -299,7 +299,7 @@ torch::Tensor Forward(const std::vector<Layer>& layers, torch::Tensor x,
   }
   for (size_t i = first; i < layers.size(); ++i) {
     const Layer& layer = layers[i];
-    if (layer.stride == 0 && x.dim() > 2) x = x.contiguous().flatten(1);
+    if (layer.stride == 0 && x.dim() > 2) x = ChannelsFirst(x).flatten(1);
     const bool activate = i + 1 < layers.size() || options.activate_last;
     if (MayBeByKernel(layer, /*first=*/i == 0) && options.relu && activate &&
         ConvolvesByKernel(x, layer.weight)) {

@@ -96,26 +96,33 @@ void ConvolutionUnpack(const ConvolutionShape& shape, const float* packed,
       [&](int64_t at, int64_t in_packed) { weight[at] = packed[in_packed]; });
 }
 
-// From [kernel, kernel, in, out] to [kernel, out, kernel, in]; in is a multiple of
+// From [out, in, kernel, kernel] to [kernel, out, kernel, in]; in is a multiple of
 // kConvolutionWidth.
-void ConvolutionTurn(const ConvolutionShape& shape, const float* packed,
+void ConvolutionTurn(const ConvolutionShape& shape, const float* weight,
                      float* turned) {
-  const int64_t K = shape.kernel;
-  for (int64_t y = 0; y < K; ++y) {
-    for (int64_t x = 0; x < K; ++x) {
-      const float* const from = packed + (y * K + x) * shape.in * shape.out;
-      for (int64_t c = 0; c < shape.in; c += kLanes) {
-        for (int64_t o = 0; o < shape.out; o += kLanes) {
-          Vec square[kLanes];
-          for (int i = 0; i < kLanes; ++i) {
-            square[i] = Load(from + (c + i) * shape.out + o);
-          }
-          Transpose(square);
-          for (int i = 0; i < kLanes; ++i) {
-            Store(turned + ((y * shape.out + o + i) * K + x) * shape.in + c,
-                  square[i]);
+  const int64_t K = shape.kernel, taps = K * K;
+  const float* const end = weight + shape.weights();
+  for (int64_t o = 0; o < shape.out; ++o, weight += shape.in * taps) {
+    const auto to = [&](int64_t tap) {
+      return turned + ((tap / K * shape.out + o) * K + tap % K) * shape.in;
+    };
+    for (int64_t c = 0; c < shape.in; c += kLanes) {
+      const float* const from = weight + c * taps;
+      for (int64_t tap = 0; tap < taps; tap += kLanes) {
+        const int64_t few = Least(kLanes, taps - tap);
+        // Of the last rows no whole vector is there.
+        const float* const last = from + (kLanes - 1) * taps + tap;
+        Vec square[kLanes] = {};
+        for (int i = 0; i < kLanes; ++i) {
+          const float* const row = from + i * taps + tap;
+          if (last + kLanes <= end) {
+            square[i] = Load(row);
+          } else {
+            for (int64_t k = 0; k < few; ++k) square[i][k] = row[k];
           }
         }
+        Transpose(square);
+        for (int64_t k = 0; k < few; ++k) Store(to(tap + k) + c, square[k]);
       }
     }
   }

@@ -102,7 +102,7 @@ struct KernelTable {
                            float* packed);
   void (*convolution_unpack)(const ConvolutionShape& shape, const float* packed,
                              float* weight);
-  void (*convolution_turn)(const ConvolutionShape& shape, const float* packed,
+  void (*convolution_turn)(const ConvolutionShape& shape, const float* weight,
                            float* turned);
   void (*convolution_forward)(const ConvolutionShape& shape,
                               const ConvolutionImages<float>& images,
@@ -159,7 +159,8 @@ struct KernelTable {
                                const Bfloat16* from_y, const float* weight,
                                Bfloat16* to_x, Bfloat16* block, float* sums);
 
-  // One frame's pixels; see pixels.h.
+  // One frame's pixels, one image; see pixels.h.
+  void (*turn)(int64_t rows, int64_t columns, const float* image, float* out);
   void (*pixels_to_float)(const uint8_t* frame, int64_t channels,
                           int64_t pixels, float scale, float* out);
   void (*pixels_to_bfloat16)(const uint8_t* frame, int64_t channels,

@@ -58,6 +58,7 @@ constexpr KernelTable MakeKernelTable(const char* name) {
       .linear_forward_bfloat16 = LinearForwardOf,
       .linear_to_weight_bfloat16 = LinearToWeightOf,
       .linear_to_x_bfloat16 = LinearToXOf,
+      .turn = TurnOf,
       .pixels_to_float = PixelsToFloatOf,
       .pixels_to_bfloat16 = PixelsToBfloat16Of,
       .tanh = Map<Tanh>,

@@ -446,7 +446,7 @@ void WinogradBackward(const ConvolutionShape& shape,
   const WinogradRoom block(plan, room);
   float* const to_sums = block.products + plan.planes() * plan.step(shape.out);
   const int64_t size = plan.plane(shape.out);
-  for (int64_t i = 0; i < plan.planes() * size; ++i) to_sums[i] = 0;
+  alignas(64) const float zeros[kPanel] = {};
   if (images.to_x != nullptr) {
     for (int64_t i = 0; i < images.n * shape.image(); ++i) images.to_x[i] = 0;
   }
@@ -458,9 +458,12 @@ void WinogradBackward(const ConvolutionShape& shape,
       float* const in = block.in + p * plan.step(plan.depth);
       const float* const gradients = block.products + p * plan.step(shape.out);
       float* const to = to_sums + p * size;
-      Multiply(plan.depth, shape.out, count, Left{in, 1, plan.depth},
-               Rows{gradients, shape.out}, Rows{to, shape.out},
-               Result{to, shape.out});
+      ForPanels(shape.out, [&](int64_t o, int64_t wide) {
+        Multiply(plan.depth, wide, count, Left{in, 1, plan.depth},
+                 Rows{gradients + o, shape.out},
+                 first == 0 ? Rows{zeros, 0} : Rows{to + o, shape.out},
+                 Result{to + o, shape.out});
+      });
       if (images.to_x == nullptr) continue;
       MultiplyPanels(count, plan.depth, shape.out, gradients, turned + p * size,
                      in);

@@ -48,5 +48,30 @@ TEST_P(PixelsTest, ChannelsComeLastAndNothingElseChanges) {
   }
 }
 
+TEST_P(PixelsTest, ImagesAreTurnedWhateverTheirSides) {
+  constexpr int64_t kImages = 3;
+  for (const int64_t rows : {1, 7, 16, 33, 49}) {
+    for (const int64_t columns : {1, 16, 31, 64, 81}) {
+      const int64_t size = kImages * rows * columns;
+      std::vector<float> images(size), turned(size, -1);
+      std::vector<uint16_t> shorts(size), turned_shorts(size, 0xffff);
+      for (int64_t i = 0; i < size; ++i) {
+        images[i] = static_cast<float>(i);
+        shorts[i] = static_cast<uint16_t>(i);
+      }
+      TurnImages(kImages, rows, columns, images.data(), turned.data(),
+                 kernels());
+      TurnImages(kImages, rows, columns, shorts.data(), turned_shorts.data());
+      for (int64_t i = 0; i < size; ++i) {
+        const int64_t r = i % rows, c = i / rows % columns;
+        const int64_t from = i / rows / columns * rows * columns;
+        ASSERT_EQ(turned[i], images[from + r * columns + c])
+            << rows << " " << i;
+        ASSERT_EQ(turned_shorts[i], shorts[from + r * columns + c]);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace flotilla

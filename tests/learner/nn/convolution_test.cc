@@ -191,5 +191,23 @@ TEST_F(ConvolutionTest, LeavesToTorchWhatItsKernelsDoNotFit) {
                                  torch::zeros({16, 4, 3, 3})));
 }
 
+TEST(ChannelsFirstTest, IsContiguousAndHasTheGradientOfACopy) {
+  for (const auto dtype :
+       {torch::kFloat32, torch::kBFloat16, torch::kFloat64}) {
+    for (const int64_t side : {1, 7, 16}) {
+      const Tensor x =
+          torch::randn({5, side, side, 48}).to(dtype).requires_grad_();
+      const Tensor first = ChannelsFirst(x.permute({0, 3, 1, 2}));
+      EXPECT_TRUE(first.is_contiguous());
+      EXPECT_TRUE(torch::equal(first, x.permute({0, 3, 1, 2})));
+      const Tensor wanted = torch::randn_like(first);
+      (first * wanted).sum().backward();
+      EXPECT_TRUE(torch::equal(x.grad(), wanted.permute({0, 2, 3, 1})));
+    }
+  }
+  const Tensor volume = torch::randn({2, 3, 4, 5, 6}).transpose(1, 4);
+  EXPECT_TRUE(torch::equal(ChannelsFirst(volume), volume));
+}
+
 }  // namespace
 }  // namespace flotilla
