@@ -166,6 +166,7 @@ absl::Status Dqn::StepOnce(const ReplayBatch* batch, double learning_rate,
   GradientFactors* const factors = step_.BeginFactors(*collective);
   if (batch == nullptr) {
     net_.Flat().gradients.zero_();
+    if (factors != nullptr) factors->SetNothing();
   } else if (kernels_.has_value()) {
     sums = kernels_->Compute(net_, *batch, dqn);
   } else {

@@ -59,7 +59,7 @@ class GradientStep {
   // constructor's): between ranks of one host, float32 in a flat message; by means of
   // ranks rows of float32 alone.
   void MayFactor(size_t leaf, torch::Dtype dtype, int64_t rows);
-  // Where it is to be left for the next Apply, all zeros so far, if that is less with
+  // Where it is to be left for the next Apply, rows or SetNothing, if that is less with
   // these ranks, who all decide alike; else null. Without it, and after that Apply whatever
   // comes of it, gradients are whole.
   GradientFactors* BeginFactors(const Collective& collective);

@@ -82,6 +82,7 @@ void ConvolutionForward(const ConvolutionShape& shape,
 void ConvolutionBackward(const ConvolutionShape& shape,
                          const ConvolutionBack<float>& images,
                          const KernelTable& kernels) {
+  if (images.n == 0) return;
   const WinogradPlan plan = WinogradOf(shape, images.n);
   if (plan.taps == 0) {
     AlignedFloats turned;

@@ -73,7 +73,8 @@ void LinearToWeight(const LinearShape& shape, LinearPart out,
 
 void LinearToX(const LinearShape& shape, LinearPart in, const float* from_y,
                const float* weight, float* to_x, const KernelTable& kernels) {
-  const AlignedFloats strip = MakeAlignedFloats(shape.out * kLinearBlock);
+  const AlignedFloats strip =
+      MakeAlignedFloats(kShortLinearDepth * kLinearBlock);
   kernels.linear_to_x(shape, in, from_y, weight, to_x, strip.get());
 }
 

@@ -27,22 +27,22 @@ constexpr int64_t kMostWeights = 1 << 20;
 // Torch copies them.
 bool IsTurnedHere(const Tensor& x) {
   return x.is_cpu() && x.dim() == 4 && x.is_contiguous() &&
-         (x.scalar_type() == torch::kFloat32 || x.element_size() == 2);
+         (x.scalar_type() == torch::kFloat32 || IsHalf(x.scalar_type()));
+}
+
+template <typename Number>
+void TurnTo(const Tensor& x, int64_t rows, int64_t columns, const Tensor& out) {
+  at::parallel_for(0, x.size(0), kImages, [&](int64_t first, int64_t end) {
+    const int64_t at = first * rows * columns;
+    TurnImages(end - first, rows, columns, Numbers<Number>(x) + at,
+               Numbers<Number>(out) + at);
+  });
 }
 
 // [N, rows, columns] as [N, columns, rows].
 void TurnTo(const Tensor& x, int64_t rows, int64_t columns, const Tensor& out) {
-  at::parallel_for(0, x.size(0), kImages, [&](int64_t first, int64_t end) {
-    const int64_t at = first * rows * columns;
-    if (x.element_size() == 2) {
-      TurnImages(end - first, rows, columns,
-                 static_cast<const uint16_t*>(x.const_data_ptr()) + at,
-                 static_cast<uint16_t*>(out.mutable_data_ptr()) + at);
-    } else {
-      TurnImages(end - first, rows, columns, Host<float>(x) + at,
-                 Host<float>(out) + at);
-    }
-  });
+  const auto turn = IsHalf(x.scalar_type()) ? TurnTo<Bfloat16> : TurnTo<float>;
+  turn(x, rows, columns, out);
 }
 
 // [N, C, H, W] as [N, H, W, C], without a copy if its channels are last.

@@ -45,7 +45,8 @@ torch::Tensor ConvolveReluByPacked(const torch::Tensor& x,
                                    const torch::Tensor& bias, int64_t kernel,
                                    int64_t stride);
 
-// `x` [N, C, H, W] contiguous, as layers after a convolution want it, with its gradient.
+// `x`, [N, C, H, W] or others, contiguous, as layers after a convolution want it, with its
+// gradient.
 // Thread-safe; Torch's threads share the images.
 torch::Tensor ChannelsFirst(const torch::Tensor& x);
 

@@ -74,10 +74,9 @@ int64_t GradientFactors::bytes() const {
 void GradientFactors::Begin(int rank, int ranks) {
   rank_ = rank;
   if (!x_.defined() || x_.size(0) != ranks) {
-    x_ = torch::zeros({ranks, rows_, in()}, dtype_);
+    x_ = torch::empty({ranks, rows_, in()}, dtype_);
     from_y_ = torch::empty({ranks, rows_, out()}, dtype_);
   }
-  from_y(rank).zero_();
 }
 
 void GradientFactors::SetNothing() {

@@ -33,9 +33,9 @@ class GradientFactors {
   // Whether it is less than the gradient itself, with so many ranks.
   bool Pays(int ranks) const;
 
-  // This rank's product is zeros, until Set.
+  // Of this rank's rows one of the next two follows.
   void Begin(int rank, int ranks);
-  // A backward pass that comes without: what x was before does not matter, whatever it was.
+  // They are zeros. A backward pass that does not use the weight does so by itself.
   void SetNothing();
   // For a backward pass. `from_y` [rows, out], `x` [rows, in], both of the dtype.
   void Set(const torch::Tensor& x, const torch::Tensor& from_y);

@@ -115,7 +115,7 @@ void ConvolutionTurn(const ConvolutionShape& shape, const float* weight,
         Vec square[kLanes] = {};
         for (int i = 0; i < kLanes; ++i) {
           const float* const row = from + i * taps + tap;
-          if (last + kLanes <= end) {
+          if (end - last >= kLanes) {
             square[i] = Load(row);
           } else {
             for (int64_t k = 0; k < few; ++k) square[i][k] = row[k];

@@ -131,7 +131,7 @@ struct KernelTable {
                       Bfloat16* out);
 
   // See linear.h; `block`, `strip` and `sums` are room for kLinearBlock columns (a
-  // strip's of n rows to weights, of `out` rows to x), `panels` for the part of from_y,
+  // strip's of n rows to weights, of kShortLinearDepth rows to x), `panels` for the part of from_y,
   // of bfloat16 PanelRows of pairs of it, and of kLinearBlock columns.
   void (*linear_pack)(const LinearShape& shape, const float* weight,
                       float* packed);

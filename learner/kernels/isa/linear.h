@@ -116,8 +116,7 @@ void LinearForwardOf(const LinearShape& shape, LinearPart part, const float* x,
                      LinearWeights<float> weights, const float* bias, bool relu,
                      float* y, float* scratch) {
   const bool packed = weights.packed != nullptr;
-  // Packed, as many as the first cache holds; to be turned, longer pieces of rows.
-  const int64_t most = packed ? kLinearDepth / 4 : kLinearDepth;
+  const int64_t most = packed ? kShortLinearDepth : kLinearDepth;
   ForLinearBlocks<float>(
       shape, part, most,
       [&](int64_t o, int64_t columns, int64_t k, int64_t depth, int64_t at) {
@@ -221,7 +220,7 @@ void LinearToWeightOf(const LinearShape& shape, LinearPart part, const float* x,
 // on the way.
 void LinearToXOf(const LinearShape& shape, LinearPart part, const float* from_y,
                  const float* weight, float* to_x, float* strip) {
-  constexpr int64_t kRows = 128;
+  constexpr int64_t kRows = kShortLinearDepth;
   const float nothing[kPanel] = {};
   for (int64_t c = part.first; c < part.end; c += kPanel) {
     const int64_t columns = AtMostOf(kPanel, part.end - c);

@@ -271,9 +271,7 @@ void TilesOutBack(const ConvolutionShape& shape, const WinogradPlan& plan,
 
 // The columns that a product's block takes, side by side, so that none of their rows
 // push each other out of the first cache: `b` [depth, columns] as blocks of
-// [depth, kPanel] and a last one of what is left.
-
-// Calls run(first column, columns) for each of them.
+// [depth, kPanel] and a last one of what is left. Calls run(first column, columns) for each.
 template <typename Run>
 FLOTILLA_INLINE void ForPanels(int64_t columns, Run run) {
   for (int64_t first = 0; first < columns; first += kPanel) {

@@ -328,6 +328,7 @@ std::vector<Stepped> StepRanks(int ranks, bool factored,
       const double samples = nothing ? 0 : rank + 1;
       if (nothing) {
         net.gradients.zero_();
+        if (factors != nullptr) factors->SetNothing();
       } else {
         const FreshGradients fresh(net, factors);
         const torch::Tensor x =

@@ -304,6 +304,20 @@ TEST(WinogradTest, FewerProductsAreMadeWhereThatGains) {
       1, 1);
 }
 
+TEST_P(ConvolutionTest, NoImagesAddNothingToGradients) {
+  for (const ConvolutionShape& shape : kShapes) {
+    std::vector<float> weight(shape.weights(), 1), to_packed(weight),
+        to_bias(shape.out, 1);
+    ConvolutionBackward(shape,
+                        ConvolutionBack<float>{.weight = weight.data(),
+                                               .to_packed = to_packed.data(),
+                                               .to_bias = to_bias.data()},
+                        kernels());
+    ASSERT_EQ(to_packed, weight);
+    ASSERT_EQ(to_bias, std::vector<float>(shape.out, 1));
+  }
+}
+
 TEST_P(ConvolutionTest, UnpacksWhatItPacked) {
   for (const ConvolutionShape& shape : kShapes) {
     const std::vector<float> weight = Draw(shape.weights(), 1, 6);

@@ -16,12 +16,12 @@ namespace {
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 // More than a block of numbers in and out, and rests of both; more than a vector's
-// rest of pairs; more rows than a block, and one; more than two tiles' and a rest of two.
+// rest of pairs; more rows than a block, and one; more than two tiles' and a rest of two;
+// a block's rows.
 const LinearShape kShapes[] = {
-    {.n = 7, .in = 2160, .out = 80},
-    {.n = 13, .in = 64, .out = 144},
-    {.n = 1, .in = 16, .out = 16},
-    {.n = 53, .in = 96, .out = 48},
+    {.n = 7, .in = 2160, .out = 80}, {.n = 13, .in = 64, .out = 144},
+    {.n = 1, .in = 16, .out = 16},   {.n = 53, .in = 96, .out = 48},
+    {.n = 6, .in = 528, .out = 128},
 };
 
 class LinearTest : public EveryKernelTest {
@@ -99,15 +99,23 @@ class LinearTest : public EveryKernelTest {
     const std::vector<Number> x = NumbersOf<Number>(layer.x);
     const LinearWeights<Number> weights = {.weight = layer.weight.data()};
     const std::vector<float> y = Forward<Number>(layer, x, weights, false);
+    auto packed = Unwritten<Number>(layer.weight.size());
+    PackLinear(layer.shape, layer.weight.data(), packed.data(), kernels());
     LinearShape one = layer.shape;
     one.n = 1;
     for (int64_t i = 0; i < layer.shape.n; ++i) {
-      std::vector<float> row(one.out, kNaN);
+      std::vector<float> row(one.out, kNaN), from_packed(one.out, kNaN);
       LinearForward(one, {0, one.out}, x.data() + i * one.in, weights,
                     layer.bias.data(), false, row.data(), kernels());
       for (int64_t o = 0; o < one.out; ++o) {
         ASSERT_EQ(row[o], y[i * one.out + o]) << i << ", " << o;
       }
+      InParts(one.out, [&](LinearPart part) {
+        LinearForward(one, part, x.data() + i * one.in,
+                      {.packed = packed.data()}, layer.bias.data(), false,
+                      from_packed.data(), kernels());
+      });
+      ASSERT_EQ(from_packed, row) << i;
     }
   }
 

@@ -127,7 +127,17 @@ TEST_P(GradientFactorsTest, OfWhoHasNoRowsAreZero) {
                   torch::ones({kRows, kOut}, GetParam()));
     }
     EXPECT_GT(factors.SumOfSquares(), 0);
-    for (int rank = 0; rank < ranks; ++rank) factors.Begin(rank, ranks);
+    // Whatever was there before.
+    factors.x(0).fill_(std::numeric_limits<float>::quiet_NaN());
+    for (int rank = 0; rank < ranks; ++rank) {
+      factors.Begin(rank, ranks);
+      if (rank > 0) {
+        factors.SetNothing();
+        continue;
+      }
+      const FreshGradients fresh(net_, &factors);
+      first_.sum().backward();  // without the weight
+    }
     EXPECT_EQ(factors.SumOfSquares(), 0);
     EXPECT_EQ(Product(factors).abs().max().item<double>(), 0);
   }
@@ -200,6 +210,32 @@ INSTANTIATE_TEST_SUITE_P(Dtype, GradientFactorsDeathTest,
                          [](const auto& info) {
                            return std::string(c10::toString(info.param));
                          });
+
+// So many rows, so wide, are multiplied by kernels.
+TEST(WideFactorsTest, SquaresAreTheGradients) {
+  constexpr int64_t kWide = 20'000, kRows = 16;
+  torch::manual_seed(5);
+  FlatParameters net(64 * kWide, torch::kCPU);
+  net.Take("weight", {64, kWide});
+  GradientFactors factors(net, 0, torch::kFloat32, kRows);
+  factors.Begin(0, 1);
+  const Tensor x = torch::rand({kRows, kWide}),
+               from_y = torch::randn({kRows, 64});
+  ASSERT_TRUE(IsLinearByKernel(x, torch::kFloat32));
+  factors.Set(x, from_y);
+  const double want =
+      torch::mm(from_y.t().to(torch::kFloat64), x.to(torch::kFloat64))
+          .square()
+          .sum()
+          .item<double>();
+  EXPECT_NEAR(factors.SumOfSquares(), want, 1e-4 * want);
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
+                          std::numeric_limits<float>::infinity()}) {
+    x[3][17] = bad;
+    factors.Set(x, from_y);
+    EXPECT_FALSE(std::isfinite(factors.SumOfSquares()));
+  }
+}
 
 // In bfloat16 kernels take small ones too, whose zeros are else written as others' are.
 TEST(SmallFactorsTest, AreLeftAsLargeOnesAre) {
