@@ -19,8 +19,7 @@ FLOTILLA_INLINE Vec Sigmoid(Vec x) {
 }
 
 void LstmPack(const float* weight_hh, int64_t width, float* packed) {
-  CopyTransposed(weight_hh, width, static_cast<int>(4 * width),
-                 static_cast<int>(width), packed, 4 * width);
+  CopyTransposed(weight_hh, width, 4 * width, width, packed, 4 * width);
 }
 
 void LstmForwardOf(const LstmStep& step) {

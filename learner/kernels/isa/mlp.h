@@ -15,30 +15,6 @@
 namespace flotilla {
 namespace {
 
-// out[i * out_row + j] = in[j * in_row + i], for i < columns, j < rows.
-void CopyTransposed(const float* in, int64_t in_row, int rows, int columns,
-                    float* out, int64_t out_row) {
-  const int whole_rows = rows / kLanes * kLanes;
-  const int whole_columns = columns / kLanes * kLanes;
-  for (int j = 0; j < whole_rows; j += kLanes) {
-    for (int i = 0; i < whole_columns; i += kLanes) {
-      Vec square[kLanes];
-      for (int v = 0; v < kLanes; ++v) {
-        square[v] = Load(in + (j + v) * in_row + i);
-      }
-      Transpose(square);
-      for (int v = 0; v < kLanes; ++v) {
-        Store(out + (i + v) * out_row + j, square[v]);
-      }
-    }
-  }
-  for (int i = 0; i < columns; ++i) {
-    for (int j = i < whole_columns ? whole_rows : 0; j < rows; ++j) {
-      out[i * out_row + j] = in[j * in_row + i];
-    }
-  }
-}
-
 // out[i] = in[i], or += if `kAdd`.
 template <bool kAdd = false>
 FLOTILLA_INLINE void CopyRow(const float* in, int64_t size, float* out) {

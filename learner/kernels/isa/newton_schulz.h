@@ -52,8 +52,7 @@ void NewtonSchulzInFloats(const NewtonSchulzStep& step,
              c = static_cast<float>(step.c);
   float* const left = reinterpret_cast<float*>(at.left);
   float* const turned = reinterpret_cast<float*>(at.right);
-  CopyTransposed(at.x, p.m_pad, static_cast<int>(p.n), static_cast<int>(p.m),
-                 turned, p.n_pad);
+  CopyTransposed(at.x, p.m_pad, p.n, p.m, turned, p.n_pad);
   Multiply<float>(p.n, p.n_pad, p.m, {at.x, p.m_pad, 1}, {turned, p.n_pad},
                   {at.zero, 0}, {at.gram, p.n_pad});
   ScaleAll(p.gram(), c, at.gram, left);
@@ -102,7 +101,7 @@ void NewtonSchulzByTiles(const NewtonSchulzStep& step, const NewtonSchulz& at) {
 void OrthogonalizeOf(const NewtonSchulzPlan& plan, const float* matrix,
                      float* room, float* out) {
   const FlushDenormals flush;
-  const int n = static_cast<int>(plan.n), m = static_cast<int>(plan.m);
+  const int64_t n = plan.n, m = plan.m;
   NewtonSchulz at(plan, room);
   if (plan.tall) {
     CopyTransposed(matrix, n, m, n, at.x, plan.m_pad);

@@ -59,33 +59,8 @@ FLOTILLA_INLINE void TurnPixels(const uint8_t* frame, int64_t channels,
   }
 }
 
-// One image; squares, and what is left of its rows and columns.
 void TurnOf(int64_t rows, int64_t columns, const float* image, float* out) {
-  const auto one = [&](int64_t r, int64_t c) {
-    out[c * rows + r] = image[r * columns + c];
-  };
-  const int64_t whole = rows / kLanes * kLanes;
-  for (int64_t c = 0; c < columns; c += kLanes) {
-    if (c + kLanes > columns) {
-      for (; c < columns; ++c) {
-        for (int64_t r = 0; r < rows; ++r) one(r, c);
-      }
-      return;
-    }
-    for (int64_t r = 0; r < whole; r += kLanes) {
-      Vec square[kLanes];
-      for (int i = 0; i < kLanes; ++i) {
-        square[i] = Load(image + (r + i) * columns + c);
-      }
-      Transpose(square);
-      for (int i = 0; i < kLanes; ++i) {
-        Store(out + (c + i) * rows + r, square[i]);
-      }
-    }
-    for (int64_t r = whole; r < rows; ++r) {
-      for (int64_t i = c; i < c + kLanes; ++i) one(r, i);
-    }
-  }
+  CopyTransposed(image, columns, rows, columns, out, rows);
 }
 
 void PixelsToFloatOf(const uint8_t* frame, int64_t channels, int64_t pixels,

@@ -275,6 +275,31 @@ FLOTILLA_INLINE void Transpose(Vec (&x)[kLanes]) {
   }
 }
 
+// out[i * out_row + j] = in[j * in_row + i], for i < columns, j < rows.
+FLOTILLA_INLINE void CopyTransposed(const float* in, int64_t in_row,
+                                    int64_t rows, int64_t columns, float* out,
+                                    int64_t out_row) {
+  const int64_t whole_rows = rows / kLanes * kLanes;
+  const int64_t whole_columns = columns / kLanes * kLanes;
+  for (int64_t j = 0; j < whole_rows; j += kLanes) {
+    for (int64_t i = 0; i < whole_columns; i += kLanes) {
+      Vec square[kLanes];
+      for (int v = 0; v < kLanes; ++v) {
+        square[v] = Load(in + (j + v) * in_row + i);
+      }
+      Transpose(square);
+      for (int v = 0; v < kLanes; ++v) {
+        Store(out + (i + v) * out_row + j, square[v]);
+      }
+    }
+  }
+  for (int64_t i = 0; i < columns; ++i) {
+    for (int64_t j = i < whole_columns ? whole_rows : 0; j < rows; ++j) {
+      out[i * out_row + j] = in[j * in_row + i];
+    }
+  }
+}
+
 // Lane j of the result is the sum over the lanes of x[j]: the transpose's sum,
 // added up as soon as it can be.
 template <int D = 1>
