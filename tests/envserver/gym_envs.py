@@ -105,12 +105,13 @@ class Faulty(gymnasium.Env):
 
 class Failing(CartPoleEnv):
     """CartPole that fails at HOWS[how], from that step or reset of the environment on; made anew, it counts again. Of a process's
-    environments, one in `one_in` does.
+    environments, one in `one_in` does. A process's first reset never fails: what cannot be reset at all is not played.
     """
 
     HOWS = ("raise", "shape", "nan reward", "reset", "see nan once")
 
     made = 0
+    resets = 0
 
     def __init__(self, how, after=0, one_in=1):
         super().__init__()
@@ -124,7 +125,8 @@ class Failing(CartPoleEnv):
         return self.left < 0
 
     def reset(self, *, seed=None, options=None):
-        if self.how == "reset" and self._fails():
+        Failing.resets += 1
+        if self.how == "reset" and self._fails() and Failing.resets > 1:
             raise RuntimeError("it cannot be reset \x1b[31m")
         return super().reset(seed=seed, options=options)
 

@@ -29,5 +29,19 @@ class Exits(gymnasium.Env):
         sys.exit("no display\nis here")
 
 
-for env in (OldSeeds, Exits):
+class Blind(gymnasium.Env):
+    """Sees nothing at an episode's end: action 1 terminates it, 2 truncates it, 3 does both."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.float32([1]), {}
+
+    def step(self, action):
+        return None if action else np.float32([1]), 1.0, bool(action & 1), bool(action & 2), {}
+
+
+for env in (OldSeeds, Exits, Blind):
     gymnasium.register(f"{env.__name__}-v0", entry_point=env, disable_env_checker=True)

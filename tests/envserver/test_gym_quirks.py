@@ -88,10 +88,90 @@ def test_a_reset_that_fails_for_another_reason_says_it(flotilla_gym):
     game = flotilla_gym.games.GymGame(Env())
     with pytest.raises(ValueError, match="^attempt 1$"):
         game.reset((3 << 32) + 4)
-    assert Env.seeds == [(3 << 32) + 4, 4]
-    with pytest.raises(ValueError, match="^attempt 3$"):
+    assert Env.seeds == [(3 << 32) + 4, (3 << 32) + 4, 4]
+    with pytest.raises(ValueError, match="^attempt 4$"):
         game.reset(4)  # no other half to try
-    assert len(Env.seeds) == 3
+    assert len(Env.seeds) == 4
+
+
+def test_a_reset_that_fails_once_costs_no_seed_its_upper_half(flotilla_gym, capfd):
+    class Env:
+        spec, observation_space, action_space, close, step = (None,) * 5
+        failed = False
+
+        def reset(self, seed):
+            if not self.failed:
+                self.failed = True
+                raise ValueError("the scene is\nnot loaded")
+            return seed, {}
+
+    game = flotilla_gym.games.GymGame(Env())
+    for seed in ((3 << 32) + 4, (5 << 32) + 6):
+        assert [turn.observation for turn in game.reset(seed)] == [seed]
+    said = "reset(seed=12884901892) worked at its second attempt, after ValueError: the scene is not loaded\n"
+    assert capfd.readouterr().err == f"flotilla_gym: {said}"
+
+
+def test_an_episode_that_is_cut_short_ends_with_an_observation(server):  # noqa: F811
+    with Player(server.address, "gym:gym_quirks:Blind-v0", 4) as player:
+        player.send(player.receive(), [0, 1, 2, 3])
+        step = player.receive()
+        assert [error.row for error in step.error] == [2]
+        assert "ValueError: the observation is object[], want float32[1]" in step.error[0].message
+        assert list(step.final_row) == [1, 3] and not player.final_observation(step).any()
+        assert (step.terminated, step.truncated) == (b"\0\1\0\1", b"\0\0\0\0")
+
+
+def shy(flotilla_gym, fails, choices=True):
+    """What makes environments whose first `fails` resets fail; later ones have a mask."""
+    from gymnasium import spaces
+
+    class Env:
+        spec, step = None, None
+        observation_space = spaces.Box(0, 1, (1,), np.float32)
+        action_space = spaces.Discrete(2) if choices else spaces.Box(-1, 1, (1,), np.float32)
+        resets = 0
+
+        def reset(self, seed):
+            self.resets += 1
+            if self.resets <= fails:
+                raise RuntimeError(f"attempt {self.resets}")
+            return np.float32([1]), {"action_mask": [0, 1]}
+
+        def close(self):
+            pass
+
+    return lambda env_id, options: flotilla_gym.games.GymGame(Env())
+
+
+def test_resets_that_all_fail_at_first_do_not_hide_the_masks(flotilla_gym):
+    make = shy(flotilla_gym, 1)
+    spec = flotilla_gym.rows.spec_of("Env", env_pb2.Hello().options, make)
+    rows = flotilla_gym.rows.Rows(env_pb2.Hello(env_id="Env", num_envs=2, num_groups=1), 0, False, make)
+    assert rows.spec == spec and spec.action_mask_path == "action_mask"
+    arrays = [np.zeros((2, *leaf.shape), leaf.dtype) for leaf in rows.observation]
+    rows.place([arrays])
+    step = rows.reset(0).finish()
+    # Each is back, in a later episode than the first.
+    for row, error in enumerate(step.error):
+        assert (error.row, error.message) == (row, f'env "Env", row {row}: RuntimeError: attempt 1')
+    assert [error.episode for error in step.error] == [2, 1]
+    assert arrays[0].tolist() == [[0, 1], [0, 1]]
+
+
+def test_masks_that_no_reset_tells_of_are_not_taken_for_none(flotilla_gym, capfd):
+    hello = env_pb2.Hello(env_id="Env", num_envs=2, num_groups=1)
+    make = shy(flotilla_gym, 9)
+    for call in (
+        lambda: flotilla_gym.rows.spec_of("Env", hello.options, make),
+        lambda: flotilla_gym.rows.Rows(hello, 0, False, make),
+    ):
+        with pytest.raises(flotilla_gym.rows.Refused, match="^Env: it cannot be reset, .*: attempt 2$") as caught:
+            call()
+        assert caught.value.code == CODE.UNAVAILABLE
+        assert capfd.readouterr().err.startswith("Traceback")
+    # Of what is not chosen among values there are none.
+    assert not flotilla_gym.rows.Rows(hello, 0, False, shy(flotilla_gym, 9, choices=False)).spec.action_mask_path
 
 
 @pytest.mark.parametrize("space, words", [("Discrete", "there are but two"), ("Text", "no array of the protocol holds")])

@@ -142,6 +142,78 @@ def test_step_limit_ends_all_who_still_play(server):
 
 
 @both
+def test_who_is_not_observed_earns_and_ends_all_the_same(server):
+    with Player(server.address, "pettingzoo:zoo_envs:Quiet", 3) as player:
+        (step,) = player.receive_all()
+        step = play(player, step, 3, 1, 2)
+        assert rewards(step) == [3, 1, 2]
+        assert flags(step, "terminated", 3) == [1, 0, 0]
+        assert flags(step, "active", 3) == [0, 0, 1]
+        assert ends(step) == [(0, 3, 1, True)]
+        assert not np.any(np.frombuffer(step.final_observation.leaf[0], "<f4"))
+        assert not seen(player, step)[0][:2].any()
+        # What it earns in between belongs to its last action.
+        step = play(player, step, 99, 99, 0)
+        assert rewards(step) == [0, 1, 0]
+        assert flags(step, "active", 3) == [0, 1, 1]
+        step = play(player, step, 99, 2, 3)
+        assert rewards(step) == [0, 2, 3]
+        assert ends(step) == [(2, 5, 3, True)]
+        step = play(player, step, 99, 99, 99)
+        assert rewards(step) == [0, 2, 0]
+        assert seen(player, step)[0][1].tolist() == [1, 4, 2]
+        # The time limit: it has seen nothing since.
+        step = play(player, step, 99, 1, 99)
+        assert rewards(step) == [0, 1, 0]
+        assert flags(step, "truncated", 3) == [0, 1, 0]
+        assert ends(step) == [(1, 7, 3, False)]
+        assert np.frombuffer(step.final_observation.leaf[0], "<f4").tolist() == [1, 4, 2]
+        assert step.active == b""
+
+
+def test_who_is_not_observed_at_the_step_limit_ends_with_what_it_saw_last(server):
+    with Player(server.address, "pettingzoo:zoo_envs:Quiet", 3, options=options(3, length=50)) as player:
+        (step,) = player.receive_all()
+        step = play(player, step, 0, 1, 0)
+        step = play(player, step, 0, 99, 0)
+        step = play(player, step, 0, 2, 0)
+        assert flags(step, "truncated", 3) == [1, 1, 1]
+        assert ends(step) == [(0, 0, 3, False), (1, 4, 2, False), (2, 0, 3, False)]
+        final = np.frombuffer(step.final_observation.leaf[0], "<f4").reshape(3, 3)
+        assert final.tolist() == [[0, 3, 0], [1, 2, 1], [2, 3, 0]]
+
+
+def test_no_observation_is_none_to_be_cut_short_with(server):
+    with Player(server.address, "pettingzoo:zoo_envs:Blinded", 3, options=options(length=1)) as player:
+        (step,) = player.receive_all()
+        step = play(player, step, 1, 1, 1)
+        assert [error.row for error in step.error] == [0, 1, 2]
+        assert "ValueError: the observation is object[], want float32[3]" in step.error[0].message
+        step = play(player, step, 3, 3, 3)  # its task ended it: nothing is to come
+        assert not step.error and flags(step, "terminated", 3) == [1, 1, 1]
+
+
+def test_who_left_without_a_word_is_terminated(server):
+    with Player(server.address, "pettingzoo:zoo_envs:Deserters", 3, options=options(1)) as player:
+        (step,) = player.receive_all()
+        step = play(player, step, 1, 1, 1)
+        assert flags(step, "terminated", 3) == [0, 0, 1]
+        assert flags(step, "truncated", 3) == [1, 1, 0]
+    with Player(server.address, "pettingzoo:zoo_envs:Deserters", 3, options=options(all=True)) as player:
+        (step,) = player.receive_all()
+        step = play(player, step, 1, 2, 0)
+        assert flags(step, "terminated", 3) == [1, 1, 1]
+        assert ends(step) == [(0, 1, 1, False), (1, 2, 1, False), (2, 0, 1, False)]
+    with Player(server.address, "pettingzoo:zoo_envs:Untold", 3, options=options(1, length=1)) as player:
+        (step,) = player.receive_all()
+        turn = flags(step, "active", 3).index(1)
+        step = play(player, step, *[1 if slot == turn else 99 for slot in range(3)])
+        # Who has moved has ended, though its turn to learn of it had not come; the next goes on.
+        assert flags(step, "terminated", 3) == [int(slot != (turn + 1) % 3) for slot in range(3)]
+        assert flags(step, "truncated", 3) == [int(slot == (turn + 1) % 3) for slot in range(3)]
+
+
+@both
 def test_environments_fail_with_all_their_agents(server):
     with Player(server.address, "pettingzoo:zoo_envs:Survivors", 6) as player:
         (step,) = player.receive_all()

@@ -52,6 +52,44 @@ class Survivors(ParallelEnv):
         return {agent: {"action_mask": np.int8([1, 1, 1, 1, 0])} if self.masked else {} for agent in self.agents}
 
 
+class Quiet(Survivors):
+    """Observes those alone who play on, and a1 at every second step only: in between it repeats its last action."""
+
+    def reset(self, seed=None, options=None):
+        self.chosen = {}
+        return super().reset(seed, options)
+
+    def step(self, actions):
+        self.chosen = {agent: actions.get(agent, self.chosen.get(agent)) for agent in self.agents}
+        seen, *said = super().step(self.chosen)
+        return {agent: seen[agent] for agent in self.agents if agent != "a1" or self.steps % 2 == 0}, *said
+
+
+class Deserters(Survivors):
+    """Of which a2 leaves at the first step, and nothing is said of it; if `all`, of nobody but what they earned."""
+
+    def __init__(self, all=False):
+        super().__init__()
+        self.all = all
+
+    def step(self, actions):
+        seen, rewards, terminated, truncated, infos = super().step(actions)
+        self.agents = [] if self.all else self.agents[:2]
+        each = (seen, terminated, truncated, infos) if self.all else (seen, rewards, terminated, truncated, infos)
+        for told in each:
+            for agent in set(told) - set(self.agents):
+                del told[agent]
+        return seen, rewards, terminated, truncated, infos
+
+
+class Blinded(Survivors):
+    """Says that all observe nothing, once its time is over."""
+
+    def step(self, actions):
+        seen, *said = super().step(actions)
+        return seen if self.agents else dict.fromkeys(seen), *said
+
+
 class Mixed(Survivors):
     """Whose agents have spaces of their own."""
 
@@ -113,3 +151,11 @@ class Race(AECEnv):
         self._accumulate_rewards()
         self.agent_selection = following
         self._deads_step_first()
+
+
+class Untold(Race):
+    """Of which the last in turn leaves at the first move, and who has ended learns of it at its next turn alone."""
+
+    def _deads_step_first(self):
+        if sum(self.moves.values()) == 1:
+            self.agents.remove(self.agents[self.agents.index(self.agent_selection) - 2])

@@ -7,11 +7,12 @@ nothing to say. step() is given an action for each slot, None where the slot was
 
 import importlib
 import importlib.util
+import sys
 import typing
 
 import gymnasium
 
-from flotilla_gym.refused import Refused
+from flotilla_gym.refused import Refused, one_line
 
 ZOO = "pettingzoo:"
 
@@ -54,6 +55,9 @@ class _Seeded:
         except (ValueError, TypeError, OverflowError) as error:
             if seed <= self._taken:
                 raise
+            told = self._once_more(seed, error)
+            if told is not None:
+                return told
             try:
                 told = self._env.reset(seed=seed & _LOW_HALF)
             except Exception:  # it was not the seed
@@ -61,6 +65,18 @@ class _Seeded:
             self._too_large = seed
             return told
         self._taken = max(self._taken, seed)
+        return told
+
+    def _once_more(self, seed, error):
+        """What reset() gives if `error` is not the seed's: then all of it is taken now. None: it is not."""
+        try:
+            told = self._env.reset(seed=seed)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        self._taken = seed
+        # Nobody else says so, as nothing is lost.
+        said = f"reset(seed={seed}) worked at its second attempt, after {type(error).__name__}: {one_line(error)}"
+        print(f"flotilla_gym: {said}", file=sys.stderr, flush=True)
         return told
 
 
@@ -118,32 +134,52 @@ class _ZooGame(_Seeded):
                 )
         return first
 
-    def interrupted(self, _):
-        """What a slot that was told nothing now sees, and has earned, where its episode is cut short."""
-        return Turn(None, {})
-
     def _over(self, turns):
         """`turns`, once nobody plays any more: everybody's episode has ended, however little was said of it."""
-        return [turn or Turn(None, {}, terminated=True) for turn in turns]
+        turns = [turn or Turn(None, {}) for turn in turns]
+        return [turn if turn.terminated or turn.truncated else turn._replace(terminated=True) for turn in turns]
 
 
 class ParallelGame(_ZooGame):
-    """A PettingZoo environment whose agents act at once."""
+    """A PettingZoo environment whose agents act at once. Who is not observed at a step may still earn or end by it."""
 
     def reset(self, seed):
         observation, info = self._begin(seed)
+        self._newest = {name: (seen, info.get(name, {})) for name, seen in observation.items()}
         return [Turn(observation[name], info.get(name, {})) if name in self._env.agents else None for name in self._names]
 
     def step(self, actions):
         chosen = {name: action for name, action in zip(self._names, actions) if action is not None}
         observation, reward, terminated, truncated, info = self._env.step(chosen)
-        turns = [
-            Turn(observation[name], info.get(name, {}), reward.get(name, 0), terminated[name], truncated[name])
-            if name in observation
-            else None
-            for name in self._names
-        ]
+        self._newest.update((name, (seen, info.get(name, {}))) for name, seen in observation.items())
+        turns = [None] * self.agents
+        for place, name in enumerate(self._names):
+            if not any(name in told for told in (observation, reward, terminated, truncated)):
+                continue
+            turns[place] = turn = Turn(
+                observation.get(name),
+                info.get(name, {}),
+                reward.get(name, 0),
+                terminated.get(name, False),
+                truncated.get(name, False),
+                active=name in observation,
+            )
+            if turn.truncated:
+                turns[place] = self.interrupted(place, turn)
         return turns if self._env.agents else self._over(turns)
+
+    def interrupted(self, place, turn):
+        """What a slot that was told `turn` sees, and has earned, where its episode is cut short: if nothing now, what
+        it saw last, from where a learner estimates what was to come. To who left without a word nothing was.
+        """
+        name = self._names[place]
+        turn = turn or Turn(None, {}, active=False)
+        if turn.active or turn.terminated:
+            return turn
+        if name not in self._newest or not (turn.truncated or name in self._env.agents):
+            return turn._replace(terminated=True)
+        observation, info = self._newest[name]
+        return turn._replace(observation=observation, info=info)
 
 
 class TurnGame(_ZooGame):
@@ -174,12 +210,16 @@ class TurnGame(_ZooGame):
             self._env.step(None)
         raise RuntimeError(f"agents {self._env.agents} have ended, and remain where they are")
 
-    def interrupted(self, place):
+    def interrupted(self, place, turn):
+        """As ParallelGame's. Who was told nothing would have been at its next turn, of its end as well."""
         name = self._names[place]
+        if turn is not None:
+            return turn
         if name not in self._env.agents:
-            return super().interrupted(place)
+            return Turn(None, {}, terminated=True)
         earned = getattr(self._env.unwrapped, "_cumulative_rewards", {}).get(name, 0)
-        return Turn(self._env.observe(name), self._env.infos.get(name, {}), earned)
+        ended = self._env.terminations.get(name, False)
+        return Turn(self._env.observe(name), self._env.infos.get(name, {}), earned, ended)
 
 
 def make_zoo(env_id, max_episode_steps, kwargs):

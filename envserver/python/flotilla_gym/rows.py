@@ -1,6 +1,7 @@
 """K rows of one environment: seeds, same-step reset, statistics, and errors that
 cost one transition instead of the server."""
 
+import contextlib
 import json
 import sys
 import time
@@ -135,10 +136,12 @@ def spec_of(env_id, options, make=make):
     game = make(env_id, options)
 
     def first_info():
-        try:
+        with contextlib.suppress(*_ERRORS):
             return _info(game.reset(seed=0))
-        except _ERRORS:  # a row that plays says so
-            return {}
+        try:  # once more, as a row would
+            return _info(game.reset(seed=0))
+        except _ERRORS as error:
+            raise _masks_unknown(error) from None
 
     try:
         return describe(env_id, game, first_info)[0]
@@ -158,6 +161,13 @@ def gist(error):
     except _ERRORS:  # its __str__ is others' code too
         words = "it cannot say why"
     return f"{type(error).__name__}: {words}"
+
+
+def _masks_unknown(error):
+    """How a call ends where no reset has said whether actions are masked. A specification without masks would hold
+    for good, and then forbidden actions are played."""
+    traceback.print_exception(type(error), error, error.__traceback__)
+    return Refused("UNAVAILABLE", f"it cannot be reset, and which actions it allows is not known: {gist(error)}")
 
 
 class _Slot:
@@ -294,14 +304,25 @@ class Rows:
         return self._envs[group * envs : (group + 1) * envs]
 
     def _first_info(self):
-        """Of the first environment that can be reset. What its reset said, or why there was none, is kept for its start."""
+        """Of the first environment that can be reset; refuses if none can. What its reset said, or why there was none,
+        is kept for its start.
+        """
         for env in self._envs:
             try:
                 env.begun = self._reset(env)
                 return _info(env.begun)
             except _ERRORS as error:
                 env.begun = error
-        return {}
+        # Once more, to look only: each still says at its start what failed.
+        for env in self._envs:
+            begun, env.begun = env.begun, None
+            try:
+                return _info(self._reset(env))
+            except _ERRORS as error:
+                last = error
+            finally:
+                env.begun = begun
+        raise _masks_unknown(last)
 
     def _run(self, group, row_actions, run):
         batch = Batch(self._size, self._arrays[group])
@@ -351,7 +372,7 @@ class Rows:
         slot.length += 1
         ended = bool(terminated or truncated)
         said = Said(observation, info, ended)
-        if ended and observation is None:
+        if terminated and observation is None:  # of a truncation a leaf refuses it, see _tell
             self._tell(slot, Turn(None, info, terminated=True), batch, row)
         else:
             for leaf, array in zip(self.observation, batch.arrays):
@@ -369,7 +390,7 @@ class Rows:
         env.steps += 1
         limit = env.game.step_limit
         if limit and env.steps >= limit:
-            turns = [(turn or env.game.interrupted(s))._replace(truncated=True) for s, turn in enumerate(turns)]
+            turns = [env.game.interrupted(s, turn)._replace(truncated=True) for s, turn in enumerate(turns)]
         ended = []
         for s, (slot, turn) in enumerate(zip(env.slots, turns)):
             slot.length += slot.active
@@ -411,7 +432,8 @@ class Rows:
         ended = turn is not None and bool(turn.terminated or turn.truncated)
         slot.active = turn is not None and turn.active and not ended
         batch.active[r] = slot.active
-        if turn is None or (ended and turn.observation is None):
+        # Who has yet to decide has to see, and so has who was cut short: what was to come is estimated from there.
+        if turn is None or (turn.observation is None and (turn.terminated or not (turn.active or ended))):
             for array in batch.arrays:
                 array[r] = 0
             return
