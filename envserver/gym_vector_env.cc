@@ -13,8 +13,9 @@
 namespace flotilla {
 namespace {
 
-// To make the environments, after Gymnasium is loaded.
-constexpr absl::Duration kMakeTimeout = absl::Minutes(1);
+// To make the environments, after Gymnasium is loaded. Whoever asks gives up when it
+// likes, a learner after env.reset_timeout_seconds.
+constexpr absl::Duration kMakeTimeout = absl::Minutes(10);
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <utility>
 
 #include "services/base/config.h"
@@ -81,7 +82,10 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
   lent_.reset();
 
   Experience experience;
-  std::vector<CollectStats::Episode> before;  // of dropped rollouts
+  // Of dropped rollouts: what was played counts.
+  std::vector<CollectStats::Episode> before;
+  std::vector<GameResult> games;
+  std::vector<double> noted;
   for (;;) {
     std::optional<Collected> next = filled_->Pop();
     if (!next.has_value() || stop_.stop_requested()) {
@@ -94,6 +98,10 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
     experience.policy_lag = update - rollout.policy_version;
     std::vector<CollectStats::Episode>& episodes = next->stats.episodes;
     episodes.insert(episodes.begin(), before.begin(), before.end());
+    games.insert(games.end(), next->stats.games.begin(),
+                 next->stats.games.end());
+    noted.resize(next->noted.size());
+    std::ranges::transform(noted, next->noted, noted.begin(), std::plus());
     if (!one_ahead_ &&
         experience.policy_lag > options_.config.rollout().max_policy_lag()) {
       ++experience.dropped;
@@ -104,7 +112,8 @@ absl::StatusOr<Experience> RolloutsAhead::Next(int64_t update,
     lent_ = next->slot;
     experience.rollout = &rollout;
     experience.stats = std::move(next->stats);
-    experience.noted = std::move(next->noted);
+    experience.stats.games = std::move(games);
+    experience.noted = std::move(noted);
     experience.stats.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - asked)
             .count();

@@ -281,16 +281,17 @@ absl::StatusOr<std::vector<Metric>> PolicyGradient::Update(
   policy_->Refresh();
 
   const PpoSums& losses = sums.losses;
-  const double n = std::max<int64_t>(1, losses.samples);
+  const auto samples = static_cast<double>(losses.samples);
+  const double n = std::max(1.0, samples);
   return std::vector<Metric>{
       {"charts/learning_rate", learning_rate},
-      {"losses/policy_loss", losses.policy_loss / n},
-      {"losses/value_loss", losses.value_loss / n},
-      {"losses/entropy", losses.entropy / n},
-      {"losses/old_approx_kl", losses.old_approx_kl / n},
-      {"losses/approx_kl", losses.approx_kl / n},
-      {"losses/clipfrac", losses.clipped / n},
-      {"losses/explained_variance", ExplainedVariance(moments)},
+      {"losses/policy_loss", losses.policy_loss / n, samples},
+      {"losses/value_loss", losses.value_loss / n, samples},
+      {"losses/entropy", losses.entropy / n, samples},
+      {"losses/old_approx_kl", losses.old_approx_kl / n, samples},
+      {"losses/approx_kl", losses.approx_kl / n, samples},
+      {"losses/clipfrac", losses.clipped / n, samples},
+      {"losses/explained_variance", ExplainedVariance(moments), samples},
       {"losses/grad_norm", sums.grad_norm / std::max(1, sums.steps)},
       {"sync/all_reduce_ms", 1e3 * sums.sync_seconds / std::max(1, sums.steps)},
       {"sync/bytes", static_cast<double>(sums.sync_bytes)}};

@@ -37,10 +37,7 @@ void EvaluationRounds::Begin(Progress* progress) {
                parts_.coordinator->Latest().evaluation().round()) +
       1;
   TakeSnapshot(parts_.Live(), *progress, &evaluated_);
-  HoldForEvaluated();
-  evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
-                    *parts_.normalizer, progress->evaluation_round,
-                    progress->update, progress->global_step);
+  PlayEvaluated();
 }
 
 std::shared_ptr<const Opponents> EvaluationRounds::EarlierSelves() const {
@@ -48,25 +45,26 @@ std::shared_ptr<const Opponents> EvaluationRounds::EarlierSelves() const {
                                      : parts_.self_play->ForEvaluation();
 }
 
-// Whoever evaluates it, and whenever: by what held behind that update.
-void EvaluationRounds::HoldForEvaluated() {
+// Whoever evaluates it, and whenever: by what held, and exploring as it did, behind
+// that update. Before the next rollout the algorithm is told anew where the run is.
+void EvaluationRounds::PlayEvaluated() {
   const Progress& at = evaluated_.progress;
   evaluator_->Reconfigure(
       ConfigAt(parts_.config, at.changes, at.update + 1).evaluation());
+  parts_.algorithm->BeforeCollecting(at.global_step);
+  evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
+                    *parts_.normalizer, at.evaluation_round, at.update,
+                    at.global_step);
 }
 
 // Later than what is learnt by then: its weights take their place for a moment.
 void EvaluationRounds::BeginWith(Snapshot evaluated) {
   evaluated_ = std::move(evaluated);
-  const Progress& at = evaluated_.progress;
   Progress ignored;
   Snapshot now;
   TakeSnapshot(parts_.Live(), Progress(), &now);
   RestoreSnapshot(evaluated_, parts_.Live(), &ignored);
-  HoldForEvaluated();
-  evaluator_->Begin(parts_.algorithm->Freeze(), EarlierSelves(),
-                    *parts_.normalizer, at.evaluation_round, at.update,
-                    at.global_step);
+  PlayEvaluated();
   RestoreSnapshot(now, parts_.Live(), &ignored);
 }
 

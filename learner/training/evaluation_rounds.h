@@ -66,7 +66,7 @@ class EvaluationRounds {
   absl::Status TakeFinished(Progress* progress);
   void Tell();
   void BeginWith(Snapshot evaluated);
-  void HoldForEvaluated();
+  void PlayEvaluated();
   // Whom it is to play against; null: nobody.
   std::shared_ptr<const Opponents> EarlierSelves() const;
 

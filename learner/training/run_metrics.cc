@@ -17,11 +17,12 @@ void RunMetrics::Add(const Experience& experience,
                      Agreement* agreement) {
   const CollectStats& stats = experience.stats;
   window_->Add(stats.episodes, agreement);
-  learnt_names_.clear();
   learnt_.clear();
-  for (const Metric& metric : learnt) {
-    learnt_names_.push_back(metric.name);
-    learnt_.push_back(agreement->AddMean(metric.name, metric.value));
+  for (const Metric& m : learnt) {
+    learnt_.push_back(
+        {m.name,
+         agreement->AddSum(m.name, m.weight > 0 ? m.weight * m.value : 0),
+         agreement->AddSum(m.name + " weight", m.weight)});
   }
   collect_seconds_ = agreement->AddMean("collect_seconds", stats.seconds);
   env_seconds_ = agreement->AddMean("env_seconds", stats.env_seconds);
@@ -85,8 +86,10 @@ std::vector<Metric> RunMetrics::Line(const Agreement& agreement,
   }
   line.push_back({"charts/SPS", StepsPerSecond(progress)});
   line.push_back({"charts/episodes", static_cast<double>(progress.episodes)});
-  for (size_t i = 0; i < learnt_.size(); ++i) {
-    line.push_back({learnt_names_[i], agreement[learnt_[i]]});
+  for (const Learnt& learnt : learnt_) {
+    const double weight = agreement[learnt.weight];
+    line.push_back(
+        {learnt.name, weight > 0 ? agreement[learnt.sum] / weight : 0});
   }
   const double update = agreement[update_seconds_];
   const double total = std::max(1e-9, agreement[collect_seconds_] + update);

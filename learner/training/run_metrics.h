@@ -69,8 +69,11 @@ class RunMetrics {
   std::vector<std::optional<double>> agent_return_;
 
   // What the last Add added.
-  std::vector<std::string> learnt_names_;
-  std::vector<Agreement::Mean> learnt_;
+  struct Learnt {
+    std::string name;
+    Agreement::Sum sum, weight;  // sum: of values by their weights
+  };
+  std::vector<Learnt> learnt_;
   Agreement::Mean collect_seconds_, env_seconds_, inference_seconds_,
       update_seconds_;
   Agreement::Sum preempted_, dropped_now_;

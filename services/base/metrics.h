@@ -12,6 +12,7 @@ namespace flotilla {
 struct Metric {
   std::string name;
   double value;
+  double weight = 1;  // of one rank's in the mean over ranks: its samples
 };
 
 // Where measurements go: a JSON-lines file, TensorBoard, a test's vector.

@@ -139,6 +139,7 @@ TEST(RolloutsAheadTest, RolloutsThatAreTooOldAreDroppedAndCounted) {
   config.mutable_rollout()->set_queue_capacity(4);
   config.mutable_rollout()->set_max_policy_lag(2);
   config.mutable_env()->mutable_options()->set_max_episode_steps(kT / 2);
+  config.mutable_model()->set_normalize_observations(true);
   Learner learner(config);
   ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
   learner.AwaitRollouts(1 + 4 + 1);
@@ -151,6 +152,7 @@ TEST(RolloutsAheadTest, RolloutsThatAreTooOldAreDroppedAndCounted) {
   // What was played was played.
   EXPECT_EQ(got->env_steps, 6 * kT * kB);
   EXPECT_GE(got->stats.episodes.size(), 6 * kB);
+  EXPECT_EQ(got->noted[0], 6 * kT * kB);
 }
 
 TEST(RolloutsAheadTest, ALagAtTheLimitIsKept) {

@@ -66,7 +66,9 @@ class FakeAlgorithm : public Algorithm {
     return absl::OkStatus();
   }
   Policy* live_policy() override { return nullptr; }
+  void BeforeCollecting(int64_t global_step) override { step_ = global_step; }
   std::unique_ptr<Policy> Freeze() const override {
+    if (frozen_at != nullptr) frozen_at->push_back(step_);
     return std::make_unique<FakePolicy>(weight());
   }
   std::vector<NamedTensor> Weights() override { return {{"weight", weight_}}; }
@@ -75,12 +77,14 @@ class FakeAlgorithm : public Algorithm {
   float weight() const { return weight_.item<float>(); }
 
   std::vector<int> epochs;  // that it was to go through, by update
+  std::vector<int64_t>* frozen_at = nullptr;  // by which step it explored
   int most_epochs = 100;
   int64_t fails_at = -1;
   absl::Status failure = absl::UnavailableError("injected: a peer is lost");
 
  private:
   v1::RunConfig config_;
+  int64_t step_ = 0;
   torch::Tensor weight_ = torch::zeros({1});
 };
 

@@ -74,7 +74,9 @@ TEST(RunMetricsTest, EveryNameIsThereAndEveryRankHasTheSame) {
     return e;
   };
   const auto learnt = [](int rank) {
-    return std::vector<Metric>{{"losses/policy_loss", rank + 1.0}};
+    return std::vector<Metric>{{"losses/policy_loss", rank + 1.0},
+                               {"losses/entropy", rank + 1.0, 3.0 - 2 * rank},
+                               {"losses/q", 7.0, 0.0}};
   };
   Progress progress;
   progress.update = 1;
@@ -92,7 +94,8 @@ TEST(RunMetricsTest, EveryNameIsThereAndEveryRankHasTheSame) {
                 Pair("charts/episodic_return", 15),
                 Pair("charts/episodic_length", 5), Pair("metrics/success", 0.5),
                 Pair("charts/SPS", 200), Pair("charts/episodes", 42),
-                Pair("losses/policy_loss", 1.5),
+                Pair("losses/policy_loss", 1.5), Pair("losses/entropy", 1.25),
+                Pair("losses/q", 0),
                 // Learning took 0 and 1 s.
                 Pair("perf/env_wait_fraction", 2 / 3.5),
                 Pair("perf/inference_fraction", 1 / 3.5),

@@ -76,13 +76,19 @@ TEST_F(VerdictsTest, AVerdictActsAtItsUpdateHoweverLongItTakes) {
   // Longer than a collective may take; and no time at all.
   for (const absl::Duration takes : {absl::Seconds(3), absl::ZeroDuration()}) {
     rounds_.clear();
+    std::vector<int64_t> frozen_at;
     const auto ends =
-        Train(StopConfig(),
-              [&](int, FakeLearner* learner, FakeCoordinatorClient*,
-                  TrainingLoop*) { learner->evaluate = Recording(takes); });
+        Train(StopConfig(), [&](int rank, FakeLearner* learner,
+                                FakeCoordinatorClient*, TrainingLoop*) {
+          learner->evaluate = Recording(takes);
+          if (rank == 0) learner->algorithm.frozen_at = &frozen_at;
+        });
     ExpectSolvedAt(ends, kGood + kDelay);
     // On their cadence, each of them, and none after the one that ends it.
     EXPECT_THAT(rounds_, ElementsAre(1, 2));
+    // It explored as it did then, whatever was learned meanwhile.
+    const int64_t steps = ends[0].progress.global_step / (kGood + kDelay);
+    EXPECT_THAT(frozen_at, ElementsAre(2 * steps, 4 * steps));
     NewFolder();
   }
 }
