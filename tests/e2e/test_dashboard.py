@@ -7,7 +7,9 @@ import http.client
 import json
 import os
 import pathlib
+import queue
 import re
+import shutil
 import signal
 import socket
 import ssl
@@ -23,7 +25,7 @@ import chromium
 from harness import SOURCE, TIMEOUT, guide, poll
 
 sys.path.insert(0, str(SOURCE / "launcher" / "python"))
-from flotilla_watch import feed, history, watched_run  # noqa: E402
+from flotilla_watch import feed, games, history, status_watch, watched_run  # noqa: E402
 
 # Leaves the cores to browsers: an update in 20 ms, most of which is slept.
 LONG = [
@@ -248,6 +250,26 @@ def test_seeds_share_a_colour_and_differences_are_told(sandbox, browser):
     page.await_true(f"{chart}.querySelector('svg').textContent.includes(' s')")
     keep(page, "dashboard-study.png")
     within(page, dashboard.url, 1280)
+
+
+def test_what_stays_the_same_is_a_line(sandbox, browser):
+    """Also where smoothing, or the mean of several, leaves the last digit to rounding."""
+    for seed in (1, 2, 3):
+        run = write_run(sandbox.folder / "runs" / str(seed), seed=seed)
+        rows = [{"global_step": 512 * i, "update": i, "wall_seconds": i / 10, "charts/episodic_return": 0.003} for i in range(1, 31)]
+        (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    page = browser()
+    page.open(Dashboard(sandbox, "runs").url)
+    page.await_true(f"{POINTS} > 100")  # of the mean
+    chart = "document.querySelector('figure[data-metric=\"charts/episodic_return\"]')"
+    labels = f"[...{chart}.querySelectorAll('text[text-anchor=\"end\"]')].map(t => t.textContent)"
+    assert page.js(labels) == ["0.0028", "0.003", "0.0032"]
+    page.js("document.querySelector('#mean').click()")
+    page.js("document.querySelector('#smooth').value = 0.02; document.querySelector('#smooth').dispatchEvent(new Event('input'))")
+    page.await_true(f"{chart}.querySelectorAll('polyline').length === 3")
+    assert page.js(labels) == ["0.0028", "0.003", "0.0032"]
+    assert page.js("ticks(0.003, 0.003 + 2 ** -60, 4).length") <= 5
+    assert page.js("ticks(-1, 1, 4)") == [-1, -0.5, 0, 0.5, 1]
 
 
 def test_what_strangers_write_stays_text(sandbox, browser):
@@ -478,6 +500,82 @@ def test_many_pages_get_the_same(sandbox):
     steps, _, values = curves[0]
     assert 1000 < len(steps) <= 2000 and steps == sorted(steps)
     assert values[0] == pytest.approx(3.5) and steps[0] == 512 * 4
+
+
+def test_a_run_that_is_deleted_goes_from_the_page(sandbox, browser):
+    for name in ("a", "b"):
+        write_run(sandbox.folder / "runs" / name)
+    page = browser()
+    page.open(Dashboard(sandbox, "runs").url)
+    page.await_true("runs.size === 2 && document.querySelectorAll('#run-table input').length === 2")
+    shutil.rmtree(sandbox.folder / "runs" / "a")
+    page.await_true("runs.size === 1 && document.querySelector('#notes').textContent.includes('runs/a is not there any more')")
+    page.await_true("document.querySelector('#run-table').textContent.includes('runs/b')")
+
+
+def test_there_is_room_for_what_runs_and_then_for_the_newest(tmp_path, monkeypatch):
+    watched, stopped = [], []
+
+    class Watch:
+        def __init__(self, ways, on_status):
+            watched.append(self)
+
+        def stop(self):
+            stopped.append(self)
+
+    monkeypatch.setattr(feed, "StatusWatch", Watch)
+    monkeypatch.setattr(feed, "MOST_RUNS", 3)
+    shown, cursor, listed = feed.Feed("flotilla", [], [], []), {}, {}
+    for second, name in enumerate("abcde", start=1):
+        os.utime(write_run(tmp_path / name) / "config.textproto", (second, second))
+        listed[name] = {"run": str(tmp_path / name), "env_id": "CartPole-v1", "status": "completed"}
+
+    def take(names):
+        with shown._lock:
+            shown._take_list([listed[name] for name in names])
+        shown.changes(cursor, set())
+        ids = {pathlib.Path(entry["run"]).name: entry["id"] for entry in shown._table}
+        assert {run.id for run in shown._runs.values()} == set(ids.values()) == cursor.keys() - {"runs"}
+        return ids
+
+    first = take("bcde")
+    assert list(first) == ["c", "d", "e"] and not watched
+    listed["a"]["status"] = "running"
+    second = take("abcde")
+    assert list(second) == ["a", "d", "e"] and len(watched) == 1 and not stopped
+    assert (second["d"], second["e"]) == (first["d"], first["e"]) and second["a"] not in first.values()
+    third = take("bde")
+    assert list(third) == ["b", "d", "e"] and stopped == watched
+    assert f"{tmp_path / 'a'} is not there any more" in shown._notes
+    # Another one, to whoever knew the first.
+    assert take("abd")["a"] not in {*first.values(), *second.values(), *third.values()}
+
+
+def test_a_program_that_is_missing_for_a_moment_is_asked_again(tmp_path, monkeypatch):
+    """As one that is installed anew."""
+    program, part = tmp_path / "flotilla", tmp_path / "part"
+    part.write_text("""#!/bin/sh
+        case $1 in
+          runs) echo '[{"run": "there", "status": "completed", "env_id": "CartPole-v1"}]' ;;
+          status) echo '{"state": "ACTIVE", "learner": []}' ;;
+        esac
+    """)
+    part.chmod(0o755)
+    for where, name in ((status_watch, "PAUSE"), (feed, "LIST_PAUSE"), (feed, "LIST_ANYWAY")):
+        monkeypatch.setattr(where, name, 0.02)
+    said = queue.SimpleQueue()
+    watch = status_watch.StatusWatch(lambda: [[str(program), "status"]], lambda *words: said.put(words))
+    shown = feed.Feed(str(program), [str(tmp_path)], [], [])
+    with contextlib.closing(shown):
+        assert "does not answer" in shown._notes[0]
+        status, complaint = said.get(timeout=TIMEOUT)
+        assert status is None and "No such file" in complaint
+        with pytest.raises(games.Refused, match="flotilla replay cannot be started: No such file"):
+            games.Games(str(program), []).list("there")
+        part.rename(program)
+        poll(lambda: shown._table and not shown._notes, "the list of runs")
+        poll(lambda: said.get(timeout=TIMEOUT)[0], "a status")
+    watch.stop()
 
 
 def test_the_readme_is_true(sandbox):

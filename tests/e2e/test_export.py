@@ -30,6 +30,7 @@ rows = [np.flatnonzero(data["row"] == row)[:60] for row in np.unique(data["row"]
 for t in range(60):
     at = np.array([row[t] for row in rows])
     policy.reset(data["begins"][at] != 0)
+    policy.reset([])  # none of them
     assert np.array_equal(policy.act(data["observation."][at]), data["discrete"][at, 0])
 policy.reset()
 try:

@@ -364,6 +364,47 @@ def test_a_run_that_nobody_named_goes_on_with_as_many_learners(scripts):
     """)
 
 
+def assert_ended_by(number, process, run, scripts):
+    """Once it had saved."""
+    out, err = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == -number, f"{out}\n{err}"
+    scripts.sandbox.await_no_process()
+    saved = summary(run)
+    assert saved["status"] == "preempted"
+    assert (run / "checkpoints" / "latest").resolve().name == f"step_{saved['global_steps']:012d}"
+    return out
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP])
+def test_a_signal_ends_the_script_once_the_run_has_saved(scripts, number):
+    process, run = endless(scripts)
+    process.send_signal(number)
+    out = assert_ended_by(number, process, run, scripts)
+    assert f"{number.name}: ending, once a checkpoint is saved" in out and "interrupted" not in out
+
+
+def test_a_terminal_that_is_gone_keeps_no_run_from_saving(scripts):
+    ours, its = pty.openpty()
+    process, run = endless(scripts, stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    process.send_signal(signal.SIGSTOP)  # it is told before it writes there
+    process.send_signal(signal.SIGHUP)
+    os.close(ours)
+    process.send_signal(signal.SIGCONT)
+    assert_ended_by(signal.SIGHUP, process, run, scripts)
+
+
+def test_a_signal_that_the_script_handles_is_the_scripts(scripts):
+    own = "import signal\nsignal.signal(signal.SIGUSR1, lambda *_: print('mine'))\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    process, run = endless(scripts, begin=own)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGUSR1)
+    before = len(training_lines(run))
+    poll(lambda: len(training_lines(run)) > before + 3, "more updates")
+    process.send_signal(signal.SIGTERM)
+    assert "mine" in assert_ended_by(signal.SIGTERM, process, run, scripts)
+
+
 @pytest.mark.parametrize("more", ["", ", in_process=True"])
 def test_what_is_killed_takes_its_run_along(scripts, more):
     process, run = endless(scripts, f', run_dir="run"{more}')
@@ -379,7 +420,7 @@ def test_what_is_forked_here_keeps_no_run(scripts):
     process.kill()
     process.communicate()
     (forked,) = poll(lambda: len(left := scripts.sandbox.processes()) == 1 and left, "the run to be gone")
-    os.kill(forked, signal.SIGKILL)
+    os.kill(forked, signal.SIGTERM)  # which is not the run's to it
     scripts.sandbox.await_no_process()
     assert not (run / "summary.json").exists()
 

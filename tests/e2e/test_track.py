@@ -18,6 +18,7 @@ sys.path.insert(0, str(SOURCE / "launcher" / "python"))
 from flotilla_watch import track  # noqa: E402
 from flotilla_watch.config_text import flatten  # noqa: E402
 from flotilla_watch.metrics_tail import MetricsTail  # noqa: E402
+from flotilla_watch.trackers import TRACKERS, mlflow_name  # noqa: E402
 
 SHORT = ["cartpole_fast", "--steps=40000", "--set=evaluation.every_updates=1000000"]
 # Leaves the cores to the trackers: an update in 20 ms, most of which is slept.
@@ -381,9 +382,35 @@ def test_what_a_tracker_only_queued_is_not_counted_as_sent(tmp_path):
     assert stage.tracker.rows == [1, 1]
 
 
+def test_runs_whose_folders_have_one_name_share_no_events(tmp_path, monkeypatch):
+    monkeypatch.setenv("TENSORBOARD_LOGDIR", str(tmp_path / "boards"))
+
+    def opened(run_dir, known_id=""):
+        tracker = TRACKERS["tensorboard"]()
+        place = tracker.open(track.Run(track.parse(["--tracker=tensorboard", f"--run-dir={run_dir}"])), known_id)
+        tracker.close("")
+        return place
+
+    first, second = opened(tmp_path / "a" / "seed1"), opened(tmp_path / "b" / "seed1")
+    assert first == str(tmp_path / "boards" / "flotilla" / "seed1") and second == f"{first}-2"
+    assert opened(tmp_path / "b" / "seed1", second) == second
+    assert opened(tmp_path / "c" / "seed1") == f"{first}-3"
+
+
+def test_mlflow_is_sent_names_that_it_takes():
+    from mlflow.utils.validation import _validate_metric_name
+
+    names = ["charts/episodic_return", "env/a=b, (c)/d", "policy/é:-. x", "env/100%"]
+    for name in names:
+        _validate_metric_name(mlflow_name(name))
+    assert [mlflow_name(name) for name in names] == ["charts/episodic_return", "env/a_b_ _c_.d", "policy/é:-. x", "env/100_"]
+
+
 def test_a_configuration_is_flattened():
     text = 'seed: 5 # why\nenv { id: "a \\"b\\" {" num_envs: 8 }\nmodel { hidden: [64, 32] share: true }\nleaf { x: A } leaf { x: B }'
     assert flatten(text) == {
         "seed": 5, "env.id": 'a "b" {', "env.num_envs": 8, "model.hidden": [64, 32], "model.share": True, "leaf.x": ["A", "B"],
     }  # fmt: skip
+    # As protobuf writes what is not ASCII.
+    assert flatten(r'a: "\303\251t\303\251\n1\t\"\\\0019\'" b: "\377" c: "é"') == {"a": "été\n1\t\"\\\x019'", "b": "\ufffd", "c": "é"}
     assert flatten("") == {} and flatten("a: ") == {} and flatten("}}} \x00") == {}

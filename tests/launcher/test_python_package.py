@@ -32,6 +32,11 @@ def test_an_argument_of_an_environment_is_one_value():
     assert assignments({"ppo": {"epochs": 8}}) == ["ppo.epochs=8"]
 
 
+def test_names_in_capitals_are_no_enumerations_where_texts_are_wanted():
+    leaves = [{"path": "RGB", "encoder": "MLP"}, {"path": "goal"}]
+    assert assignments({"model": {"leaf": leaves}}) == ['model.leaf={path: "RGB" encoder: MLP}', 'model.leaf={path: "goal"}']
+
+
 def test_flags_are_read_as_the_program_reads_them():
     flags = Flags(["--token-file", "a", "--token_file=b", "--dry_run", "--insecure=false", "--tls-ca", "c", "--", "--nnodes"])
     assert flags.text("--token-file") == "b" and flags.text("--tls-ca") == "c" and flags.text("--tls-key") == ""
@@ -132,10 +137,9 @@ def test_progress_goes_on_with_the_file_that_a_resumed_run_has(lines, tmp_path):
 # ---- What is shared
 
 
-def test_what_is_pushed_names_no_path_of_the_run_that_it_began_with(tmp_path):
-    run, hub = tmp_path / "run", tmp_path / "hub"
+def write_checkpoint(run, model):
     config = config_pb2.RunConfig()
-    text_format.Parse('env { id: "CartPole-v1" } model { hidden: 16 init_from: "/home/me/runs/first" } ppo { epochs: 3 }', config)
+    text_format.Parse(f'env {{ id: "CartPole-v1" }} model {{ hidden: 16 {model} }} ppo {{ epochs: 3 }}', config)
     spec = env_pb2.EnvSpec(
         env_id="CartPole-v1",
         observation=[env_pb2.Leaf(dtype=env_pb2.FLOAT32, shape=[4])],
@@ -152,9 +156,43 @@ def test_what_is_pushed_names_no_path_of_the_run_that_it_began_with(tmp_path):
         (run / name).write_bytes(data)
     (run / checkpoint.SUMS).write_text("".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in files.items()))
     (run / checkpoint.ENVIRONMENT).write_text(text_format.MessageToString(spec))
+    return config
 
+
+def test_what_is_pushed_names_no_path_of_the_run_that_it_began_with(tmp_path):
+    run, hub = tmp_path / "run", tmp_path / "hub"
+    config = write_checkpoint(run, 'init_from: "/home/me/runs/first"')
     shared = push.write(checkpoint.Checkpoint(run), hub, "someone/it")
     assert not any(b"/home/me" in path.read_bytes() for path in shared)
     assert "began with what another one had learned" in (hub / push.CARD).read_text()
     config.model.ClearField("init_from")
     assert checkpoint.Checkpoint(hub).config == config  # by its own sum
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("names", [[checkpoint.SUMS, checkpoint.WEIGHTS], ["README.md"], ["config.textproto"], ["policy.onnx"]])
+def test_what_is_pushed_replaces_nothing_that_push_did_not_write(names, tmp_path):
+    write_checkpoint(tmp_path / "run", "")
+    there = tmp_path / "there"
+    there.mkdir()
+    for name in names:
+        (there / name).write_text("mine")
+    with pytest.raises(push.Error, match=f"holds what push did not write .*{names[0]}"):
+        push.write(checkpoint.Checkpoint(tmp_path / "run"), there, "someone/it")
+    assert contents(there) == {name: b"mine" for name in names}
+
+
+def test_what_cannot_be_pushed_leaves_what_was_there(tmp_path):
+    write_checkpoint(tmp_path / "run", "")
+    write_checkpoint(tmp_path / "other", 'torchscript: "net.pt"')
+    hub = tmp_path / "hub"
+    push.write(checkpoint.Checkpoint(tmp_path / "run"), hub, "someone/it")
+    before = contents(hub)
+    with pytest.raises(push.Error, match="there is no network.pt"):
+        push.write(checkpoint.Checkpoint(tmp_path / "other"), hub, "someone/it")
+    assert contents(hub) == before
+    push.write(checkpoint.Checkpoint(tmp_path / "run"), hub, "someone/it")
+    assert contents(hub) == before

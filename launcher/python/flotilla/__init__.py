@@ -53,7 +53,9 @@ def train(
     printed, nothing is trained, and None is returned. Progress is a line in a terminal, an output that is rewritten in a
     notebook, lines elsewhere ("plain", "none").
 
-    An interrupt saves a checkpoint, stops the run and raises KeyboardInterrupt; a second one does not wait. The run never
+    An interrupt saves a checkpoint, stops the run and raises KeyboardInterrupt; a second one does not wait. SIGTERM,
+    SIGUSR1, SIGUSR2 and SIGHUP save one, too, and then end this process, as they do without a run; but one that the
+    script handles or ignores itself is left to it, and so are all in another thread than the main one. The run never
     outlives this process. Raises flotilla.Error, with what the program said last, if it cannot start or fails.
     """
     from flotilla import training

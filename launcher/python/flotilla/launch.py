@@ -95,8 +95,11 @@ class Launch:
 
     def interrupt(self):
         """Once: save and stop. Twice: now."""
+        self.send(signal.SIGINT)
+
+    def send(self, number):
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(number)
 
     def let_go(self):
         """Closes this process's end of the lifeline."""

@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Mapping
 
 from flotilla.errors import Error
+from flotilla.run import messages
 
 # Their entries are JSON, or else text.
 _JSON = ("env.options.kwargs.", "env.options.gym_kwargs.", "evaluation.kwargs.")
@@ -55,12 +56,25 @@ def text(path, value):
 
 
 def _inside(path, value):
-    """As text(), of a field in a section that is written out, where strings are quoted. An enumeration's value is too,
-    and is known by its capitals."""
+    """As text(), of a field in a section that is written out, where strings are quoted, and an enumeration's values are
+    not."""
     value = _plain(value)
     if isinstance(value, str):
-        return value if value.isupper() and value.isidentifier() else json.dumps(value)
+        return value if value.isidentifier() and _is_enum(path, value) else json.dumps(value)
     return text(path, value)
+
+
+def _is_enum(path, value):
+    """Whether the field at `path` is an enumeration. Without the messages, which know, by the value's capitals."""
+    try:
+        section = messages()[0].RunConfig.DESCRIPTOR
+    except Error:
+        return value.isupper() and not path.endswith(".path")  # of a leaf, which may be "RGB"
+    field = None
+    for name in path.split("."):
+        field = section.fields_by_name.get(name) if section else None
+        section = field.message_type if field else None
+    return field is not None and field.enum_type is not None
 
 
 def _plain(value):

@@ -54,7 +54,9 @@ class Policy:
         if rows is None:
             self._stacks, self._state, self._fresh = {}, None, None
         elif self._fresh is not None:
-            self._fresh[np.asarray(rows)] = True
+            rows = np.asarray(rows)
+            if rows.size:  # an empty list is one of floats to numpy, which no index is
+                self._fresh[rows] = True
 
     def act(self, observation, deterministic=True, mask=None):
         """The action for an observation of the environment's, or the actions for N of them, stacked as a vector

@@ -15,7 +15,8 @@ from flotilla.spaces import is_named, mask_paths
 CARD = "README.md"
 # In an ONNX file's metadata, from `flotilla export`.
 ONNX_WEIGHTS = "flotilla.weights_sha256"
-# What push writes, and so may replace.
+_LIBRARY = "library_name: flotilla"
+# What push writes, and so may replace where there is a card of its own.
 FILES = (CARD, WEIGHTS, STATE, CONFIG, PROGRESS, SUMS, ENVIRONMENT, "summary.json", "network.pt", "policy.onnx")
 REPO = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 
@@ -33,13 +34,23 @@ def write(checkpoint, folder, repo, onnx=""):
     if onnx and not pathlib.Path(onnx).is_file():
         raise Error(f"--onnx {onnx} is no file; `{_exporting(checkpoint, onnx)}` writes it")
     exported = _read_onnx(onnx, checkpoint) if onnx else None
+    network = checkpoint.kept_file("network.pt") if config.model.torchscript else None
+    if config.model.torchscript and network is None:
+        raise Error(f"there is no network.pt with {checkpoint.folder}, the run's copy of its TorchScript network")
+    summary = _summary(checkpoint)
+    told = card(checkpoint, summary, _evaluation(checkpoint), repo, bool(onnx))
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(p.name for p in folder.iterdir() if p.name not in FILES)
+        # A checkpoint's files have the same names, and a README.md may be anybody's.
+        ours = (folder / CARD).is_file() and _LIBRARY in (folder / CARD).read_text(errors="replace").splitlines()
+        replaced = [p for p in folder.iterdir() if (p.name in FILES if ours else onnx and p.samefile(onnx))]
+        others = sorted(p.name for p in folder.iterdir() if p not in replaced)
         if others:
             raise Error(f"{folder} holds what push did not write ({', '.join(others[:3])}); name an empty folder with --out")
+        (folder / CARD).write_text(told)  # first: what is interrupted may be begun again
         for path in folder.iterdir():
-            path.unlink()
+            if path.name != CARD:
+                path.unlink()
         # Training goes on from more; a policy needs no more than this.
         state = {name: array for name, array in checkpoint.state.items() if name.startswith("normalizer.")}
         (folder / STATE).write_bytes(format_safetensors(state))
@@ -51,17 +62,12 @@ def write(checkpoint, folder, repo, onnx=""):
             (folder / CONFIG).write_text(text_format.MessageToString(shared, as_utf8=True), encoding="utf-8")
         (folder / SUMS).write_text("".join(f"{_sha256(folder / name)}  {name}\n" for name in (WEIGHTS, STATE, PROGRESS, CONFIG)))
         (folder / ENVIRONMENT).write_text(text_format.MessageToString(checkpoint.spec))
-        summary = _summary(checkpoint)
         if summary:
             shutil.copyfile(checkpoint.folder.parent.parent / "summary.json", folder / "summary.json")
-        if config.model.torchscript:
-            network = checkpoint.kept_file("network.pt")
-            if network is None:
-                raise Error(f"there is no network.pt with {checkpoint.folder}, the TorchScript network that the run keeps a copy of")
+        if network:
             shutil.copyfile(network, folder / "network.pt")
         if exported:
             (folder / "policy.onnx").write_bytes(exported)
-        (folder / CARD).write_text(card(checkpoint, summary, _evaluation(checkpoint), repo, bool(onnx)))
     except OSError as error:
         raise Error(f"cannot write {folder}: {error.strerror}") from None
     return sorted(folder.iterdir())
@@ -129,7 +135,7 @@ def card(checkpoint, summary, evaluation, repo, onnx):
         scores[f"evaluation, mean of {evaluation[0]} episodes"] = evaluation[1]
     if summary.get("mean_return") is not None:
         scores["training, mean of the newest episodes"] = summary["mean_return"]
-    front = ["---", "library_name: flotilla", "tags:", "- reinforcement-learning", "- flotilla", f"- {algorithm}", f"- {_yaml(env)}"]
+    front = ["---", _LIBRARY, "tags:", "- reinforcement-learning", "- flotilla", f"- {algorithm}", f"- {_yaml(env)}"]
     if evaluation:  # the returns of training are other policies', too
         front += [
             "model-index:", f"- name: {_yaml(name)}", "  results:", "  - task:", "      type: reinforcement-learning",

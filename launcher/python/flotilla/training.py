@@ -7,6 +7,7 @@ import pathlib
 import queue
 import re
 import signal
+import sys
 import threading
 import time
 
@@ -21,6 +22,18 @@ from flotilla.run import Run
 _TICK = 0.1  # seconds
 _TOLD = 12  # lines of an error
 _PREEMPTED = 75
+_ENDING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)  # for which the program saves, too
+
+_taken = set()  # of these, by a run that goes on
+
+
+def _give_back():
+    while _taken:
+        signal.signal(_taken.pop(), signal.SIG_DFL)
+
+
+# What is forked meanwhile ends by them as it did before.
+os.register_at_fork(after_in_child=_give_back)
 
 
 class Training:
@@ -96,6 +109,7 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
             raise Error(f"{processes} processes share this run's folder; name it with run_dir, where all of them see it")
         else:
             folder = _new_folder(name)
+    watch = None
     try:
         had = _learners_of(folder if resume is True else resume) if resume and learners is None and not processes else None
         learners = learners or had or 1
@@ -105,13 +119,23 @@ def train(config, env, *, steps, seed, learners, run_dir, resume, overrides, in_
         words.append(f"--run-dir={folder}")
         words += [f"--set={text}" for text in sets] + given.words
         # The plan is what a dry run is for.
-        _Watch(words, folder, served, display.Words(name) if dry else display.make(progress, name)).run()
+        watch = _Watch(words, folder, served, display.Words(name) if dry else display.make(progress, name))
+        watch.run()
     finally:
         served.forget(folder)
         if run_dir is None and not _begun(folder):
             with contextlib.suppress(OSError):  # not empty
                 folder.rmdir()
+        if watch and watch.ended_by:
+            _end_by(watch.ended_by)
     return None if dry else Training(folder, served)
+
+
+def _end_by(number):
+    """As it would have ended at once, had nothing been saved first."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+    os.kill(os.getpid(), number)
 
 
 def _begun(folder):
@@ -169,13 +193,15 @@ class _Watch:
     def __init__(self, words, folder, served, shown):
         self._words, self._folder, self._served, self._shown = words, folder, served, shown
         self._interrupts = 0
+        self.ended_by = 0  # the signal that is to end this process, now that the run has
         self._failure = ""  # of the environment, in this process
         self._lines = queue.SimpleQueue()
         self._progress = display.Progress(folder / "metrics.jsonl")
         self._total = 0
 
     def run(self):
-        """Raises Error if it fails, KeyboardInterrupt, once it has stopped, if it was interrupted."""
+        """Raises Error if it fails, KeyboardInterrupt, once it has stopped, if it was interrupted, and neither where a
+        signal is to end this process."""
         with self._interruptible():
             self._launch = launch.Launch(self._words, lambda *line: self._lines.put(line))
             stop = lambda: None  # noqa: E731
@@ -186,6 +212,10 @@ class _Watch:
                 self._launch.end()
                 stop()
         self._show(last=True)
+        if self.ended_by:
+            if code not in (0, _PREEMPTED) and not self._interrupts:
+                self._say(self._failure or self._why(code))
+            return
         if self._interrupts:
             folder = os.fspath(self._folder)
             raise KeyboardInterrupt(f"the run in {folder} was stopped; resume=True, run_dir={folder!r} goes on with it")
@@ -195,11 +225,12 @@ class _Watch:
             raise Error(self._why(code))
         for line in self._launch.complained:
             if not _is_warning(line):
-                self._shown.say(line)
+                self._say(line)
 
     @contextlib.contextmanager
     def _interruptible(self):
-        """Counts interrupts, instead of raising at any place."""
+        """Counts interrupts, instead of raising at any place, and notes the signal that would have ended this process,
+        and the run with it. One that the caller has a handler for, or ignores, stays the caller's."""
         if threading.current_thread() is not threading.main_thread():
             yield  # where none come
             return
@@ -207,28 +238,57 @@ class _Watch:
         def count(number, frame):
             self._interrupts += 1
 
+        def note(number, frame):
+            self.ended_by = self.ended_by or number
+
         before = signal.signal(signal.SIGINT, count)
         try:
+            for number in _ENDING:
+                if signal.getsignal(number) == signal.SIG_DFL:
+                    _taken.add(number)
+                    signal.signal(number, note)
             yield
         finally:
+            _give_back()
             signal.signal(signal.SIGINT, before)
 
     def _follow(self):
         """Until the program has ended. Its exit code."""
-        forwarded = 0
+        forwarded, ending = 0, False
         while (code := self._launch.wait(_TICK)) is None:
             while forwarded < self._interrupts:
                 forwarded += 1
                 self._launch.interrupt()
                 if forwarded == 1:
-                    self._shown.say("stopping, once a checkpoint is saved; interrupt again not to wait for it")
+                    self._say("stopping, once a checkpoint is saved; interrupt again not to wait for it")
+            if self.ended_by and not ending:
+                ending = True
+                self._launch.send(self.ended_by)
+                self._say(f"{signal.Signals(self.ended_by).name}: ending, once a checkpoint is saved")
             if not self._failure and (why := self._served.failure()):
                 self._failure = why
                 self._launch.interrupt()
             self._show()
         return code
 
+    def _say(self, line):
+        with self._shown_at_all():
+            self._shown.say(line)
+
+    @contextlib.contextmanager
+    def _shown_at_all(self):
+        """The terminal may be gone, which SIGHUP tells: that is no reason not to save."""
+        try:
+            yield
+        except OSError:
+            if not self.ended_by:
+                raise
+
     def _show(self, last=False):
+        with self._shown_at_all():
+            self._show_news(last)
+
+    def _show_news(self, last):
         while not self._lines.empty():
             complaint, line = self._lines.get()
             if _is_warning(line) if complaint else line.strip():

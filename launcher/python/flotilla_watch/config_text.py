@@ -3,6 +3,9 @@
 import re
 
 TOKEN = re.compile(r"""\s+|\#[^\n]*|(?P<word>[\w.+-]+)|(?P<text>"(?:[^"\\]|\\.)*")|(?P<sign>[{}:\[\],<>;])""")
+# Beyond ASCII our launcher writes octal numbers, of the bytes that UTF-8 has.
+ESCAPE = re.compile(rb"\\([0-7]{1,3}|.)", re.DOTALL)
+CONTROLS = {b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
 
 def flatten(text):
@@ -43,9 +46,14 @@ def add(flat, name, value):
         flat[name] = [flat[name], value]
 
 
+def unescaped(found):
+    said = found[1]
+    return bytes([int(said, 8) & 255]) if said[:1] in b"01234567" else CONTROLS.get(said, said)
+
+
 def value_of(word):
     if word.startswith('"'):
-        return re.sub(r"\\(.)", r"\1", word[1:-1])
+        return ESCAPE.sub(unescaped, word[1:-1].encode()).decode(errors="replace")
     if word in ("true", "false"):
         return word == "true"
     for kind in (int, float):

@@ -1,5 +1,6 @@
 """All that a page is told, and to whom what was told already."""
 
+import itertools
 import json
 import os
 import pathlib
@@ -62,6 +63,7 @@ class Feed:
         self._version = 0
         self._closed = False
         self._runs = {}  # by path or address
+        self._ids = itertools.count()  # of runs that have gone, none is given again
         self._table = []
         self._listed_notes = []  # of the list, and with those of who does not answer:
         self._notes = []
@@ -69,7 +71,7 @@ class Feed:
         self._watches = {}  # by path or address
         self._family = None
         for address in addresses:
-            run = self._runs[address] = WatchedRun(len(self._runs), address)
+            run = self._runs[address] = WatchedRun(next(self._ids), address)
             self._watch(run, ["--coordinator", address])
         # What no list of folders has.
         self._of_addresses = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
@@ -103,17 +105,18 @@ class Feed:
             time.sleep(4 * (listed - began))
 
     def _list_runs(self):
-        process = start([self._flotilla, "runs", "--json", *self._folders])
+        listed = None
         try:
+            process = start([self._flotilla, "runs", "--json", *self._folders])
             said, _ = process.communicate(timeout=LIST_TIMEOUT)
-            listed = json.loads(said) if len(said) < MOST_LIST_BYTES else None
+            if process.returncode == 0 and len(said) < MOST_LIST_BYTES:
+                listed = json.loads(said)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            listed = None
-        except (ValueError, RecursionError):
-            listed = None
-        if process.returncode != 0 or not isinstance(listed, list):
+        except (OSError, ValueError, RecursionError):
+            pass  # the program itself may be missing for a moment, as while it is installed
+        if not isinstance(listed, list):
             with self._lock:
                 self._set_table(self._table, ["`flotilla runs` does not answer: what is shown of the runs may be old"])
             return
@@ -128,18 +131,26 @@ class Feed:
                 notes += [f"{text}; {entry['run']} is left out" for text in entry.get("notes", [])[:1]]
         if self._family is None and readable:
             self._family = readable[0].get("env_id")
+        shown = self._chosen([entry for entry in readable if entry.get("env_id") == self._family])
+        # What was deleted, or makes room for others, goes. An unreadable one may be read again.
+        kept = shown | {entry["run"] for entry in listed if entry.get("status") == "unreadable"}
+        gone = [run.path for run in self._runs.values() if run.path and run.path not in kept]
+        for path in gone:
+            del self._runs[path]
+            if path in self._watches:
+                self._watches.pop(path).stop()
         for entry in readable:
             if entry.get("env_id") != self._family:
                 others.add(f"{entry['run']} is of {entry.get('env_id')}, and is left out: one page is of one environment, here {self._family}")
                 continue
             path = entry["run"]
+            if path not in shown:
+                others.add(f"{path} is left out: a page shows {MOST_RUNS} runs at most")
+                continue
             run = self._runs.get(path)
             if run is None:
-                if len(self._runs) >= MOST_RUNS:
-                    others.add(f"{path} is left out: a page shows {MOST_RUNS} runs at most")
-                    continue
                 most = max(200, min(2000, 32000 // max(1, len(readable))))
-                run = self._runs[path] = WatchedRun(len(self._runs), path, path, most)
+                run = self._runs[path] = WatchedRun(next(self._ids), path, path, most)
             notes += entry.get("notes", [])
             table.append(entry | {"id": run.id})
             if entry.get("status") == "running" and path not in self._watches and len(self._watches) < MOST_WATCHES:
@@ -147,12 +158,24 @@ class Feed:
             elif entry.get("status") != "running" and path in self._watches:
                 self._watches.pop(path).stop()
                 run.complaint = ""
-        gone = [run.path for run in self._runs.values() if run.path and run.path not in {entry["run"] for entry in readable}]
-        notes += [f"{path} is not there any more" for path in gone]
+        there = {entry["run"] for entry in listed}
+        notes += [f"{path} is not there any more" for path in gone if path not in there]
         left_out = sorted(others)
         notes += left_out[:8] + ([f"and {len(left_out) - 8} more are left out"] if len(left_out) > 8 else [])
         notes += [f"{run.name} has more metrics than are shown, or some with odd names" for run in self._runs.values() if run.too_many_metrics]
         self._set_table(table, notes)
+
+    def _chosen(self, entries):
+        """The paths of those that a page has room for: what is running, and then what began or ended last."""
+        room = max(0, MOST_RUNS - len(self._of_addresses))
+
+        def rank(entry):
+            changed = (_changed_at(os.path.join(entry["run"], name)) for name in ("config.textproto", "summary.json"))
+            return entry.get("status") == "running", max(changed)
+
+        if len(entries) > room:
+            entries = sorted(entries, key=rank, reverse=True)
+        return {entry["run"] for entry in entries[:room]}
 
     def _set_table(self, table, listed_notes):
         self._listed_notes = listed_notes
@@ -233,7 +256,11 @@ class Feed:
             told = []
             if cursor.get("runs") != self._runs_version:
                 cursor["runs"] = self._runs_version
-                told.append(("runs", {"runs": self._table, "notes": self._notes, "env_id": self._family}))
+                known = [run.id for run in self._runs.values()]
+                for gone in cursor.keys() - {"runs", *known}:
+                    del cursor[gone]
+                table = {"runs": self._table, "known": known, "notes": self._notes, "env_id": self._family}
+                told.append(("runs", table))
             for run in self._runs.values():
                 told += _changes_of(run, cursor.setdefault(run.id, {}), groups)
             return told

@@ -54,7 +54,10 @@ class Games:
             self._filming.release()
 
     def _ask(self, timeout, path, *words):
-        process = start([self._flotilla, "replay", path, *words, *self._flags], stderr=subprocess.PIPE)
+        try:
+            process = start([self._flotilla, "replay", path, *words, *self._flags], stderr=subprocess.PIPE)
+        except OSError as error:
+            raise Refused(f"flotilla replay cannot be started: {error.strerror}") from None
         try:
             said, problem = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:

@@ -82,10 +82,15 @@ class StatusWatch:
         turn = failures = 0
         while not self._stopped.is_set():
             ways = self._ways()
-            with self._lock:
-                if self._stopped.is_set():
-                    return
-                self._process = start(ways[turn % len(ways)], stderr=subprocess.STDOUT)
+            try:
+                with self._lock:
+                    if self._stopped.is_set():
+                        return
+                    self._process = start(ways[turn % len(ways)], stderr=subprocess.STDOUT)
+            except OSError as error:  # the program may be missing for a moment, as while it is installed
+                self._on_status(None, str(error))
+                self._stopped.wait(PAUSE)
+                continue
             answered, complaint = self._listen()
             self._process.wait()
             self._process.stdout.close()

@@ -3,8 +3,10 @@ numbers by name, in their order, and knows a run again by the id that it gave.""
 
 import importlib
 import importlib.util
+import itertools
 import os
 import pathlib
+import re
 import time
 import uuid
 
@@ -33,6 +35,11 @@ def two_levels(name):
     """For those to whom a name is a path: one metric cannot be a folder of others."""
     area, *rest = name.split("/", 1)
     return "/".join([area] + [part.replace("/", ".") for part in rest])
+
+
+def mlflow_name(name):
+    """It refuses others, and with one of them all that was sent."""
+    return re.sub(r"[^\w.\- :/]", "_", two_levels(name))
 
 
 class Wandb(Tracker):
@@ -120,7 +127,7 @@ class Mlflow(Tracker):
     def send(self, rows):
         now = int(time.time() * 1000)
         metrics = [
-            self._metric(two_levels(name), value, now, int(row["global_step"]))
+            self._metric(mlflow_name(name), value, now, int(row["global_step"]))
             for row in rows
             for name, value in row.items()
             if name != "global_step"
@@ -191,8 +198,11 @@ class Tensorboard(Tracker):
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         root = pathlib.Path(os.environ.get("TENSORBOARD_LOGDIR") or "tensorboard")
-        folder = pathlib.Path(known_id) if known_id else root.absolute() / run.project / run.group / run.name
-        folder.mkdir(parents=True, exist_ok=True)
+        if known_id:
+            folder = pathlib.Path(known_id)
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder = self._new_folder(root.absolute() / run.project / run.group, run.name)
         self._writer = EventFileWriter(str(folder))
         if not known_id:
             text = "\n".join([f"    tags: {', '.join(run.tags)}"] * bool(run.tags) + [f"    {k}: {v}" for k, v in run.config.items()])
@@ -202,6 +212,17 @@ class Tensorboard(Tracker):
             value.metadata.plugin_data.plugin_name = "text"
             self._writer.add_event(self._event(wall_time=time.time(), step=0, summary=self._summary(value=[value])))
         return str(folder)
+
+    @staticmethod
+    def _new_folder(place, name):
+        """`name` is the last part of the run's folder alone, which runs elsewhere may have, too."""
+        for number in itertools.count(1):
+            folder = place / (name if number == 1 else f"{name}-{number}")
+            try:
+                folder.mkdir(parents=True)
+                return folder
+            except FileExistsError:
+                pass
 
     def send(self, rows):
         for row in rows:

@@ -33,8 +33,10 @@ function ticks(low, high, count) {
   const rough = (high - low) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((m) => m * power).find((s) => s >= rough);
+  const first = Math.ceil(low / step);
   const found = [];
-  for (let i = Math.ceil(low / step); i * step <= high + step * 1e-9; ++i) found.push(i * step);
+  // Counted: where the range is tiny beside its values, adding a step to them may change nothing.
+  for (let i = 0; i <= count && (first + i) * step <= high + step * 1e-9; ++i) found.push((first + i) * step);
   return found;
 }
 
@@ -123,7 +125,11 @@ class Chart {
       }
     }
     if (/_fraction$/.test(this.metric)) { low = Math.min(0, low); high = Math.max(1, high); }
-    if (low === high) { low -= Math.abs(low) / 10 || 1; high += Math.abs(high) / 10 || 1; }
+    // A constant is one but for rounding, once it is smoothed or a mean.
+    if (high - low <= 1e-9 * Math.max(Math.abs(low), Math.abs(high))) {
+      low -= Math.abs(low) / 10 || 1;
+      high += Math.abs(high) / 10 || 1;
+    }
     const pad = (high - low) * 0.04;
     this.y0 = low - pad;
     this.y1 = high + pad;

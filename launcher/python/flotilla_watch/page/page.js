@@ -84,6 +84,7 @@ function connect() {
   on("runs", (data) => {
     table = data.runs;
     environment = data.env_id || "";
+    for (const id of runs.keys()) if (!data.known.includes(id)) runs.delete(id);  // it would be kept for ever
     for (const entry of table) runOf(entry.id).info = entry;
     $("notes").replaceChildren(...data.notes.slice(0, 20).map((note) => make("li", note)));
     fillRunChoices();
