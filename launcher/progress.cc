@@ -39,9 +39,11 @@ ProgressFacts AsChanged(ProgressFacts facts, const v1::Status& status) {
     if (!change.refused().empty() || change.update() == 0) continue;
     for (const std::string& text : change.override()) {
       v1::RunConfig config;
-      if (PathOf(text) == "total_env_steps" &&
-          ApplyOverride(text, &config).ok()) {
+      if (!ApplyOverride(text, &config).ok()) continue;
+      if (config.has_total_env_steps()) {
         facts.total_env_steps = config.total_env_steps();
+      } else if (config.has_total_updates() && facts.steps_an_update > 0) {
+        facts.total_env_steps = config.total_updates() * facts.steps_an_update;
       }
     }
   }

@@ -15,6 +15,7 @@ namespace flotilla {
 struct ProgressFacts {
   std::string name;             // of the run
   int64_t total_env_steps = 0;  // 0: not known
+  int64_t steps_an_update = 0;  // of all learners; 0: not known
   int64_t first_step = 0;       // where a resumed run goes on
   int64_t first_update = 0;
 };

@@ -242,10 +242,11 @@ absl::Status CheckResumable(const v1::RunConfig& before,
     lines.push_back(absl::StrCat("the algorithm was ", AlgorithmName(before),
                                  " and would be ", AlgorithmName(after)));
   }
+  if (after.has_selfplay() && !before.has_selfplay()) {
+    lines.push_back("the run had no selfplay");
+  }
   for (const FieldChange& change : FindChanges(before, after)) {
-    if (change.path != "env.id" && !absl::StartsWith(change.path, "model.")) {
-      continue;
-    }
+    if (!ShapesCheckpoints(change.path)) continue;
     lines.push_back(absl::StrCat(change.path, " was ", change.was,
                                  " and would be ", change.is));
   }

@@ -56,9 +56,9 @@ std::vector<FieldChange> FindChanges(const v1::RunConfig& before,
 std::vector<std::string> ChangedPaths(const v1::RunConfig& before,
                                       const v1::RunConfig& after);
 
-// Whether a run of `before` can go on as `after`: the same environment,
-// algorithm and model. Errors: kInvalidArgument naming all that differs of
-// these.
+// Whether a run of `before` can go on as `after`: the same algorithm, and all that
+// ShapesCheckpoints (config_change.h). Errors: kInvalidArgument naming whatever
+// differs of these.
 absl::Status CheckResumable(const v1::RunConfig& before,
                             const v1::RunConfig& after);
 

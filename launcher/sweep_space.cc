@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/config_docs.h"
 #include "services/base/config.h"
+#include "services/base/config_change.h"
 #include "services/base/config_ranges.h"
 #include "services/base/config_rules.h"
 #include "services/base/config_text.h"
@@ -104,10 +105,7 @@ class Space {
                                       "\" already; remove one of the two"));
       }
     }
-    // What the tensors of a checkpoint follow from.
-    if (sweep_.has_pbt() &&
-        (field == "env.id" || field == "optimizer.type" ||
-         field == "selfplay.pool_size" || absl::StartsWith(field, "model."))) {
+    if (sweep_.has_pbt() && ShapesCheckpoints(field)) {
       return InvalidAt(
           parameter.where,
           "pbt forks runs, and a run that goes on cannot change it; "

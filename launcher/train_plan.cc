@@ -94,10 +94,29 @@ TrainPlan MakePlan(const v1::RunConfig& given, const Topology& topology) {
   const int64_t global = plan.batch * plan.world_size;
   plan.updates = config.has_total_updates()
                      ? config.total_updates()
-                     : (config.total_env_steps() + global - 1) / global;
+                     : config.total_env_steps() / global +
+                           (config.total_env_steps() % global != 0);
   plan.steps = config.has_total_updates() ? plan.updates * global
                                           : config.total_env_steps();
   return plan;
+}
+
+std::string LengthWarning(const v1::RunConfig& config,
+                          const Topology& topology) {
+  const bool dqn = config.has_dqn();
+  if (!dqn && !config.has_sac()) return "";
+  const int64_t starts =
+      dqn ? config.dqn().learning_starts() : config.sac().learning_starts();
+  const TrainPlan plan = MakePlan(config, topology);
+  // Steps before the last update's rollout.
+  if (starts <= (plan.updates - 1) * plan.batch * plan.world_size) return "";
+  const std::string field =
+      absl::StrCat(AlgorithmName(config), ".learning_starts");
+  return absl::StrCat(field, " is ", WithCommas(starts), ", and the run is of ",
+                      WithCommas(plan.steps),
+                      " steps: nothing is learned in it; make it longer, or "
+                      "--set ",
+                      field, "=0");
 }
 
 std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,

@@ -48,6 +48,11 @@ absl::StatusOr<v1::Precision> PlanPrecision(
     const v1::RunConfig& config, const std::vector<std::string>& devices,
     const std::vector<Gpu>& gpus);
 
+// What is allowed and hardly meant of a run's length; "" if nothing is: a replay from
+// which nothing is learned before the run is over.
+std::string LengthWarning(const v1::RunConfig& config,
+                          const Topology& topology);
+
 // What `--dry-run` prints below the configuration.
 std::string DescribePlan(const v1::RunConfig& config, const Topology& topology,
                          const std::vector<std::string>& devices);

@@ -16,6 +16,9 @@ constexpr double kFloat = sizeof(float);
 // Of each parameter: itself, its gradient, two moments, a snapshot to go back
 // to, what is being saved, and the policy that acts or is evaluated.
 constexpr double kCopies = 7;
+// Of each earlier self: its weights, the same to go back to and as they are saved, and
+// the policy that plays.
+constexpr double kCopiesOfEarlier = 4;
 
 double D(int64_t value) { return static_cast<double>(value); }
 
@@ -129,6 +132,14 @@ std::vector<MemoryNeed> MemoryNeeds(const v1::RunConfig& config,
                                                 " actions and ", values,
                                                 " values of an observation"),
                                    kCopies * kFloat * parameters});
+
+  if (config.has_selfplay()) {
+    const double pool = D(config.selfplay().pool_size());
+    needs.push_back(
+        {absl::StrCat(pool, " earlier selves (selfplay.pool_size) of ",
+                      parameters, " parameters"),
+         pool * kCopiesOfEarlier * (own > 0 ? own : kFloat * parameters)});
+  }
 
   const double rollouts = CollectionOf(config) == Collection::kWhenAsked
                               ? 1

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "services/base/config.h"
 #include "services/base/config_ranges.h"
+#include "services/base/either_field.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
 
@@ -81,11 +82,6 @@ bool IsIn(const std::string& path, absl::string_view section) {
   return path == section || absl::StartsWith(path, absl::StrCat(section, "."));
 }
 
-// What a resumed run is refused as well, or does not begin anew with.
-bool NeedsAnotherRun(const std::string& path) {
-  return path == "seed" || path == "env.id" || IsIn(path, "model");
-}
-
 // A configuration that has the section of `path`, also of an algorithm.
 v1::RunConfig WithSectionOf(const std::string& path) {
   v1::RunConfig config;
@@ -146,11 +142,20 @@ std::string WhyFixed(const std::string& path) {
                (absl::StrContains(field, ".options") && IsIn(path, field));
       });
   if (changeable) return "";
-  if (NeedsAnotherRun(path)) return "cannot change within a run: start another";
+  // A resumed run does not begin anew with a seed.
+  if (path == "seed" || ShapesCheckpoints(path)) {
+    return "cannot change within a run: start another";
+  }
   return absl::StrCat(
       "cannot change in flight: stop the run and `flotilla train --resume RUN "
       "--set ",
       path, "=...`");
+}
+
+bool ShapesCheckpoints(const std::string& path) {
+  return path == "env.id" || path == "optimizer.type" ||
+         path == "dqn.dueling" || path == "selfplay.pool_size" ||
+         IsIn(path, "model");
 }
 
 std::string PathOf(const std::string& override_text) {
@@ -186,6 +191,7 @@ absl::StatusOr<v1::RunConfig> Changed(
     const v1::RunConfig& config, const std::vector<std::string>& overrides) {
   RETURN_IF_ERROR(CheckChange(overrides));
   v1::RunConfig after = config;
+  MakeWay(overrides, &after);
   for (const std::string& text : overrides) {
     RETURN_IF_ERROR(Apply(text, &after));
   }

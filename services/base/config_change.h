@@ -21,6 +21,10 @@ std::vector<std::string> ChangeableFields();
 // field that exists.
 std::string WhyFixed(const std::string& path);
 
+// Whether the tensors of a checkpoint follow from the field at `path`: a run that
+// goes on cannot change it.
+bool ShapesCheckpoints(const std::string& path);
+
 // The dotted path of "path=value".
 std::string PathOf(const std::string& override_text);
 

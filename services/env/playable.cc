@@ -107,14 +107,58 @@ std::string SmallOnGpu(const v1::RunConfig& config, const Spaces& spaces) {
                       "mean it");
 }
 
-// A precision that the network does not take; "" if it does.
-std::string UnusedPrecision(const v1::RunConfig& config) {
-  if (config.runtime().precision() != v1::BF16 ||
-      config.model().torchscript().empty()) {
+// A precision that the network does not take; "" if it does, or may.
+std::string UnusedPrecision(const v1::RunConfig& config, const Spaces& spaces,
+                            bool on_gpu) {
+  const v1::ModelConfig& model = config.model();
+  if (config.runtime().precision() != v1::BF16 || !model.plugin().empty()) {
     return "";
   }
-  return "runtime.precision is BF16, and model.torchscript computes as it was "
-         "saved: convert in its forward(), or leave the precision out";
+  if (!model.torchscript().empty()) {
+    return "runtime.precision is BF16, and model.torchscript computes as it "
+           "was saved: convert in its forward(), or leave the precision out";
+  }
+  const std::vector<int> seen = spaces.encoded();
+  const auto leaf = [&](int index) -> const LeafSpec& {
+    return spaces.observation[index];
+  };
+  const bool images = std::ranges::any_of(
+      seen, [&](int index) { return leaf(index).kind == LeafKind::kImage; });
+  const bool by_kernels = !on_gpu && !config.has_dqn() && !config.has_sac() &&
+                          model.encoder() == v1::MLP &&
+                          model.recurrent() == v1::NONE && seen.size() == 1 &&
+                          leaf(seen[0]).kind == LeafKind::kVector &&
+                          leaf(seen[0]).stack == 1;
+  const bool muon = !on_gpu && config.optimizer().type() == v1::MUON;
+  if (images || by_kernels || muon) return "";
+  return "runtime.precision is BF16, and nothing of this network is computed "
+         "in it: networks of images are, and, on a CPU, those of PPO, IMPALA "
+         "and own algorithms with model.encoder: MLP; leave it out";
+}
+
+// Widths that the encoder which was chosen for an image leaves out.
+std::string UnusedWidths(const v1::ModelConfig& model, const Spaces& spaces) {
+  const absl::StatusOr<EncoderPlan> plan = PlanEncoders(spaces, model);
+  if (!plan.ok() || plan->merged() || plan->leaf.size() != 1) return "";
+  const LeafEncoder& e = plan->leaf[0];
+  const bool cnn = e.encoder == v1::NATURE_CNN || e.encoder == v1::RESNET;
+  if (!cnn || e.hidden.size() < 2) return "";
+  return absl::StrCat("model.hidden is [", absl::StrJoin(model.hidden(), ", "),
+                      "], and ", v1::Encoder_Name(e.encoder),
+                      " takes one width, of its last linear layer: ",
+                      e.hidden.back(), "; leave the others out");
+}
+
+// Weights of an earlier self go with the scale that they learned to see.
+std::string RescaledSelves(const v1::RunConfig& config, const Spaces& spaces) {
+  if (!config.has_selfplay() || !config.model().normalize_observations() ||
+      spaces.normalized() == 0) {
+    return "";
+  }
+  return "model.normalize_observations scales what earlier selves (selfplay) "
+         "see by the newest means and variances, not by those that they "
+         "learned with: their strength drifts; leave it out, or scale in the "
+         "environment";
 }
 
 }  // namespace
@@ -142,7 +186,9 @@ std::vector<std::string> PlayableWarnings(const v1::RunConfig& config,
   std::vector<std::string> warnings;
   for (const std::string& what :
        {ImageAsNumbers(config.model(), spec, *spaces),
-        NotNormalized(config.model(), *spaces), UnusedPrecision(config),
+        NotNormalized(config.model(), *spaces),
+        UnusedPrecision(config, *spaces, on_gpu),
+        RescaledSelves(config, *spaces), UnusedWidths(config.model(), *spaces),
         on_gpu ? SmallOnGpu(config, *spaces) : ""}) {
     if (what.empty()) continue;
     warnings.push_back(absl::StrCat("env \"", spec.env_id(), "\": ", what));

@@ -21,8 +21,9 @@ absl::Status CheckPlayable(const v1::RunConfig& config,
 
 // What is allowed and hardly meant, each with its remedy: an image that will be
 // seen as a vector though nobody asked for that of this leaf; numbers that
-// model.normalize_observations leaves as they are; a precision that the network does
-// not take; where learners are `on_gpu`, a network that a CPU is faster with.
+// model.normalize_observations leaves as they are, or scales beneath earlier selves;
+// a precision, or widths, that the network does not take; where learners are `on_gpu`,
+// a network that a CPU is faster with.
 std::vector<std::string> PlayableWarnings(const v1::RunConfig& config,
                                           const v1::EnvSpec& spec, bool on_gpu);
 

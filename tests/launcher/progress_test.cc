@@ -15,6 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 v1::Status Parse(const std::string& text) {
   v1::Status status;
@@ -76,6 +77,23 @@ TEST(ProgressTest, BeforeTheFirstStepALineSaysWhatIsWaitedFor) {
       Parse("state: GATHERING waiting_for: \"1 more learner\"");
   EXPECT_EQ(ProgressLine(status, kFacts),
             "  0%  0 / 500,000 steps  waiting: 1 more learner  update 0");
+}
+
+TEST(ProgressTest, TheLengthIsWhatItWasChangedToInFlight) {
+  v1::Status status = Training();
+  v1::Change* change = status.add_change();
+  change->set_update(40);
+  change->add_override("total_env_steps=1000000");
+  EXPECT_THAT(ProgressLine(status, kFacts),
+              StartsWith(" 25%  250,000 / 1,000"));
+  change = status.add_change();
+  change->set_update(50);
+  change->add_override("total_updates=100");
+  EXPECT_THAT(ProgressLine(status, kFacts),
+              StartsWith(" 25%  250,000 / 1,000"));
+  ProgressFacts facts = kFacts;
+  facts.steps_an_update = 5000;
+  EXPECT_THAT(ProgressLine(status, facts), StartsWith(" 50%  250,000 / 500,"));
 }
 
 TEST(ProgressTest, ABlockHasALineForEachRank) {

@@ -212,6 +212,18 @@ TEST(CheckResumableTest, EnvironmentAlgorithmAndModelMayNot) {
           before, Parse("ppo {} model { hidden: 8 activation: RELU }"))),
       AllOf(HasSubstr("model.hidden was [64, 64] and would be [8]"),
             HasSubstr("model.activation was TANH and would be RELU")));
+  EXPECT_THAT(
+      Message(CheckResumable(
+          before, Parse("ppo {} optimizer { type: MUON } selfplay {}"))),
+      AllOf(HasSubstr("optimizer.type was ADAM and would be MUON"),
+            HasSubstr("the run had no selfplay")));
+  EXPECT_THAT(
+      Message(CheckResumable(Parse("ppo {} selfplay {}"),
+                             Parse("ppo {} selfplay { pool_size: 3 }"))),
+      HasSubstr("selfplay.pool_size was "));
+  EXPECT_THAT(
+      Message(CheckResumable(Parse("dqn {}"), Parse("dqn { dueling: false }"))),
+      HasSubstr("dqn.dueling was true and would be false"));
 }
 
 class KeepFilesTest : public testing::Test {

@@ -61,6 +61,32 @@ TEST(TrainPlanTest, DqnAndImpalaHaveTheirOwn) {
   EXPECT_EQ(impala.gradient_steps, 2);
 }
 
+// The last update begins after 9 of 10 rollouts: 2 learners, 4 environments, 100 steps.
+TEST(TrainPlanTest, ARunThatEndsBeforeItLearnsIsWarnedOf) {
+  const std::string sizes =
+      "env { num_envs: 4 } rollout { length: 100 } total_env_steps: 8000 ";
+  EXPECT_EQ(LengthWarning(Parse(sizes + "dqn { learning_starts: 7200 }"),
+                          TwoLearners()),
+            "");
+  EXPECT_THAT(LengthWarning(Parse(sizes + "dqn { learning_starts: 7201 }"),
+                            TwoLearners()),
+              HasSubstr("dqn.learning_starts is 7,201, and the run is of 8,000 "
+                        "steps: nothing is learned in it"));
+  EXPECT_THAT(LengthWarning(Parse("sac {} total_updates: 1"), TwoLearners()),
+              HasSubstr("--set sac.learning_starts=0"));
+  EXPECT_EQ(LengthWarning(Parse("dqn { learning_starts: 0 } total_updates: 1"),
+                          TwoLearners()),
+            "");
+  EXPECT_EQ(LengthWarning(Parse("ppo {} total_updates: 1"), TwoLearners()), "");
+}
+
+TEST(TrainPlanTest, TheLongestRunHasItsUpdates) {
+  EXPECT_EQ(MakePlan(Parse("ppo {} total_env_steps: 9223372036854775807"),
+                     TwoLearners())
+                .updates,
+            9007199254740992);
+}
+
 TEST(TrainPlanTest, TheDescriptionIsWhatADryRunPrints) {
   EXPECT_EQ(DescribePlan(Parse("ppo {}"), TwoLearners(), {"cpu", "cpu"}),
             R"(topology

@@ -58,6 +58,9 @@ TEST(MemoryNeedsTest, SizesFollowConfigurationAndSpaces) {
             7 * 4 * (2 * (11 * 64 + 65 * 64) + 65 * 5));
   const Spaces frames = DescribeSpaces(Spec(v1::UINT8, {84, 84}), {}).value();
   EXPECT_EQ(Need(config, frames, "1 rollout of"), 8 * (101 * 7056 + 100 * 36));
+  config.mutable_selfplay()->set_pool_size(100);
+  EXPECT_EQ(Need(config, vector, "100 earlier selves (selfplay.pool_size)"),
+            100 * 4 * 4 * (2 * (11 * 64 + 65 * 64) + 65 * 5));
   v1::RunConfig dqn;
   dqn.mutable_dqn()->set_replay_capacity(1000000);
   dqn = Resolved(dqn);

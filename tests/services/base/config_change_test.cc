@@ -86,9 +86,27 @@ TEST(ConfigChangeTest, AChangeIsMadeWholeOrNotAtAll) {
   EXPECT_FALSE(ChangesLearning(before, *beside));
 }
 
+TEST(ConfigChangeTest, WhatIsUsedInsteadOfAnotherTakesItsPlace) {
+  const auto by_updates = Changed(Ppo(), {"total_updates=10"});
+  ASSERT_OK(by_updates.status());
+  EXPECT_EQ(by_updates->total_updates(), 10);
+  EXPECT_FALSE(by_updates->has_total_env_steps());
+  const auto by_steps = Changed(*by_updates, {"total_env_steps=7"});
+  ASSERT_OK(by_steps.status());
+  EXPECT_EQ(by_steps->total_env_steps(), 7);
+  EXPECT_FALSE(by_steps->has_total_updates());
+  v1::RunConfig counted = Ppo();
+  counted.mutable_checkpoint()->clear_every_updates();
+  counted.mutable_checkpoint()->clear_every_seconds();
+  counted.mutable_checkpoint()->set_count(3);
+  const auto timed = Changed(counted, {"checkpoint.every_seconds=5"});
+  ASSERT_OK(timed.status());
+  EXPECT_FALSE(timed->checkpoint().has_count());
+}
+
 TEST(ConfigChangeTest, WhatSeveralFieldsMakeWrongTogetherIsRefused) {
   EXPECT_THAT(
-      Changed(Ppo(), {"total_updates=10"}).status(),
+      Changed(Ppo(), {"total_updates=10", "total_env_steps=10"}).status(),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("total_")));
   v1::RunConfig scaled = Ppo();
   scaled.mutable_model()->set_normalize_rewards(true);

@@ -147,7 +147,8 @@ TEST(PlayableTest, ASmallNetworkOnAGpuThatNobodyNamedIsWarnedOf) {
   const v1::EnvSpec numbers = Spec(v1::FLOAT32, {4});
   const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
   const v1::RunConfig few =
-      Resolved(Config("ppo {} env { num_envs: 16 num_workers: 2 groups: 2 }"));
+      Resolved(Config("ppo {} env { id: 'Test' num_envs: 16 num_workers: 2 "
+                      "groups: 2 }"));
   EXPECT_THAT(PlayableWarning(few, numbers, /*on_gpu=*/true),
               AllOf(HasSubstr("for 4 rows at a time"),
                     HasSubstr("--set runtime.device=cpu")));
@@ -163,6 +164,45 @@ TEST(PlayableTest, ASmallNetworkOnAGpuThatNobodyNamedIsWarnedOf) {
     EXPECT_EQ(PlayableWarning(Resolved(Config(text)), numbers, true), "")
         << text;
   }
+}
+
+TEST(PlayableTest, APrecisionThatNothingIsComputedInIsWarnedOf) {
+  const v1::EnvSpec numbers = Spec(v1::FLOAT32, {4});
+  const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
+  const std::string bf16 = " runtime { precision: BF16 device: 'cuda' }";
+  const auto warned = HasSubstr("nothing of this network is computed in it");
+  for (const char* text :
+       {"ppo {}", "dqn {} model { encoder: MLP }",
+        "sac {} model { encoder: MLP }", "impala {} model { recurrent: LSTM }",
+        "ppo {} model { encoder: MLP recurrent: GRU }",
+        "ppo {} model { encoder: MLP leaf { path: '' frame_stack: 4 } }"}) {
+    EXPECT_THAT(PlayableWarning(Config(text + bf16), numbers), warned) << text;
+  }
+  const std::string mlp = "ppo {} model { encoder: MLP }";
+  EXPECT_THAT(PlayableWarning(Config(mlp + bf16), numbers, /*on_gpu=*/true),
+              warned);
+  EXPECT_EQ(PlayableWarning(Config(mlp + bf16), numbers), "");
+  for (const char* text : {"dqn {}", "impala {} model { plugin: 'net.so' }",
+                           "sac {}", "ppo {} optimizer { type: MUON }"}) {
+    EXPECT_EQ(PlayableWarning(Config(text + bf16), frames), "") << text;
+  }
+  EXPECT_EQ(PlayableWarning(Config("ppo {} optimizer { type: MUON }" + bf16),
+                            numbers),
+            "");
+  EXPECT_EQ(PlayableWarning(Config("dqn {}"), numbers), "");
+}
+
+TEST(PlayableTest, WidthsThatAnImagesEncoderDoesNotTakeAreWarnedOf) {
+  const v1::EnvSpec frames = Spec(v1::UINT8, {84, 84});
+  EXPECT_THAT(
+      PlayableWarning(Config("ppo {} model { hidden: [256, 128] }"), frames),
+      HasSubstr("model.hidden is [256, 128], and NATURE_CNN takes one width, "
+                "of its last linear layer: 128"));
+  EXPECT_EQ(PlayableWarning(Config("ppo {} model { hidden: 256 }"), frames),
+            "");
+  EXPECT_EQ(PlayableWarning(Config("ppo {} model { hidden: [256, 128] }"),
+                            Spec(v1::FLOAT32, {4})),
+            "");
 }
 
 TEST(PlayableTest, APrecisionThatTorchScriptDoesNotTakeIsWarnedOf) {
@@ -236,6 +276,9 @@ TEST(PlayableTest, NumbersThatAreNotNormalizedAreWarnedOf) {
               AllOf(HasSubstr("env \"Test\": model.normalize_observations "
                               "scales observation \"state\" alone"),
                     HasSubstr("; observation \"goal\" goes in as sent")));
+  // Earlier selves are scaled as the newest.
+  EXPECT_THAT(PlayableWarning(Config(on + "} selfplay {}"), spec),
+              HasSubstr("earlier selves (selfplay)"));
   // Values that are counted are no numbers, and bytes of an image not meant.
   spec.mutable_observation(1)->set_dtype(v1::INT64);
   spec.mutable_observation(1)->set_num_values(5);
