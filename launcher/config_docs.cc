@@ -20,6 +20,7 @@
 #include "launcher/text_layout.h"
 #include "services/base/config.h"
 #include "services/base/config_change.h"
+#include "services/base/config_override.h"
 #include "services/base/config_ranges.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
@@ -260,7 +261,8 @@ std::string NearestPaths(const std::string& path) {
   const std::vector<std::string> all = ConfigPaths();
   std::vector<std::string> near = PathsEndingIn(path);
   if (near.empty()) {
-    const std::string hint = DidYouMean(path, all);
+    std::string hint = OtherNameHint(path, "");
+    if (hint.empty()) hint = DidYouMean(path, all);
     if (!hint.empty()) return hint;
     std::vector<std::string> names;
     for (const std::string& known : all) {
@@ -270,8 +272,7 @@ std::string NearestPaths(const std::string& path) {
     if (!nearest.empty()) near = PathsEndingIn(nearest);
   }
   return near.empty() ? "; `flotilla explain` lists the sections"
-                      : absl::StrCat("; did you mean \"",
-                                     absl::StrJoin(near, "\" or \""), "\"?");
+                      : DidYouMeanOneOf(near);
 }
 
 std::string WholeConfig(size_t width) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "services/base/config.h"
 #include "services/base/nearest_name.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
@@ -42,6 +43,64 @@ std::string About(const fs::path& path) {
   const size_t stop = text.find(". ");
   std::string sentence = stop == text.npos ? text : text.substr(0, stop);
   return std::string(absl::StripSuffix(sentence, "."));
+}
+
+// "CartPole-v1", "ALE/Pong-v5", "gym:Taxi-v4": as Gymnasium names environments.
+bool EndsInVersion(absl::string_view word) {
+  const size_t at = word.rfind("-v");
+  return at != word.npos && at > 0 && at + 2 < word.size() &&
+         std::all_of(word.begin() + at + 2, word.end(), absl::ascii_isdigit);
+}
+
+// Whether `word` is `id`, or is it in another case or without "gym:" or "ALE/".
+// Without a version, only as it is: "pong" rather is part of a configuration's name.
+bool Means(const std::string& word, const std::string& id) {
+  if (word == id) return true;
+  return EndsInVersion(word) &&
+         (absl::EqualsIgnoreCase(id, word) ||
+          absl::EndsWithIgnoreCase(id, absl::StrCat(":", word)) ||
+          absl::EndsWithIgnoreCase(id, absl::StrCat("/", word)));
+}
+
+// `"a", "b", ...`: five of them at most.
+std::string Some(const std::vector<std::string>& names) {
+  constexpr size_t kMost = 5;
+  const auto end = names.begin() + std::min(kMost, names.size());
+  return absl::StrCat("\"", absl::StrJoin(names.begin(), end, "\", \""), "\"",
+                      names.size() > kMost ? ", ..." : "");
+}
+
+// For a word that names no configuration.
+std::string Hint(const std::string& word,
+                 const std::vector<ShippedConfig>& shipped) {
+  const std::string folded = absl::AsciiStrToLower(word);
+  std::string id;
+  std::vector<std::string> names, containing, made_for_it;
+  for (const ShippedConfig& candidate : shipped) {
+    names.push_back(candidate.name);
+    if (folded.size() >= 3 &&
+        absl::StrContains(absl::AsciiStrToLower(candidate.name), folded)) {
+      containing.push_back(candidate.name);
+    }
+    const auto config = LoadRunConfig(candidate.path, {});
+    if (!config.ok() || !Means(word, config->env().id())) continue;
+    id = config->env().id();
+    made_for_it.push_back(candidate.name);
+  }
+  if (!id.empty()) {
+    return absl::StrCat(
+        "; that is an environment: `flotilla train CONFIG "
+        "--env ",
+        id, "`, where CONFIG may be ", Some(made_for_it));
+  }
+  if (EndsInVersion(word)) {
+    return absl::StrCat(
+        "; that looks like an environment: `flotilla train "
+        "CONFIG --env ",
+        word, "`");
+  }
+  if (containing.empty()) return DidYouMean(word, names);
+  return absl::StrCat("; did you mean ", Some(containing), "?");
 }
 
 }  // namespace
@@ -81,20 +140,22 @@ absl::StatusOr<std::string> FindConfig(const std::string& config) {
                            config, ")")
             : ""));
   }
-  const bool is_path = absl::StrContains(config, "/");
+  const fs::path folder = fs::path(config).parent_path();
+  // "ALE/Pong-v5" is none.
+  const bool is_path = absl::StrContains(config, "/") &&
+                       (!EndsInVersion(config) || config[0] == '.' ||
+                        fs::exists(folder, error) || folder.is_absolute());
   if (is_path) {
     return absl::NotFoundError(
         absl::StrCat("there is no configuration file ", config));
   }
   ASSIGN_OR_RETURN(const std::vector<ShippedConfig> shipped, ShippedConfigs());
   const std::string wanted = std::string(absl::StripSuffix(config, kExtension));
-  std::vector<std::string> names;
   for (const ShippedConfig& candidate : shipped) {
     if (candidate.name == wanted) return candidate.path;
-    names.push_back(candidate.name);
   }
   return absl::NotFoundError(absl::StrCat(
-      "there is no configuration \"", config, "\"", DidYouMean(wanted, names),
+      "there is no configuration \"", config, "\"", Hint(wanted, shipped),
       " (`flotilla configs` lists them; a path names a file)"));
 }
 

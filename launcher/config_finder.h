@@ -21,7 +21,8 @@ struct ShippedConfig {
 absl::StatusOr<std::vector<ShippedConfig>> ShippedConfigs();
 
 // The file that `config`, a path or a shipped name, means.
-// Errors: kNotFound, with the nearest name.
+// Errors: kNotFound, with names that are near, or, of an environment's id, with
+// how it is trained in.
 absl::StatusOr<std::string> FindConfig(const std::string& config);
 
 // What a run of it is called: "cartpole_ppo" for any path to that file.

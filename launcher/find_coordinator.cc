@@ -51,13 +51,27 @@ absl::StatusOr<RunAddress> FindCoordinator(
   }
   const std::string folder = run_dir.value_or(NewestRunPath(""));
   if (folder.empty()) {
-    return RunAddress{absl::StrCat("127.0.0.1:", kDefaultPort), ""};
+    return RunAddress{absl::StrCat("127.0.0.1:", kDefaultPort), "", true};
   }
   if (!RunFolder(folder).HoldsRun()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--run-dir ", folder, " holds no run"));
   }
   return RunAddress{AddressIn(RunFolder(folder)), folder};
+}
+
+absl::Status ExplainSilence(const RunAddress& run, const absl::Status& error) {
+  if (run.assumed && absl::IsUnavailable(error)) {
+    return absl::UnavailableError(
+        absl::StrCat("there is no run in runs/, and nothing answers at ",
+                     run.address, ": name a RUN or --coordinator HOST:PORT"));
+  }
+  // Without an answer, a result tells that it ended rather than vanished.
+  if (!run.run_dir.empty() && HasResult(RunFolder(run.run_dir))) {
+    return absl::UnavailableError(
+        absl::StrCat("the run in ", run.run_dir, " is over"));
+  }
+  return error;
 }
 
 RpcCredentials WithRunToken(const RpcCredentials& credentials,

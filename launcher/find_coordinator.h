@@ -12,10 +12,12 @@
 
 namespace flotilla {
 
-// The run that `flotilla status` and `flotilla stop` are about.
+// The run that `flotilla status`, `flotilla stop` and `flotilla set` are about.
 struct RunAddress {
   std::string address;  // HOST:PORT of its coordinator
   std::string run_dir;  // "" if only the address was given
+  bool assumed =
+      false;  // the address: nobody named one, and runs/ holds no run
 };
 
 // From --coordinator, or the folder's coordinator.address, or, where neither is
@@ -24,6 +26,10 @@ struct RunAddress {
 absl::StatusOr<RunAddress> FindCoordinator(
     const std::optional<std::string>& coordinator,
     const std::optional<std::string>& run_dir);
+
+// What to say of a run whose coordinator did not answer, but for `error`: that it is
+// over, if its folder says so, or that there is none.
+absl::Status ExplainSilence(const RunAddress& run, const absl::Status& error);
 
 // `credentials`, or where they have no token, those with the run's own, if its
 // folder ("": none is known) holds one that we may read.

@@ -46,6 +46,10 @@ CommandLine TrainLine(TrainFlags* flags) {
            &topology->master_port);
   line.Text("--rdzv-endpoint", "HOST:PORT", "as in torchrun: --coordinator",
             &topology->rdzv_endpoint);
+  for (const char* name : {"--rdzv-backend", "--rdzv-id"}) {
+    line.Each(name, "TEXT", "as in torchrun; not needed",
+              [](const std::string&) {});
+  }
   line.Switch("--standalone", "one node, a coordinator of its own",
               &topology->standalone);
   line.Choice("--backend", {"auto", "nccl", "gloo"},
@@ -60,7 +64,8 @@ CommandLine TrainLine(TrainFlags* flags) {
   line.Text("--run-dir", "DIR", "the run's folder (default runs/CONFIG-TIME)",
             &flags->run_dir);
   line.OptionalText("--resume", "latest|PATH",
-                    "go on from the run's newest checkpoint, or from PATH",
+                    "go on from the run's newest checkpoint, or from PATH; "
+                    "with CONFIG, a folder without a run begins a new one",
                     "latest", IsResumeValue, &flags->resume);
   line.List("--set", "PATH=VALUE",
             "override a field: --set optimizer.learning_rate=1e-3",

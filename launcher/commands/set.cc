@@ -20,8 +20,9 @@ absl::StatusOr<v1::Change> SetFields(const RunAddress& run,
                                      const std::vector<std::string>& overrides,
                                      absl::Duration timeout,
                                      CoordinatorCalls* calls) {
-  ASSIGN_OR_RETURN(const v1::Status status, calls->GetStatus(kSetTimeout));
-  RETURN_IF_ERROR(CheckSameRun(run, status));
+  const auto status = calls->GetStatus(kSetTimeout);
+  if (!status.ok()) return ExplainSilence(run, status.status());
+  RETURN_IF_ERROR(CheckSameRun(run, *status));
   return calls->Set(overrides, timeout);
 }
 

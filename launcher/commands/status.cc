@@ -50,7 +50,9 @@ int ShowFinished(const RunAddress& run, const absl::Status& unreachable,
   const auto summary = run.run_dir.empty() || !HasResult(folder)
                            ? absl::NotFoundError("no result")
                            : ReadRunSummary(folder.summary());
-  if (!summary.ok()) return Report("status", unreachable);
+  if (!summary.ok()) {
+    return Report("status", ExplainSilence(run, unreachable));
+  }
   if (json) {
     std::string text = FormatRunSummary(*summary);
     if (const auto parsed = ParseJson(text); is_one_of_many && parsed.ok()) {

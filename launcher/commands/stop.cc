@@ -1,11 +1,8 @@
 #include <cstdio>
 
-#include "absl/strings/str_cat.h"
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
-#include "launcher/run_record.h"
-#include "services/base/run_folder.h"
 #include "services/base/status_macros.h"
 #include "services/rpc/credential_flags.h"
 
@@ -17,13 +14,7 @@ constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 absl::Status StopRun(const RunAddress& run, const std::string& reason,
                      CoordinatorCalls* calls) {
   const auto status = calls->GetStatus(kStopTimeout);
-  // Without an answer, a result tells that it ended rather than vanished.
-  if (!status.ok() && !run.run_dir.empty() &&
-      HasResult(RunFolder(run.run_dir))) {
-    return absl::UnavailableError(
-        absl::StrCat("the run in ", run.run_dir, " is over"));
-  }
-  RETURN_IF_ERROR(status.status());
+  if (!status.ok()) return ExplainSilence(run, status.status());
   RETURN_IF_ERROR(CheckSameRun(run, *status));
   return calls->Stop(reason, kStopTimeout);
 }

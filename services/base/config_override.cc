@@ -1,3 +1,5 @@
+#include "services/base/config_override.h"
+
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/reflection.h>
 #include <google/protobuf/text_format.h>
@@ -49,24 +51,99 @@ void CollectPaths(const Descriptor* type, const std::string& prefix,
   }
 }
 
+// What CleanRL and Stable-Baselines3 call a field, where it means the same here, and
+// what its path ends in. launcher/README.md has the same table.
+struct OtherName {
+  const char* theirs;
+  const char* ours;
+};
+constexpr OtherName kOtherNames[] = {
+    {"autotune", "learn_temperature"},
+    {"buffer_size", "replay_capacity"},
+    {"clip_coef", "clip_ratio"},
+    {"clip_range", "clip_ratio"},
+    {"clip_range_vf", "value_clip"},
+    {"end_e", "epsilon_end"},
+    {"ent_coef", "entropy_cost"},
+    {"exploration_final_eps", "epsilon_end"},
+    {"exploration_initial_eps", "epsilon_start"},
+    {"gamma", "discount"},
+    {"gradient_steps", "updates_per_rollout"},
+    {"lr", "optimizer.learning_rate"},
+    {"n_envs", "env.num_envs"},
+    {"n_epochs", "epochs"},
+    {"n_steps", "n_step"},  // of DQN's returns
+    {"n_steps", "rollout.length"},
+    {"norm_adv", "normalize_advantages"},
+    {"num_minibatches", "minibatches"},
+    {"num_steps", "rollout.length"},
+    {"policy_lr", "optimizer.learning_rate"},
+    {"q_lr", "critic_learning_rate"},
+    {"train_freq", "rollout.length"},
+    {"train_frequency", "rollout.length"},
+    {"update_epochs", "epochs"},
+    {"vf_coef", "value_cost"},
+};
+
+bool IsAlgorithm(const std::string& section) {
+  const FieldDescriptor* field =
+      v1::RunConfig::descriptor()->FindFieldByName(section);
+  return field != nullptr && field->containing_oneof() != nullptr;
+}
+
+// Everything that can be set, but for sections of other algorithms than
+// `algorithm`; "": with those of all.
+std::vector<std::string> PathsOf(const std::string& algorithm) {
+  std::vector<std::string> all, own;
+  CollectPaths(v1::RunConfig::descriptor(), "", &all);
+  for (const std::string& path : all) {
+    const std::string section = path.substr(0, path.find('.'));
+    if (algorithm.empty() || section == algorithm || !IsAlgorithm(section)) {
+      own.push_back(path);
+    }
+  }
+  return own;
+}
+
+std::vector<std::string> EndingIn(const std::string& ending,
+                                  const std::vector<std::string>& paths) {
+  std::vector<std::string> found;
+  for (const std::string& path : paths) {
+    if (path == ending || absl::EndsWith(path, "." + ending)) {
+      found.push_back(path);
+    }
+  }
+  return found;
+}
+
+std::string LastName(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
+}
+
+// In sections of any algorithm, by the last name of `path` or one that is near.
+std::string HintAnywhere(const std::string& path) {
+  const std::vector<std::string> all = PathsOf("");
+  const std::vector<std::string> same = EndingIn(path, all);
+  if (!same.empty()) return DidYouMeanOneOf(same);
+  std::vector<std::string> names;
+  for (const std::string& known : all) names.push_back(LastName(known));
+  const std::string nearest = NearestName(path, names);
+  return nearest.empty() ? "" : DidYouMeanOneOf(EndingIn(nearest, all));
+}
+
 // For a path that leads nowhere: "; did you mean "ppo.epochs"?".
 std::string PathHint(const std::string& path, const v1::RunConfig& config) {
-  std::vector<std::string> all, known;
-  CollectPaths(v1::RunConfig::descriptor(), "", &all);
   const FieldDescriptor* chosen =
       config.GetReflection()->GetOneofFieldDescriptor(
           config, v1::RunConfig::descriptor()->oneof_decl(0));
-  for (const std::string& candidate : all) {
-    const std::string section = candidate.substr(0, candidate.find('.'));
-    const FieldDescriptor* field =
-        v1::RunConfig::descriptor()->FindFieldByName(section);
-    if (field->containing_oneof() != nullptr && field != chosen) continue;
-    if (absl::EndsWith(candidate, "." + path)) {
-      return absl::StrCat("; did you mean \"", candidate, "\"?");
-    }
-    known.push_back(candidate);
-  }
-  return DidYouMean(path, known);
+  const std::vector<std::string> known =
+      PathsOf(chosen == nullptr ? "none" : chosen->name());
+  const std::vector<std::string> same = EndingIn(path, known);
+  if (!same.empty()) return DidYouMeanOneOf({same[0]});
+  std::string hint =
+      OtherNameHint(path, chosen == nullptr ? "" : chosen->name());
+  if (hint.empty()) hint = DidYouMean(path, known);
+  return hint.empty() ? HintAnywhere(path) : hint;
 }
 
 // "1_000_000" without its underscores, which stand between digits; as it is
@@ -436,6 +513,36 @@ absl::Status Apply(const std::string& path, const std::string& value,
 }
 
 }  // namespace
+
+std::string DidYouMeanOneOf(const std::vector<std::string>& paths) {
+  return absl::StrCat("; did you mean \"", absl::StrJoin(paths, "\" or \""),
+                      "\"?");
+}
+
+std::string OtherNameHint(const std::string& path,
+                          const std::string& algorithm) {
+  const std::string section = path.substr(0, path.find('.'));
+  const std::string of = IsAlgorithm(section) ? section : algorithm;
+  const std::vector<std::string> known = PathsOf(of);
+  const std::string name = LastName(path);
+  std::vector<std::string> meant;
+  for (const OtherName& other : kOtherNames) {
+    if (name != other.theirs) continue;
+    const std::vector<std::string> found = EndingIn(other.ours, known);
+    meant.insert(meant.end(), found.begin(), found.end());
+  }
+  if (!meant.empty()) return DidYouMeanOneOf(meant);
+  // No field, but what others make of it follows from three.
+  if ((name == "batch_size" || name == "minibatch_size") && !of.empty() &&
+      EndingIn("batch_size", known).empty()) {
+    const std::vector<std::string> parts = EndingIn("minibatches", known);
+    if (!parts.empty()) {
+      return absl::StrCat("; a minibatch has rollout.length * env.num_envs / ",
+                          parts[0], " steps");
+    }
+  }
+  return "";
+}
 
 absl::Status ApplyOverride(const std::string& override_text,
                            v1::RunConfig* config) {

@@ -109,6 +109,20 @@ TEST(ConfigDocsTest, ATypoGetsTheNearestName) {
   EXPECT_THAT(Refusal("ppo."), HasSubstr("there is no field"));
 }
 
+TEST(ConfigDocsTest, TheNamesOfOthersGetOurs) {
+  EXPECT_THAT(Refusal("gamma"),
+              HasSubstr("did you mean \"ppo.discount\" or \"dqn.discount\" or "
+                        "\"impala.discount\" or \"sac.discount\"?"));
+  EXPECT_THAT(Refusal("ppo.gamma"),
+              HasSubstr("did you mean \"ppo.discount\"?"));
+  EXPECT_THAT(Refusal("ppo.lr"),
+              HasSubstr("did you mean \"optimizer.learning_rate\"?"));
+  EXPECT_THAT(Refusal("batch_size"),
+              HasSubstr("did you mean \"dqn.batch_size\" or "
+                        "\"sac.batch_size\"?"));
+  EXPECT_THAT(Refusal("ppo.batch_size"), HasSubstr("ppo.minibatches steps"));
+}
+
 TEST(ConfigDocsTest, NoLineIsWiderThanTheTerminal) {
   for (const std::string path : {"", "env", "distributed.bucket_bytes"}) {
     for (const auto& line : absl::StrSplit(Explained(path, {}, 50), '\n')) {
