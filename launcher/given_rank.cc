@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "launcher/host_list.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 
 namespace flotilla {
@@ -71,8 +72,9 @@ absl::StatusOr<NamedAddress> TorchrunMeetingPoint(const Variables& variables,
         "RANK, LOCAL_RANK and WORLD_SIZE are set, but not MASTER_ADDR: set it "
         "to the host of rank 0, or give --coordinator HOST:PORT");
   }
-  return NamedAddress{absl::StrCat(variables.Text("MASTER_ADDR"), ":", port),
-                      absl::StrCat("MASTER_ADDR, ", source)};
+  return NamedAddress{
+      HostAndPort(variables.Text("MASTER_ADDR"), absl::StrCat(port)),
+      absl::StrCat("MASTER_ADDR, ", source)};
 }
 
 absl::StatusOr<GivenRank> TorchrunRank(const Variables& variables) {
@@ -216,7 +218,7 @@ absl::StatusOr<NamedAddress> OpenMpiMeetingPoint(const Variables& variables,
   const std::string port = variables.Has("MASTER_PORT")
                                ? variables.Text("MASTER_PORT")
                                : absl::StrCat(kDefaultPort);
-  return NamedAddress{absl::StrCat(variables.Text("MASTER_ADDR"), ":", port),
+  return NamedAddress{HostAndPort(variables.Text("MASTER_ADDR"), port),
                       "MASTER_ADDR"};
 }
 

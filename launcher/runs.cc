@@ -35,10 +35,15 @@ bool LockIsOurs(int fd) {
   return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
 }
 
-bool IsAt(int fd, const std::string& path) {
+// Whether `path` leads to something else than `fd`, or to nothing, by now. A file system
+// that cannot say (a server that is away for a moment) has not said so.
+bool IsElsewhere(int fd, const std::string& path) {
   struct stat ours = {}, there = {};
-  return fstat(fd, &ours) == 0 && stat(path.c_str(), &there) == 0 &&
-         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+  if (stat(path.c_str(), &there) != 0) {
+    return errno == ENOENT || errno == ENOTDIR;
+  }
+  return fstat(fd, &ours) == 0 &&
+         (ours.st_dev != there.st_dev || ours.st_ino != there.st_ino);
 }
 
 absl::Status InUse(const RunFolder& folder) {
@@ -88,14 +93,17 @@ absl::Status RunLock::TakeFile() {
 }
 
 absl::Status RunLock::Keep() {
-  if (!IsAt(folder_fd_, folder_.path())) {
+  if (IsElsewhere(folder_fd_, folder_.path())) {
     return absl::NotFoundError(absl::StrCat(
         "the run's folder ", folder_.path(),
         " was removed or renamed while the run was going on, and nothing of it "
         "can be saved there any more: the run ends. If it was renamed, go on "
         "with --resume --run-dir NEW_NAME from its newest checkpoint"));
   }
-  return IsAt(file_fd_, folder_.lock()) ? absl::OkStatus() : TakeFile();
+  if (!IsElsewhere(file_fd_, folder_.lock())) return absl::OkStatus();
+  const absl::Status taken = TakeFile();
+  // A disk that takes nothing now may do so in a second.
+  return absl::IsUnavailable(taken) ? absl::OkStatus() : taken;
 }
 
 RunLock::RunLock(RunLock&& other)

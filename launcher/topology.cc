@@ -12,6 +12,7 @@
 #include "launcher/given_rank.h"
 #include "launcher/variables.h"
 #include "services/base/device_choice.h"
+#include "services/base/host_name.h"
 #include "services/base/status_macros.h"
 
 extern char** environ;
@@ -44,6 +45,12 @@ absl::StatusOr<Address> ParseAddress(const std::string& text,
   const bool has_port =
       colon != text.npos && text.find(']', colon) == text.npos;
   if (!has_port) return Address{absl::StrCat(text, ":", kDefaultPort), false};
+  const size_t first = text.find(':');
+  if (first != text.rfind(':') && text[0] != '[') {
+    return Invalid(absl::StrCat(source, " is \"", text,
+                                "\"; an IPv6 address goes into brackets: [",
+                                text, "]:", kDefaultPort));
+  }
   int port = 0;
   if (colon == 0 || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
       port < 0 || port > 65535) {
@@ -62,9 +69,10 @@ absl::StatusOr<std::optional<NamedAddress>> FlaggedAddress(
     given.push_back({*flags.rdzv_endpoint, "--rdzv-endpoint"});
   }
   if (flags.master_addr || flags.master_port) {
-    given.push_back({absl::StrCat(flags.master_addr.value_or(kLoopback), ":",
-                                  flags.master_port.value_or(kDefaultPort)),
-                     flags.master_addr ? "--master-addr" : "--master-port"});
+    const int port = flags.master_port.value_or(kDefaultPort);
+    given.push_back(
+        {HostAndPort(flags.master_addr.value_or(kLoopback), absl::StrCat(port)),
+         flags.master_addr ? "--master-addr" : "--master-port"});
   }
   if (given.empty()) return std::nullopt;
   for (const NamedAddress& other : given) {

@@ -17,6 +17,7 @@
 #include "launcher/find_coordinator.h"
 #include "launcher/programs.h"
 #include "launcher/progress.h"
+#include "launcher/requeue.h"
 #include "launcher/resume.h"
 #include "launcher/status_poller.h"
 #include "launcher/summary.h"
@@ -82,6 +83,7 @@ class Job {
     if (!prepared.ok()) {
       TakeBackNamed();
       if (signals_.first_signal() != 0) {
+        if (job_.topology.hosts_coordinator) RequeueIfWarned(signals_);
         return ExitCodeOf(signals_.first_signal());
       }
       const std::string failure(prepared.message());
@@ -121,9 +123,10 @@ class Job {
   }
 
   static ProgressFacts FactsOf(const TrainJob& job) {
-    ProgressFacts facts = {
-        .name = job.folder.name(),
-        .total_env_steps = MakePlan(job.config, job.topology).steps};
+    const TrainPlan plan = MakePlan(job.config, job.topology);
+    ProgressFacts facts = {.name = job.folder.name(),
+                           .total_env_steps = plan.steps,
+                           .steps_an_update = plan.batch * plan.world_size};
     if (!job.resume) return facts;
     const CheckpointFolder from(
         *job.resume == "latest" ? job.folder.latest_checkpoint() : *job.resume);
@@ -143,6 +146,8 @@ class Job {
     }
     const std::string text = FormatResolved(job_.config);
     RETURN_IF_ERROR(WriteFileAtomically(ConfigPath(), text));
+    std::error_code absent;
+    started_ = fs::last_write_time(ConfigPath(), absent);
     for (int i = 0; i < job_.topology.num_learners; ++i) {
       const std::string id = MemberId(job_.topology, i);
       RETURN_IF_ERROR(ReadOrDrawSecret(job_.folder.secret(id)).status());
@@ -441,7 +446,9 @@ class Job {
       SayGoodbye(result);
     }
     SuggestResume(result);
-    if (result.exit_code == kExitPreempted) Requeue();
+    if (result.exit_code == kExitPreempted && job_.topology.hosts_coordinator) {
+      RequeueIfWarned(signals_);
+    }
   }
 
   // Of ours, one that has a place among those that train, if any has: who gives up
@@ -562,27 +569,9 @@ class Job {
                  ShellWord(job_.folder.path()).c_str());
   }
 
-  // Slurm's preemption signal: back into the queue, once, after the save.
-  void Requeue() {
-    const char* id = std::getenv("SLURM_JOB_ID");
-    if (signals_.first_signal() != SIGUSR1 || id == nullptr ||
-        !job_.topology.hosts_coordinator) {
-      return;
-    }
-    auto scontrol = Subprocess::Start(
-        {.argv = {"/usr/bin/env", "scontrol", "requeue", id}});
-    const auto exit =
-        scontrol.ok() ? (*scontrol)->Wait(absl::Seconds(30)) : std::nullopt;
-    // Slurm ends the job's processes as soon as it has taken the request: this
-    // one may go before it has read the answer.
-    const bool requeued = exit && (exit->code == 0 || exit->signal == SIGTERM);
-    std::fprintf(stderr, "flotilla train: %s Slurm job %s\n",
-                 requeued ? "requeued" : "could not requeue", id);
-  }
-
   const TrainJob& job_;
   const ShutdownSignals& signals_;
-  const fs::file_time_type started_ = fs::file_time_type::clock::now();
+  fs::file_time_type started_;  // by the clock of the run folder's file system
   uint64_t first_incarnation_ = 0;
   std::string address_;
   RpcCredentials credentials_;  // the job's, with the run's token if it has one

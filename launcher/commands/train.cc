@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -13,12 +14,14 @@
 #include "launcher/env_check.h"
 #include "launcher/learner_check.h"
 #include "launcher/programs.h"
+#include "launcher/requeue.h"
 #include "launcher/resume.h"
 #include "launcher/train_flags.h"
 #include "launcher/train_job.h"
 #include "launcher/train_place.h"
 #include "launcher/train_plan.h"
 #include "services/base/config.h"
+#include "services/base/config_change.h"
 #include "services/base/config_rules.h"
 #include "services/base/config_text.h"
 #include "services/base/cores.h"
@@ -38,7 +41,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr absl::Duration kEnvTimeout = absl::Seconds(60);
+constexpr absl::Duration kLeastEnvTimeout = absl::Seconds(60);
 constexpr absl::Duration kLearnerTimeout = absl::Seconds(60);
 
 // What differs from the run that is resumed, and whose word counts.
@@ -56,8 +59,10 @@ void TellChanges(const v1::RunConfig& before, const v1::RunConfig& after,
 
 // What the run that goes on in its own folder was changed to in flight: that
 // holds, and is changed again at the same updates, but for what the files and
-// flags say otherwise by now than when the run began.
+// flags say otherwise by now than when the run began. Flags without a file are not
+// those that it began with: what they say holds, also where it is what the run had.
 absl::StatusOr<v1::Changes> KeepChanges(const TrainPlace& place,
+                                        const TrainFlags& flags,
                                         const v1::RunConfig& config,
                                         std::vector<std::string>* notices) {
   const RunFolder folder(place.run_dir);
@@ -68,7 +73,13 @@ absl::StatusOr<v1::Changes> KeepChanges(const TrainPlace& place,
   ASSIGN_OR_RETURN(const v1::Changes changes, ReadChanges(folder.changes()));
   ASSIGN_OR_RETURN(const v1::RunConfig began,
                    LoadRunConfig(folder.config(), {}));
-  const v1::Changes kept = WithoutFields(changes, ChangedPaths(began, config));
+  std::vector<std::string> said = ChangedPaths(began, config);
+  if (!flags.config) {
+    for (const std::string& text : flags.overrides) {
+      said.push_back(PathOf(text));
+    }
+  }
+  const v1::Changes kept = WithoutFields(changes, said);
   for (const v1::Change& change : kept.change()) {
     if (!change.refused().empty()) continue;
     notices->push_back(
@@ -111,7 +122,7 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
         precision != v1::TF32) {
       config.mutable_runtime()->set_precision(precision);
     }
-    ASSIGN_OR_RETURN(*changes, KeepChanges(place, config, notices));
+    ASSIGN_OR_RETURN(*changes, KeepChanges(place, flags, config, notices));
     // A checkpoint's is what held when it was made.
     const bool of_checkpoint = place.resume && *place.resume != "latest";
     const int64_t update =
@@ -122,8 +133,14 @@ absl::StatusOr<v1::RunConfig> LoadConfig(const TrainFlags& flags,
 }
 
 absl::Status CheckReachable(const TrainFlags& flags, const Topology& topology) {
-  RETURN_IF_ERROR(CheckCredentials(flags.credentials));
   const RpcCredentials& c = flags.credentials;
+  RETURN_IF_ERROR(CheckCredentials(c));
+  RETURN_IF_ERROR(ReadToken(c).status());
+  if (c.uses_tls()) RETURN_IF_ERROR(CheckTlsFiles(c));
+  if (!flags.metrics_listen.empty() && topology.hosts_coordinator) {
+    RETURN_IF_ERROR(
+        CheckMetricsReaders(flags.metrics_listen, flags.metrics_token_file, c));
+  }
   if (!topology.hosts_coordinator || IsLocalAddress(topology.coordinator) ||
       c.uses_tls() || c.uses_token() || c.insecure) {
     return absl::OkStatus();
@@ -188,9 +205,10 @@ absl::Status CheckEnvironment(const v1::RunConfig& config,
   }
   const v1::EnvConfig& env = config.env();
   const bool ours = env.server().empty();
-  const auto response = AskEnvServer(
-      env, flags.credentials,
-      ours ? kEnvTimeout : absl::Seconds(env.reset_timeout_seconds()), stop);
+  // Ours has to start as well.
+  absl::Duration timeout = absl::Seconds(env.reset_timeout_seconds());
+  if (ours) timeout = std::max(timeout, kLeastEnvTimeout);
+  const auto response = AskEnvServer(env, flags.credentials, timeout, stop);
   if (stop.stop_requested()) return absl::CancelledError("told to stop");
   absl::Status status = response.status();
   // What a server refuses is wrong in the configuration; the rest is not.
@@ -367,6 +385,7 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
                                         UsableCores(), CoresAround()));
   RETURN_IF_ERROR(CheckReachable(flags, job.topology));
   job.folder = RunFolder(place.run_dir);
+  RETURN_IF_ERROR(job.folder.MayBeMade());
   job.claims_folder = place.is_named_here;
   job.resume = place.resume;
   job.max_restarts = flags.max_restarts.value_or(3);
@@ -391,6 +410,8 @@ absl::StatusOr<TrainJob> MakeJob(const TrainFlags& flags,
     RETURN_IF_ERROR(CheckEnvironment(AsNamed(job), devices,
                                      of_learner.env().num_envs(), flags,
                                      place.config_path, stop));
+    const std::string length = LengthWarning(job.config, job.topology);
+    if (!length.empty() && job.topology.hosts_coordinator) Warn(length);
   }
   if (flags.dry_run) {
     std::printf("# %s\n%s\n%s\n  %-18s %s\n  %-18s %s\n",
@@ -427,6 +448,11 @@ int RunTrain(const Arguments& arguments) {
   }
   if (absl::IsCancelled(job.status())) {
     std::fprintf(stderr, "flotilla train: told to stop before the run began\n");
+    // Of several launchers the first, which has the coordinator.
+    const char* place = std::getenv("SLURM_PROCID");
+    if (place != nullptr && std::string(place) == "0") {
+      RequeueIfWarned(**signals);
+    }
     return ExitCodeOf((*signals)->first_signal());
   }
   if (!job.ok()) return Report("train", job.status());

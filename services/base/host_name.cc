@@ -10,4 +10,9 @@ std::string HostName() {
   return name;
 }
 
+std::string HostAndPort(const std::string& host, const std::string& port) {
+  const bool bare = host.find(':') != host.npos && host.front() != '[';
+  return (bare ? "[" + host + "]" : host) + ":" + port;
+}
+
 }  // namespace flotilla

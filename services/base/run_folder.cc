@@ -1,6 +1,7 @@
 #include "services/base/run_folder.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <system_error>
@@ -11,6 +12,23 @@
 namespace flotilla {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Of a disk that is full, or away, another time may see it made.
+absl::Status CannotMake(const std::string& path, const std::error_code& error) {
+  const std::string message = absl::StrCat("cannot make the run's folder ",
+                                           path, ": ", error.message());
+  for (const int never :
+       {EACCES, ENOENT, ENOTDIR, EEXIST, EROFS, ENAMETOOLONG}) {
+    if (error.value() == never) {
+      return absl::InvalidArgumentError(message + "; choose another --run-dir");
+    }
+  }
+  return absl::UnavailableError(message);
+}
+
+}  // namespace
 
 fs::path WholePath(const std::string& path) {
   const fs::path whole = fs::absolute(path).lexically_normal();
@@ -61,9 +79,23 @@ absl::Status RunFolder::Make() const {
   if (!error && mkdir(secrets.c_str(), 0700) != 0 && errno != EEXIST) {
     error.assign(errno, std::generic_category());
   }
-  if (!error) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cannot make the run's folder ",
-                                             logs(), ": ", error.message()));
+  return error ? CannotMake(path_, error) : absl::OkStatus();
+}
+
+absl::Status RunFolder::MayBeMade() const {
+  fs::path at = fs::absolute(path_);
+  struct stat there = {};
+  while (stat(at.c_str(), &there) != 0) {
+    if (errno != ENOENT || !at.has_relative_path()) {
+      return CannotMake(path_, {errno, std::generic_category()});
+    }
+    at = at.parent_path();
+  }
+  const int problem = !S_ISDIR(there.st_mode)                ? ENOTDIR
+                      : access(at.c_str(), W_OK | X_OK) != 0 ? errno
+                                                             : 0;
+  if (problem == 0) return absl::OkStatus();
+  return CannotMake(path_, {problem, std::generic_category()});
 }
 
 bool CheckpointFolder::Exists() const {

@@ -71,8 +71,13 @@ class RunFolder {
   bool HoldsRun() const;
   bool HasCheckpoint() const;
 
-  // Makes the folder, logs/ and, for us alone, secrets/. Errors: kUnavailable, naming the path.
+  // Makes the folder, logs/ and, for us alone, secrets/. Errors, naming the path:
+  // kInvalidArgument if it can never be there, kUnavailable.
   absl::Status Make() const;
+
+  // Whether it is there, or can be made, as far as that can be told without doing so.
+  // Errors: kInvalidArgument, as Make's.
+  absl::Status MayBeMade() const;
 
  private:
   std::string path_;

@@ -16,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "services/base/host_name.h"
 
 namespace flotilla {
 namespace {
@@ -42,6 +43,17 @@ bool IsScratchName(const std::string& name) {
          parts[2].size() == sizeof(kRandom) - 1;
 }
 
+// What a lock says of who has it: where TMPDIR is shared, and locks hold on their own
+// host alone, another's is found free.
+std::string Owner() { return HostName() + "\n"; }
+
+bool IsOurHosts(int lock) {
+  const std::string ours = Owner();
+  std::string owner(ours.size() + 1, '\0');
+  const ssize_t size = pread(lock, owner.data(), owner.size(), 0);
+  return size == 0 || (size > 0 && owner.substr(0, size) == ours);
+}
+
 // Takes the lock before it has its name, so that nobody finds it free. -1 where
 // the file system has no locks.
 int TakeLock(const std::string& folder) {
@@ -49,7 +61,10 @@ int TakeLock(const std::string& folder) {
   const int fd = open(nameless.c_str(),
                       O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return -1;
+  const std::string owner = Owner();
   if (flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+      write(fd, owner.data(), owner.size()) ==
+          static_cast<ssize_t>(owner.size()) &&
       rename(nameless.c_str(), absl::StrCat(folder, "/", kLock).c_str()) == 0) {
     return fd;
   }
@@ -114,7 +129,9 @@ void RemoveAbandonedScratch(const std::string& parent) {
                           O_RDWR | O_NOFOLLOW | O_CLOEXEC);
     if (lock < 0) continue;
     std::error_code ignored;
-    if (flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(path, ignored);
+    if (IsOurHosts(lock) && flock(lock, LOCK_EX | LOCK_NB) == 0) {
+      fs::remove_all(path, ignored);
+    }
     close(lock);
   }
 }

@@ -110,31 +110,6 @@ absl::StatusOr<std::unique_ptr<RpcServer>> Serve(
   return result;
 }
 
-// Who gets there reads it: everybody without a token or TLS, and with TLS alone
-// those who may look at the run.
-absl::Status CheckWhoMayReadMetrics(const RunCoordinatorOptions& options) {
-  const RpcCredentials& c = options.credentials;
-  if (!options.metrics_token_file.empty() || c.insecure) {
-    return absl::OkStatus();
-  }
-  if (IsUnixAddress(options.metrics_listen)) return absl::OkStatus();
-  if (c.uses_token() && !c.open_reading) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--metrics-listen ", options.metrics_listen,
-        " would show everybody on this host a run that takes a token to look "
-        "at: give --metrics-token-file FILE, which Prometheus takes as "
-        "credentials_file, or --insecure"));
-  }
-  if (c.uses_tls() || IsLocalAddress(options.metrics_listen)) {
-    return absl::OkStatus();
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "other hosts may reach --metrics-listen ", options.metrics_listen,
-      ": give --metrics-token-file FILE, which Prometheus takes as "
-      "credentials_file, or --tls-cert, --tls-key and --tls-ca, or --insecure "
-      "on a network you trust, or listen on 127.0.0.1"));
-}
-
 // Into `file`, if there is one, where something listens. One that takes over a
 // run is, as a rule, where the one before it was: a disk that is full must not
 // end it.
@@ -194,7 +169,9 @@ absl::Status RunCoordinator(const RunCoordinatorOptions& options,
   RETURN_IF_ERROR(Check(options.service.roster));
   RETURN_IF_ERROR(CheckWhoMayChangeIt(options));
   if (!options.metrics_listen.empty()) {
-    RETURN_IF_ERROR(CheckWhoMayReadMetrics(options));
+    RETURN_IF_ERROR(CheckMetricsReaders(options.metrics_listen,
+                                        options.metrics_token_file,
+                                        options.credentials));
   }
   if (options.credentials.open_reading) {
     RETURN_IF_ERROR(ReadOrDrawSecret(options.credentials.token_file).status());

@@ -110,6 +110,27 @@ absl::Status CheckCredentials(const RpcCredentials& credentials) {
   return absl::OkStatus();
 }
 
+absl::Status CheckMetricsReaders(const std::string& listen,
+                                 const std::string& token_file,
+                                 const RpcCredentials& credentials) {
+  if (!token_file.empty() || credentials.insecure || IsUnixAddress(listen)) {
+    return absl::OkStatus();
+  }
+  if (credentials.uses_token() && !credentials.open_reading) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--metrics-listen ", listen,
+        " would show everybody on this host a run that takes a token to look "
+        "at: give --metrics-token-file FILE, which Prometheus takes as "
+        "credentials_file, or --insecure"));
+  }
+  if (credentials.uses_tls() || IsLocalAddress(listen)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "other hosts may reach --metrics-listen ", listen,
+      ": give --metrics-token-file FILE, which Prometheus takes as "
+      "credentials_file, or --tls-cert, --tls-key and --tls-ca, or --insecure "
+      "on a network you trust, or listen on 127.0.0.1"));
+}
+
 absl::Status CheckTlsFiles(const RpcCredentials& credentials) {
   ASSIGN_OR_RETURN(const Certificate certificate,
                    ReadCertificate("TLS certificate", credentials.tls_cert));

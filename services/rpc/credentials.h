@@ -45,6 +45,14 @@ struct RpcCredentials {
 // Errors: kInvalidArgument, naming the flag that is missing.
 absl::Status CheckCredentials(const RpcCredentials& credentials);
 
+// Whether a page of metrics at `listen`, which asks for what `token_file` holds, if it
+// is named, shows a run to nobody who may not look at it: everybody who gets there
+// without a token or TLS reads it, and with TLS alone those who may look at the run.
+// Errors: kInvalidArgument, with the remedies.
+absl::Status CheckMetricsReaders(const std::string& listen,
+                                 const std::string& token_file,
+                                 const RpcCredentials& credentials);
+
 // Checks that the TLS files belong together, by reading them. gRPC reads them
 // itself, again and again, and says nothing of what is wrong with them.
 // Errors: kNotFound or kPermissionDenied; kInvalidArgument if one is no PEM, or

@@ -1,7 +1,9 @@
 """deploy/slurm on a real Slurm: two nodes train, or search, are warned, save, requeue and go on."""
 
 import json
+import os
 import pathlib
+import signal
 import sys
 
 import pytest
@@ -141,6 +143,38 @@ parameter { field: "optimizer.learning_rate" log_uniform { low: 3e-4 high: 1e-2 
 budget { steps: 400000 }
 trials: 4
 """
+
+
+def launchers_of(folder):
+    """Processes of `flotilla sweep` that were started in `folder`."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            program = (process / "cmdline").read_bytes().split(b"\0")[:3]
+            if any(b"flotilla_sweep" in word for word in program) and (process / "cwd").resolve() == folder:
+                found.append(int(process.name))
+        except OSError:
+            pass  # it has ended
+    return found
+
+
+def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster, tmp_path):
+    (tmp_path / "lr.textproto").write_text(SWEEP)
+    number = cluster.submit(SOURCE / "deploy" / "slurm" / "sweep.sbatch", "lr.textproto")
+    journal = tmp_path / "sweeps" / "lr" / "journal.jsonl"
+
+    def begun():
+        events = read_jsonl(journal) if journal.exists() else []
+        return len({event["by"] for event in events if event["event"] == "begin"}) == 2
+
+    poll(begun, f"a trial on each node\n{cluster.logs()}", 60)
+    pids = launchers_of(tmp_path)
+    os.kill(pids[0], signal.SIGKILL)
+    poll(lambda: "Killed" in cluster.output(), f"srun to say that {pids[0]} was killed\n{cluster.logs()}", 20)
+    cluster.ask("scancel", "--signal=USR1", str(number))
+    await_state(cluster, number, "PENDING", Restarts="1")
+    cluster.ask("scancel", str(number))
+    assert not list(tmp_path.glob("*.saved"))
 
 
 def test_a_warned_sweep_saves_requeues_once_and_goes_on_on_both_nodes(cluster, tmp_path):

@@ -206,9 +206,25 @@ def test_a_folder_in_use_is_named_with_its_user(sandbox):
 def test_a_folder_that_cannot_be_written_is_named(sandbox):
     sealed = sandbox.folder / "sealed"
     sealed.mkdir(mode=0o555)
-    refused(sandbox, "train", "cartpole_fast", "--run-dir", sealed / "run", code=1, contains=(str(sealed),))
+    for more in ((), ("--dry-run",)):
+        refused(sandbox, "train", "cartpole_fast", "--run-dir", sealed / "run", *more, contains=(str(sealed), "--run-dir"))
 
 
 def test_a_run_dir_that_is_a_file_is_named(sandbox):
     (sandbox.folder / "file").write_text("")
-    refused(sandbox, "train", "cartpole_fast", "--run-dir", "file/run", code=1, contains=("file/run",))
+    for more in ((), ("--dry-run",)):
+        refused(sandbox, "train", "cartpole_fast", "--run-dir", "file/run", *more, contains=("file/run", "another --run-dir"))
+
+
+@pytest.mark.parametrize(
+    "words, contains",
+    [
+        (("--metrics-listen", "0.0.0.0:0"), ("--metrics-listen 0.0.0.0:0", "--metrics-token-file")),
+        (("--token-file", "nothing"), ("token file", "nothing")),
+        (("--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"), ('"a"',)),
+    ],
+)
+def test_what_a_coordinator_would_refuse_leaves_no_folder(sandbox, words, contains):
+    for more in ((), ("--dry-run",)):
+        refused(sandbox, "train", "cartpole_fast", "--run-dir", "run", *words, *more, contains=contains)
+        assert not (sandbox.folder / "run").exists()

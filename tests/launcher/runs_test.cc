@@ -57,8 +57,17 @@ TEST(RunFolderTest, LatestNamesACheckpointOnlyIfThatIsThere) {
 TEST(RunFolderTest, AFolderThatCannotBeMadeIsNamed) {
   const TempDir temp;
   WriteFile(temp / "file", "");
-  EXPECT_THAT(Message(RunFolder(temp / "file/run").Make()),
-              HasSubstr("file/run"));
+  const RunFolder inside(temp / "file/run");
+  for (const absl::Status& refused :
+       {inside.Make(), inside.MayBeMade(), RunFolder(temp / "file").MayBeMade(),
+        RunFolder(temp / std::string(300, 'x')).MayBeMade()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(Message(refused), HasSubstr("choose another --run-dir"));
+  }
+  EXPECT_THAT(Message(inside.Make()), HasSubstr("file/run: Not a directory"));
+  EXPECT_TRUE(RunFolder(temp / "a/b/c").MayBeMade().ok());
+  EXPECT_FALSE(fs::exists(temp / "a"));
+  EXPECT_TRUE(RunFolder(temp.path()).MayBeMade().ok());
 }
 
 TEST(RunLockTest, OneLauncherHoldsAFolder) {
@@ -103,6 +112,36 @@ TEST(RunLockTest, AFolderThatIsRemovedOrRenamedIsNoticed) {
   ASSERT_TRUE(folder.Make().ok());  // another one in its place
   EXPECT_EQ(lock->Keep().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(Message(lock->Keep()), HasSubstr("removed or renamed"));
+}
+
+// As a file system does whose server is away for a moment: here a name that leads
+// through itself.
+TEST(RunLockTest, AFileSystemThatCannotSayHasNotSaidThatTheFolderIsGone) {
+  const TempDir temp;
+  fs::create_directories(temp / "parent/run");
+  const RunFolder folder(temp / "parent/run");
+  auto lock = RunLock::Take(folder);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  fs::rename(temp / "parent", temp / "away");
+  fs::create_symlink("parent", temp / "parent");
+  EXPECT_TRUE(lock->Keep().ok()) << lock->Keep();
+  fs::remove(temp / "parent");
+  EXPECT_EQ(lock->Keep().code(), absl::StatusCode::kNotFound);
+  fs::rename(temp / "away", temp / "parent");
+  EXPECT_TRUE(lock->Keep().ok());
+}
+
+TEST(RunLockTest, ALockThatCannotBeMadeAgainNowIsMadeLater) {
+  const TempDir temp;
+  const RunFolder folder(temp.path());
+  auto lock = RunLock::Take(folder);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  fs::remove(folder.lock());
+  fs::create_directory(folder.lock());  // cannot be opened to write
+  EXPECT_TRUE(lock->Keep().ok());
+  fs::remove(folder.lock());
+  EXPECT_TRUE(lock->Keep().ok());
+  EXPECT_THAT(ReadFile(folder.lock()), HasSubstr("pid "));
 }
 
 class RunPathTest : public testing::Test {

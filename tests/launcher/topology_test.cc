@@ -127,6 +127,22 @@ TEST(TopologyTest, TorchrunSpellingsNameTheCoordinator) {
               HasSubstr("at localhost:0?, hosts"));
   EXPECT_THAT(Brief({.coordinator = "[::1]:99"}, {}), HasSubstr("at [::1]:99"));
   EXPECT_THAT(Brief({.coordinator = "[::1]"}, {}), HasSubstr("[::1]:29400"));
+  EXPECT_THAT(
+      Brief({.nnodes = "2", .node_rank = 0, .master_addr = "fd00::1"}, {}),
+      HasSubstr("at [fd00::1]:29400, hosts"));
+  EXPECT_THAT(
+      Brief({.nnodes = "2", .node_rank = 0, .master_addr = "[fd00::1]"}, {}),
+      HasSubstr("at [fd00::1]:29400, hosts"));
+  EXPECT_THAT(Brief({.coordinator = "fd00::1"}, {}),
+              HasSubstr("--coordinator is \"fd00::1\"; an IPv6 address goes "
+                        "into brackets: [fd00::1]:29400"));
+  EXPECT_THAT(Brief({}, {{"RANK", "1"},
+                         {"WORLD_SIZE", "2"},
+                         {"LOCAL_RANK", "0"},
+                         {"LOCAL_WORLD_SIZE", "1"},
+                         {"MASTER_ADDR", "fd00::1"},
+                         {"MASTER_PORT", "9400"}}),
+              HasSubstr("at [fd00::1]:9400"));
 }
 
 TEST(TopologyTest, TwoAddressesThatDifferAreAnError) {

@@ -94,12 +94,16 @@ TEST_F(ScratchFolderTest, WhatMayBeSomebodysIsLetAlone) {
   for (const std::string& folder : {kept[1], kept[2], kept[3]}) {
     WriteFile(folder + "/.lock", "");
   }
+  // Where TMPDIR is shared, and locks hold on their own host alone.
+  fs::create_directories(temp_ / "flotilla_3_abcdef");
+  WriteFile(temp_ / "flotilla_3_abcdef/.lock", "another-host\n");
   // A link that has the name leads nowhere.
   fs::create_directories(temp_ / "target");
   WriteFile(temp_ / "target/.lock", "");
   fs::create_directory_symlink(temp_ / "target", temp_ / "flotilla_2_abcdef");
   RemoveAbandonedScratch(temp_.path());
   for (const std::string& folder : kept) EXPECT_TRUE(fs::exists(folder));
+  EXPECT_TRUE(fs::exists(temp_ / "flotilla_3_abcdef"));
   EXPECT_TRUE(fs::exists(temp_ / "target/.lock"));
   EXPECT_TRUE(fs::is_symlink(temp_ / "flotilla_2_abcdef"));
 }
