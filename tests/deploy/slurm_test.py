@@ -47,6 +47,20 @@ def await_state(cluster, number, *states, **more):
     return poll(reached, f"{states} {more}", 40, interval=0.1)
 
 
+def started_in(folder, fits, variable=b""):
+    """Processes that were started in `folder` with such words, and with that variable."""
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            there = (process / "cwd").resolve() == folder and variable in (process / "environ").read_bytes().split(b"\0") + [b""]
+        except OSError:
+            continue  # it has ended
+        if there and fits(words):
+            found.append(int(process.name))
+    return found
+
+
 def told(cluster, run):
     """What grpcurl says of the job; nothing while no coordinator of it listens."""
     try:
@@ -99,6 +113,21 @@ def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     assert cluster.output().count(f"requeued Slurm job {number}") == 1, cluster.output()
 
 
+def test_the_first_launcher_waits_for_its_own_warning(cluster, tmp_path):
+    number = cluster.submit(
+        SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", "total_env_steps=1000000000",
+    )  # fmt: skip
+    run = tmp_path / "runs" / f"flotilla-{number}"
+    await_lines(cluster, run, 5)
+    (second,) = started_in(tmp_path, lambda words: words[0].endswith(b"/flotilla") and words[1] == b"train", b"SLURM_NODEID=1")
+    os.kill(second, signal.SIGUSR1)
+    poll(lambda: (run / "summary.json").exists(), f"the run to be saved\n{cluster.logs()}", 40)
+    assert summary(run)["status"] == "preempted"
+    cluster.ask("scancel", "--signal=USR1", str(number))
+    await_state(cluster, number, "PENDING", Restarts="1")
+    cluster.ask("scancel", str(number))
+
+
 def test_scancel_saves_and_ends_the_job(cluster, tmp_path):
     number = cluster.submit(
         SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", "total_env_steps=1000000000",
@@ -145,19 +174,6 @@ trials: 4
 """
 
 
-def launchers_of(folder):
-    """Processes of `flotilla sweep` that were started in `folder`."""
-    found = []
-    for process in pathlib.Path("/proc").glob("[0-9]*"):
-        try:
-            program = (process / "cmdline").read_bytes().split(b"\0")[:3]
-            if any(b"flotilla_sweep" in word for word in program) and (process / "cwd").resolve() == folder:
-                found.append(int(process.name))
-        except OSError:
-            pass  # it has ended
-    return found
-
-
 def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster, tmp_path):
     (tmp_path / "lr.textproto").write_text(SWEEP)
     number = cluster.submit(SOURCE / "deploy" / "slurm" / "sweep.sbatch", "lr.textproto")
@@ -168,9 +184,9 @@ def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster,
         return len({event["by"] for event in events if event["event"] == "begin"}) == 2
 
     poll(begun, f"a trial on each node\n{cluster.logs()}", 60)
-    pids = launchers_of(tmp_path)
-    os.kill(pids[0], signal.SIGKILL)
-    poll(lambda: "Killed" in cluster.output(), f"srun to say that {pids[0]} was killed\n{cluster.logs()}", 20)
+    first, _ = started_in(tmp_path, lambda words: any(b"flotilla_sweep" in word for word in words[:3]))
+    os.kill(first, signal.SIGKILL)
+    poll(lambda: "Killed" in cluster.output(), f"srun to say that {first} was killed\n{cluster.logs()}", 20)
     cluster.ask("scancel", "--signal=USR1", str(number))
     await_state(cluster, number, "PENDING", Restarts="1")
     cluster.ask("scancel", str(number))
