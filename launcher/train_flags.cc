@@ -109,6 +109,10 @@ CommandLine TrainLine(TrainFlags* flags) {
   line.Text("--group", "NAME", "the tracker's group of runs", &flags->group);
   line.Text("--tags", "A,B", "the tracker's tags", &flags->tags);
   line.Alias("--nproc", "--nproc-per-node");
+  // CleanRL's.
+  line.Alias("--total-timesteps", "--steps");
+  line.Alias("--learning-rate", "--lr");
+  line.Alias("--env-id", "--env");
   return line;
 }
 

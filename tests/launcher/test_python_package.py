@@ -44,6 +44,7 @@ def test_flags_are_read_as_the_program_reads_them():
     assert not flags.name_topology and Flags(["--nproc=2"]).name_topology and Flags(["--standalone"]).name_topology
     words = ["--set", "ppo.epochs=8", "--seed=3", "--set=env.id=A", "--env", "B"]
     assert Flags(words).assignments == ["ppo.epochs=8", "seed=3", "env.id=A", "env.id=B"]
+    assert Flags(["--total_timesteps=9", "--env-id", "C"]).assignments == ["total_env_steps=9", "env.id=C"]
 
 
 @pytest.mark.parametrize(

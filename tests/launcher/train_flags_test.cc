@@ -23,6 +23,18 @@ TEST(TrainFlagsTest, TorchrunsFlagsAreTaken) {
   EXPECT_EQ(flags.max_restarts, 1);
 }
 
+TEST(TrainFlagsTest, CleanRlsFlagsAreTaken) {
+  TrainFlags flags;
+  CommandLine line = TrainLine(&flags);
+  const auto rest =
+      line.Parse({"cartpole_ppo", "--total-timesteps", "1000", "--env-id",
+                  "Maze", "--learning-rate=1e-3"});
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_THAT(flags.overrides,
+              ElementsAre("total_env_steps=1000", "env.id=Maze",
+                          "optimizer.learning_rate=1e-3"));
+}
+
 TEST(TrainFlagsTest, HelpSaysWhatAResumeBegins) {
   TrainFlags flags;
   EXPECT_THAT(

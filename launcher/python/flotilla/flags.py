@@ -2,6 +2,7 @@
 
 # Short for --set of a field (launcher/train_flags.cc).
 _SHORTCUTS = {"--seed": "seed", "--steps": "total_env_steps", "--env": "env.id", "--lr": "optimizer.learning_rate"}
+_SHORTCUTS |= {"--total-timesteps": "total_env_steps", "--env-id": "env.id", "--learning-rate": "optimizer.learning_rate"}
 _TOPOLOGY = {"--nproc-per-node", "--nproc", "--nnodes", "--node-rank", "--standalone"}
 _NO = {"false", "f", "no", "n", "0"}
 
