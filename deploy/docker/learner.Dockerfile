@@ -4,8 +4,8 @@
 #
 #   docker build -f deploy/docker/learner.Dockerfile -t flotilla-learner:0.1.0 .
 #   mkdir -p runs   # yours, and so is what is written there
-#   docker run --rm --gpus all --shm-size 8g --user "$(id -u):$(id -g)" -v "$PWD/runs:/runs" \
-#     flotilla-learner:0.1.0 train cartpole_ppo --run-dir /runs/first
+#   docker run --rm --gpus all --shm-size 8g --stop-timeout 90 --user "$(id -u):$(id -g)" \
+#     -v "$PWD/runs:/runs" flotilla-learner:0.1.0 train cartpole_ppo --run-dir /runs/first
 #
 # --build-arg FLOTILLA_ATARI=ON builds the emulator of Atari games in. It is
 # GPL-2.0: such an image is for your own use.

@@ -117,10 +117,13 @@ void AddProgress(const v1::Status& s, Page* page) {
   page->Counter("updates_total", "Committed updates.", s.update());
   page->Gauge("steps_per_second", "Environment steps of all learners a second.",
               s.steps_per_second());
-  page->Gauge("mean_return",
-              "Mean return of the newest training episodes "
-              "(metrics.episode_window).",
-              s.mean_return());
+  // 0 is what there is before the first episode has ended, too.
+  if (s.mean_return() != 0) {
+    page->Gauge("mean_return",
+                "Mean return of the newest training episodes "
+                "(metrics.episode_window).",
+                s.mean_return());
+  }
   page->Counter("learner_restarts_total", "Learners that were replaced.",
                 s.learner_restarts());
   page->Counter("env_worker_restarts_total", "Env workers that were replaced.",
@@ -151,7 +154,10 @@ void AddProgress(const v1::Status& s, Page* page) {
 void AddLearners(const v1::Status& s, std::string* page) {
   OfLearners(
       s, "learner_up", "gauge", "1 while a learner is alive and is heard of.",
-      [](const auto& l) { return l.state() == Word(LearnerState::kAlive); },
+      [](const auto& l) {
+        return l.state() == Word(LearnerState::kAlive) ||
+               l.state() == Word(LearnerState::kJoining);
+      },
       page);
   Family phase("learner_phase_seconds", "gauge",
                "How long a learner has been in the phase it is in.", page);

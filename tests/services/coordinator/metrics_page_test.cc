@@ -40,7 +40,9 @@ TEST(MetricsPageTest, ARun) {
       env_worker { id: "b" state: "playing" }
       env_worker { id: "c" state: "dead" }
     }
+    learner { rank: -1 id: "learner/1/0" host: "n2" state: "joining" }
   )pb"));
+  EXPECT_THAT(page, Not(HasSubstr("flotilla_mean_return")));
   for (
       const char* line : {
           "# TYPE flotilla_env_steps_total counter\n"
@@ -53,6 +55,9 @@ TEST(MetricsPageTest, ARun) {
           "flotilla_evaluation_mean_return 401.25\n",
           "flotilla_learner_up{learner=\"learner/0/1\",rank=\"1\",host=\"n1\"} "
           "0\n",
+          "flotilla_learner_up{learner=\"learner/1/"
+          "0\",rank=\"-1\",host=\"n2\"} "
+          "1\n",
           "flotilla_learner_phase_seconds{learner=\"learner/0/1\",rank=\"1\","
           "host=\"n1\",phase=\"STEPPING\"} 3.5\n",
           "flotilla_env_workers{learner=\"learner/0/1\",state=\"playing\"} 2\n",
