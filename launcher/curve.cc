@@ -23,6 +23,19 @@ std::set<std::string> MetricNames(const std::string& path) {
   return names;
 }
 
+// Where `line` belongs on `x`. An evaluation ends later than what it is of was learned,
+// and its line stands where the run was by then.
+double PlaceOf(const Json& line, const std::string& x) {
+  const double at = line.at(x).get<double>();
+  if (x != "global_step" || !line.contains("eval/update") ||
+      !line.at("eval/update").is_number() || !line.contains("update") ||
+      !line.at("update").is_number()) {
+    return at;
+  }
+  const double update = line.at("update").get<double>();
+  return update > 0 ? at * line.at("eval/update").get<double>() / update : at;
+}
+
 }  // namespace
 
 Curve ReadCurve(const std::string& path, const std::string& metric,
@@ -41,7 +54,7 @@ Curve ReadCurve(const std::string& path, const std::string& metric,
     known = true;
     const Json& value = json->at(metric);
     if (value.is_number() && std::isfinite(value.get<double>())) {
-      curve.points.push_back({json->at(x).get<double>(), value.get<double>()});
+      curve.points.push_back({PlaceOf(*json, x), value.get<double>()});
     } else {
       ++curve.not_finite;  // null, for JSON has no word for it
     }

@@ -125,6 +125,7 @@ TEST_F(RunComparisonTest, ManyRunsAreSummedUpByTheirMiddle) {
   Comparison comparison = Compared(runs);
   EXPECT_THAT(comparison.chart.caption, HasSubstr("Interquartile mean"));
   EXPECT_EQ(comparison.chart.series[0].points[0].y, 1);
+  EXPECT_THAT(comparison.notes, IsEmpty());
   comparison = Compared(runs, {.aggregate = "mean"});
   EXPECT_EQ(comparison.chart.series[0].points[0].y, 100.9);
 }
@@ -142,7 +143,8 @@ TEST_F(RunComparisonTest, ARunThatEndedEarlyCountsOn) {
   EXPECT_EQ(comparison.chart.series[0].points.back().y, 5);
   EXPECT_THAT(comparison.notes,
               ElementsAre(HasSubstr("b is unfinished at 200 of its group's 400 "
-                                    "steps, and counts on")));
+                                    "steps, and counts on"),
+                          HasSubstr("interval of 2 runs is too narrow")));
 }
 
 TEST_F(RunComparisonTest, DifferentEnvironmentsAreRefused) {
@@ -205,6 +207,17 @@ TEST_F(RunComparisonTest, ACurveIsReadAsFarAsItIsWhole) {
               testing::Contains("charts/episodic_return"));
   EXPECT_THAT(ReadCurve(path + "none", "x", "global_step").other_names,
               IsEmpty());
+}
+
+TEST_F(RunComparisonTest, AnEvaluationStandsAtTheUpdateThatItIsOf) {
+  const std::string path = folder_ / "metrics.jsonl";
+  WriteFile(path,
+            "{\"global_step\":300,\"update\":3,\"eval/mean_return\":5,"
+            "\"eval/update\":2}\n"
+            "{\"global_step\":0,\"update\":0,\"eval/mean_return\":1,"
+            "\"eval/update\":0}\n");
+  EXPECT_THAT(ReadCurve(path, "eval/mean_return", "global_step").points,
+              ElementsAre(Pair(0, 1), Pair(200, 5)));
 }
 
 }  // namespace

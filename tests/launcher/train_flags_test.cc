@@ -26,9 +26,8 @@ TEST(TrainFlagsTest, TorchrunsFlagsAreTaken) {
 TEST(TrainFlagsTest, CleanRlsFlagsAreTaken) {
   TrainFlags flags;
   CommandLine line = TrainLine(&flags);
-  const auto rest =
-      line.Parse({"cartpole_ppo", "--total-timesteps", "1000", "--env-id",
-                  "Maze", "--learning-rate=1e-3"});
+  const auto rest = line.Parse({"cartpole_ppo", "--total-timesteps", "1000",
+                                "--env-id", "Maze", "--learning-rate=1e-3"});
   ASSERT_TRUE(rest.ok()) << rest.status();
   EXPECT_THAT(flags.overrides,
               ElementsAre("total_env_steps=1000", "env.id=Maze",
