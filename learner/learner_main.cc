@@ -175,8 +175,9 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   RETURN_IF_ERROR(LoadCustomAlgorithm(config));
   RETURN_IF_ERROR(Validate(config));
   TrainerOptions options;
+  options.run_config = Resolved(config);
   ASSIGN_OR_RETURN(options.config,
-                   SizesOfLearner(Resolved(config), flags.world_size));
+                   SizesOfLearner(options.run_config, flags.world_size));
   options.run_folder = flags.run_dir;
   options.member_id = flags.member_id;
   options.first_rank = flags.requested_rank;

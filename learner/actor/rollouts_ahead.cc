@@ -136,9 +136,13 @@ void RolloutsAhead::CollectUntilCancelled(int rank, std::stop_token stop) {
     Rollout* rollout = &slots_[next.slot];
     normalizer_.ScaleAs(current->scaling);
     Draws draws(SamplingSeed(options_.config.seed(), rank, first + i));
-    next.status = collector_->Collect(current->policy.get(), &draws, stop,
-                                      /*preemption=*/nullptr, rollout,
-                                      &next.stats, current->opponents.get());
+    try {
+      next.status = collector_->Collect(current->policy.get(), &draws, stop,
+                                        /*preemption=*/nullptr, rollout,
+                                        &next.stats, current->opponents.get());
+    } catch (const std::exception& e) {  // Torch's, for who learns to tell
+      next.status = absl::InternalError(e.what());
+    }
     rollout->policy_version = current->version;
     next.noted = normalizer_.Take();
     next.filled = StreamMark::Now(options_.acts_on);

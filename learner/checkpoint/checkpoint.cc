@@ -267,7 +267,8 @@ absl::Status CheckpointStore::WriteFiles(const CheckpointData& data,
 absl::Status CheckpointStore::Install(const std::string& aside,
                                       const std::string& name) {
   const std::string place = absl::StrCat(folder_, "/", name);
-  if (!fs::exists(place)) {
+  std::error_code error;
+  if (!fs::exists(place, error)) {
     if (::rename(aside.c_str(), place.c_str()) != 0) {
       return FileError(absl::StrCat("cannot rename to ", place));
     }
@@ -315,7 +316,8 @@ absl::Status CheckpointStore::Replace(const std::string& aside,
 
 absl::Status CheckpointStore::MarkBest(int64_t global_step) {
   const std::string name = NameOfStep(global_step);
-  if (!fs::is_directory(absl::StrCat(folder_, "/", name))) {
+  std::error_code error;
+  if (!fs::is_directory(absl::StrCat(folder_, "/", name), error)) {
     return absl::NotFoundError(
         absl::StrCat("no checkpoint of step ", global_step, " in ", folder_));
   }
@@ -369,8 +371,10 @@ void CheckpointStore::RemoveLeftovers() {
   for (const char* link : {"/latest", "/best"}) {
     const fs::path target = fs::read_symlink(folder_ + link, error);
     const std::string name = StepNamed(target);
-    if (name == target || !fs::exists(absl::StrCat(folder_, "/", name)))
+    if (name == target ||
+        !fs::exists(absl::StrCat(folder_, "/", name), error)) {
       continue;
+    }
     LinkAtomically(folder_ + link, name).IgnoreError();
   }
   const std::set<std::string> kept = Named();

@@ -133,6 +133,7 @@ absl::Status SaveReplay(const std::string& checkpoints, int rank,
     fs::rename(place, old, error);  // if there is one
     if (::rename(made.c_str(), place.c_str()) != 0) {
       status = FileError(absl::StrCat("cannot rename to ", place));
+      fs::rename(old, place, error);
     }
   }
   // Room for others.

@@ -111,7 +111,11 @@ void GradientBuckets::Work() {
     }
     absl::Status status;
     if (collective != nullptr) {
-      status = Sum(collective, next, scale);
+      try {
+        status = Sum(collective, next, scale);
+      } catch (const std::exception& e) {  // Torch's
+        status = absl::InternalError(e.what());
+      }
     }
     MutexLock lock(&mu_);
     error_.Update(status);

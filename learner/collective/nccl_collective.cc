@@ -391,7 +391,8 @@ absl::Duration TimeoutFromEnvironment(absl::Duration otherwise) {
                  << " is no number of seconds above 0 and is ignored";
     return otherwise;
   }
-  return absl::Seconds(seconds);
+  // A year is forever, and overflows no clock.
+  return std::min(absl::Seconds(seconds), absl::Hours(24 * 365));
 }
 
 // Rank 0's id, which everyone learns through the coordinator.

@@ -275,10 +275,16 @@ void Evaluator::Begin(std::unique_ptr<Policy> policy,
        normalizer = normalizer.ForEvaluation(), round, update,
        global_step]() -> absl::StatusOr<v1::Evaluation> {
         Unpin();  // it and its workers go beside those that train
-        ASSIGN_OR_RETURN(const std::vector<EvaluatedEpisode> episodes,
-                         play_(policy.get(), opponents.get(), normalizer, round,
-                               global_step, stop_.get_token()));
-        v1::Evaluation e = Summarize(episodes);
+        absl::StatusOr<std::vector<EvaluatedEpisode>> episodes;
+        try {
+          episodes = play_(policy.get(), opponents.get(), normalizer, round,
+                           global_step, stop_.get_token());
+        } catch (
+            const std::exception& e) {  // Torch's; a thread that is not had
+          episodes = absl::InternalError(e.what());
+        }
+        RETURN_IF_ERROR(episodes.status());
+        v1::Evaluation e = Summarize(*episodes);
         e.set_round(round);
         e.set_update(update);
         e.set_global_step(global_step);

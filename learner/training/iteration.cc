@@ -205,6 +205,11 @@ absl::StatusOr<std::vector<Metric>> Iteration::Learn(
   absl::StatusOr<std::vector<Metric>> learnt =
       parts_.algorithm->Update(*experience.rollout, context);
   if (absl::IsInternal(learnt.status())) {
+    // What a device computed behind a call that was aborted is nonsense: then that
+    // is the error.
+    if (!parts_.device.is_cpu()) {
+      RETURN_IF_ERROR(collective->AllReduceSum(torch::empty({0})));
+    }
     return absl::InternalError(absl::StrCat(
         "update ", progress.update + 1, ", rank ", assignment.rank(), ": ",
         learnt.status().message(), "; ", DescribeNumbers(*experience.rollout)));

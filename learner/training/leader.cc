@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Leader>> Leader::Open(
   if (progress.update > 0) resumed_at = progress;
   ASSIGN_OR_RETURN(
       std::unique_ptr<Recorder> recorder,
-      Recorder::Open(parts.config, options.run_folder, resumed_at));
+      Recorder::Open(options.run_config, options.run_folder, resumed_at));
   return std::unique_ptr<Leader>(
       new Leader(options, parts, changes, std::move(recorder)));
 }

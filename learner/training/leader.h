@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "flotilla/v1/config.pb.h"
 #include "flotilla/v1/coordinator.pb.h"
 #include "flotilla/v1/summary.pb.h"
 #include "learner/checkpoint/save_schedule.h"
@@ -25,6 +26,8 @@ namespace flotilla {
 
 struct LeaderOptions {
   std::string run_folder;
+  // Of checkpoints: the run's, whose sizes may be of all learners together.
+  v1::RunConfig run_config;
   std::function<std::unique_ptr<Evaluator>()> make_evaluator;
   // Begins to keep games of this rank's environments, until the result goes; may
   // be empty. It is told how far the run is; null: none are kept.

@@ -156,9 +156,13 @@ void Recorder::Save(Snapshot snapshot, bool best,
         const v1::RunConfig config =
             ConfigAt(config_, at.changes, at.update + 1);
         checkpoints_.set_keep(NumKept(config.checkpoint()));
-        const CheckpointData data = ToCheckpoint(snapshot, config);
-        const absl::Status saved =
-            best ? checkpoints_.SaveBest(data) : checkpoints_.Save(data);
+        absl::Status saved;
+        try {
+          const CheckpointData data = ToCheckpoint(snapshot, config);
+          saved = best ? checkpoints_.SaveBest(data) : checkpoints_.Save(data);
+        } catch (const std::exception& e) {  // no memory for it
+          saved = absl::InternalError(e.what());
+        }
         const std::string trouble =
             saved.ok() ? ""
                        : absl::StrCat("checkpoint of update ",

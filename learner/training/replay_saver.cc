@@ -58,8 +58,12 @@ void ReplaySaver::Save(const ReplayOrigin& origin) {
                                       copy = std::move(contents)]() mutable {
         // Gone with this thread: a future would keep it.
         const auto contents = std::move(copy);
-        const absl::Status saved =
-            SaveReplay(checkpoints_, rank_, origin, *contents);
+        absl::Status saved;
+        try {
+          saved = SaveReplay(checkpoints_, rank_, origin, *contents);
+        } catch (const std::exception& e) {  // no memory for it
+          saved = absl::InternalError(e.what());
+        }
         const std::string trouble =
             saved.ok() ? ""
                        : absl::StrCat("rank ", rank_, "'s replay of step ",

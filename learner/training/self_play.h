@@ -54,7 +54,10 @@ class SelfPlay {
   // Live views, as Algorithm::State. Call StateWasReplaced after those were
   // copied into.
   std::vector<NamedTensor> State() const;
-  void StateWasReplaced() { now_ = nullptr; }
+  void StateWasReplaced() {
+    now_ = nullptr;
+    policies_.clear();  // another may have the same id, of an update made anew
+  }
 
   int64_t snapshots() const;
 

@@ -105,6 +105,21 @@ EnvWorkerOptions TrainingWorkers(const TrainerOptions& options,
   return workers;
 }
 
+// Of whoever begins: the others, and those who come later, have it from there.
+absl::Status BeginWithWeightsOf(const std::string& path,
+                                const LiveState& live) {
+  ASSIGN_OR_RETURN(const InitReport report, InitializeFrom(path, live));
+  LOG(INFO) << "begins with " << report.taken << " tensors of " << path;
+  if (report.observations > 0) {
+    LOG(INFO) << "scales observations by that run's running mean and "
+              << "variance, of " << report.observations << " observations";
+  }
+  for (const std::string& tensor : report.not_taken) {
+    LOG(WARNING) << "model.init_from does not match: " << tensor;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
@@ -183,20 +198,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                        self_play.has_value() ? &*self_play : nullptr);
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(*saved, live, &progress));
-  } else if (!config.model().init_from().empty()) {
-    ASSIGN_OR_RETURN(const InitReport report,
-                     InitializeFrom(config.model().init_from(), live));
-    LOG(INFO) << "begins with " << report.taken << " tensors of "
-              << config.model().init_from();
-    if (report.observations > 0) {
-      LOG(INFO) << "scales observations by that run's running mean and "
-                << "variance, of " << report.observations << " observations";
-    }
-    for (const std::string& tensor : report.not_taken) {
-      LOG(WARNING) << "model.init_from does not match: " << tensor;
-    }
   }
-  if (self_play.has_value() && !saved.has_value()) self_play->Committed(0);
   std::optional<ReplaySaver> replay;
   if (config.checkpoint().replay() && algorithm->replay() != nullptr) {
     replay.emplace(run.checkpoints(), options.first_rank, algorithm.get());
@@ -241,7 +243,12 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.rollouts = rollouts.get();
   parts.episodes = &episodes;
   parts.go_back = [&](Progress* now) -> absl::Status {
-    if (!run.HasCheckpoint()) return absl::OkStatus();
+    if (!run.HasCheckpoint()) {
+      const std::string& from = config.model().init_from();
+      if (!from.empty()) RETURN_IF_ERROR(BeginWithWeightsOf(from, live));
+      if (self_play.has_value()) self_play->Committed(0);
+      return absl::OkStatus();
+    }
     const std::string newest = run.latest_checkpoint();
     ASSIGN_OR_RETURN(const CheckpointData data,
                      LoadCheckpoint(newest, options.config));
@@ -270,6 +277,7 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   parts.stop = signals.Stop();
   const LeaderOptions leader = {
       .run_folder = options.run_folder,
+      .run_config = options.run_config,
       .make_evaluator =
           [&] {
             return std::make_unique<Evaluator>(

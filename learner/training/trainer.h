@@ -15,7 +15,8 @@
 namespace flotilla {
 
 struct TrainerOptions {
-  v1::RunConfig config;  // resolved
+  v1::RunConfig run_config;  // resolved
+  v1::RunConfig config;      // the same with one learner's sizes
   std::string run_folder;
   std::string member_id;    // "learner/NODE/LOCAL"
   int first_rank = 0;       // asked for; names its env workers and seeds

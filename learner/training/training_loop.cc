@@ -74,7 +74,14 @@ absl::StatusOr<RunOutcome> TrainingLoop::Run() {
       return RunOutcome::kCompleted;
     }
     RETURN_IF_ERROR(joined);
-    const absl::StatusOr<RunOutcome> outcome = RunGeneration();
+    absl::StatusOr<RunOutcome> outcome = RunOutcome::kCompleted;
+    try {
+      outcome = RunGeneration();
+    } catch (...) {
+      // Torch's, for main to tell. No thread may be at what is destroyed by then.
+      LeaveGeneration(absl::InternalError("an exception"));
+      throw;
+    }
     absl::Status ended = outcome.status();
     if (ended.ok()) {
       parts_.rollouts->End();

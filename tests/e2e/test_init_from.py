@@ -1,5 +1,9 @@
 """model.init_from: a new run begins with what another one learned."""
 
+import os
+import shutil
+import signal
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -27,6 +31,18 @@ def test_a_new_run_begins_with_anothers_weights(sandbox):
             np.testing.assert_allclose(weights(job)[name], tensor, atol=1e-6)
         # Nothing but weights: the run is its own from its first step on.
         assert result["updates"] == 1
+
+
+def test_a_learner_that_is_replaced_has_it_from_its_peers(sandbox):
+    first = sandbox.train("cartpole_ppo", f"--set=total_env_steps={UPDATE}", QUIET, run_dir="first")
+    first.succeeds()
+    job = sandbox.train("cartpole_ppo", "--nproc-per-node=2", f"--set=model.init_from={first.run_dir}", QUIET, "--set=total_updates=400")
+    before = job.await_update(3)
+    shutil.rmtree(first.run_dir)
+    os.kill(before.learner[1].pid, signal.SIGKILL)
+    result = job.succeeds()
+    assert result["restarts"]["learner"] == 1 and result["updates"] == 400
+    assert len(set(result["parameters_sha256"])) == 1 and len(result["parameters_sha256"]) == 2
 
 
 SCALED = "--set=model.normalize_observations=true"

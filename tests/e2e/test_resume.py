@@ -180,6 +180,18 @@ def test_updates_end_a_run_and_drive_its_schedule_and_its_checkpoints(sandbox):
     assert both.returncode == 2 and "total_updates is set, and so is total_env_steps" in both.stderr
 
 
+def test_sizes_of_all_learners_stay_so_in_checkpoints(sandbox):
+    words = ("--nproc-per-node", 2, "--set", "distributed.sizes=GLOBAL", "--set", "env.num_envs=8", "--set", "total_updates=2")
+    job = sandbox.train(sandbox.config("cartpole_ppo"), *words)
+    assert job.succeeds()["global_steps"] == 2 * 8 * 128
+    checkpoint = (job.run_dir / "checkpoints" / "latest").resolve()
+    assert (checkpoint / "config.textproto").read_text() == (job.run_dir / "config.textproto").read_text()
+    plan = sandbox.run("train", "--resume", checkpoint, "--run-dir", "more", "--set", "total_updates=3", "--dry-run").stdout
+    told = [line for line in plan.splitlines() if line.startswith("resume: ")]
+    assert told == ["resume: total_updates was 2 and is 3 (the flag wins)"], plan
+    assert sandbox.run("evaluate", checkpoint, "--episodes", 2).returncode == 0
+
+
 def test_a_damaged_checkpoint_is_refused_by_name(sandbox):
     job = sandbox.train(sandbox.config("cartpole_fast"), "--set", "total_env_steps=8192")
     job.succeeds()

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -21,6 +22,7 @@ class VersionPolicy : public Policy {
       : version_(version), decided_(decided) {}
   void Decide(const Observations& seen, bool, Draws* draws,
               const DecisionOutput& out) override {
+    if (*decided_ < 0) throw std::runtime_error("as Torch does");
     Value(seen, out.value);
     for (int64_t r = 0; r < seen.rows; ++r) {
       out.discrete[r] = static_cast<int64_t>(draws->Bits() % 2);
@@ -203,6 +205,13 @@ TEST(RolloutsAheadTest, EndNeedsNoFence) {
   learner.source->End();
   const int64_t decided = learner.decided;
   EXPECT_LE(decided, 7 * kT * kB);
+}
+
+TEST(RolloutsAheadTest, WhatAPolicyThrowsReachesTheTrainer) {
+  Learner learner(Config(false));
+  learner.decided = -1;
+  EXPECT_EQ(learner.source->Next(0, nullptr).status(),
+            absl::InternalError("as Torch does"));
 }
 
 TEST(RolloutsAheadTest, ALostWorkersErrorReachesTheTrainer) {

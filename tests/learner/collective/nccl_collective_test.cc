@@ -270,6 +270,17 @@ TEST_F(NcclCollectiveTest, NcclTimeoutReplacesTheConfiguredOne) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
 }
 
+TEST_F(NcclCollectiveTest, NcclTimeoutMayBeForEver) {
+  for (const char* forever : {"1e10", "inf"}) {
+    ::setenv("NCCL_TIMEOUT", forever, 1);
+    RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
+      QueueInVain(collective);
+      EXPECT_TRUE(collective->AllReduceSum(torch::empty({0})).ok());
+    });
+  }
+  ::unsetenv("NCCL_TIMEOUT");
+}
+
 TEST_F(NcclCollectiveTest, NcclTimeoutBoundsCallsToo) {
   ::setenv("NCCL_TIMEOUT", "0.5", 1);
   RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {

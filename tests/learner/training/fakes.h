@@ -143,7 +143,9 @@ struct FakeLearner {
 
   // Rank 0's options. An evaluation's returns are the weight it is of.
   LeaderOptions LeaderIn(const std::string& run_folder) {
-    return {.run_folder = run_folder, .make_evaluator = [this] {
+    return {.run_folder = run_folder,
+            .run_config = parts.config,
+            .make_evaluator = [this] {
               return std::make_unique<Evaluator>(
                   parts.config.evaluation(),
                   [this](Policy* policy, const Opponents*, const Normalizer&,

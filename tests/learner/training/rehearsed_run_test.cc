@@ -102,6 +102,7 @@ absl::StatusOr<CheckpointData> TrainOn(
   options.config = Load(run);
   // The device's own thread keeps the first number that it sees.
   options.config.mutable_runtime()->set_torch_threads(2);
+  options.run_config = options.config;
   options.run_folder = run_folder.path();
   options.member_id = "learner/0/0";
   options.device = device;

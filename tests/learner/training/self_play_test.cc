@@ -150,7 +150,10 @@ TEST_F(SelfPlayTest, ItGoesOnFromItsState) {
   Update(&before, {{1, 1}});
   const std::vector<NamedTensor> from = before.State(), to = after.State();
   ASSERT_EQ(from.size(), to.size());
-  after.Now();  // of nobody
+  // Of an update that others made anew, under the same number.
+  SetWeight(7);
+  after.Committed(1);
+  EXPECT_THAT(WeightsOf(*after.Now()), ElementsAre(7));
   for (size_t i = 0; i < from.size(); ++i) {
     EXPECT_EQ(from[i].name, to[i].name);
     to[i].tensor.copy_(from[i].tensor);

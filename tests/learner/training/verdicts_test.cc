@@ -128,7 +128,8 @@ TEST_F(VerdictsTest, AnEvaluationThatFailsIsPlayedAgain) {
     learner->evaluate = [&, play = Recording(absl::ZeroDuration())](
                             float weight, uint64_t round, std::stop_token stop)
         -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-      if (++calls % 2 == 1) return absl::UnavailableError("injected");
+      if (++calls == 1) return absl::UnavailableError("injected");
+      if (calls == 3) throw std::runtime_error("as Torch does");
       return play(weight, round, stop);
     };
   });
