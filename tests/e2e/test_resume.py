@@ -186,7 +186,8 @@ def test_sizes_of_all_learners_stay_so_in_checkpoints(sandbox):
     assert job.succeeds()["global_steps"] == 2 * 8 * 128
     checkpoint = (job.run_dir / "checkpoints" / "latest").resolve()
     assert (checkpoint / "config.textproto").read_text() == (job.run_dir / "config.textproto").read_text()
-    plan = sandbox.run("train", "--resume", checkpoint, "--run-dir", "more", "--set", "total_updates=3", "--dry-run").stdout
+    run = job.run_dir / "config.textproto"
+    plan = sandbox.run("train", run, "--resume", checkpoint, "--run-dir", "more", "--set", "total_updates=3", "--dry-run").stdout
     told = [line for line in plan.splitlines() if line.startswith("resume: ")]
     assert told == ["resume: total_updates was 2 and is 3 (the flag wins)"], plan
     assert sandbox.run("evaluate", checkpoint, "--episodes", 2).returncode == 0

@@ -50,9 +50,9 @@ if [ "$dry" ]; then [ ! -e "$run" ] || exit 2; fi
     def sweep(self, **more):
         return Sweep(argparse.Namespace(flotilla=str(self.flotilla), sweep_dir=str(self.folder), sweep=json.dumps(self.words(**more)), json=False))
 
-    def start(self, folder=None, prefix=(), **more):
+    def start(self, folder=None, prefix=(), words=(), **more):
         code = f"import sys; sys.path.insert(0, {str(SOURCE / 'launcher' / 'python')!r}); from flotilla_sweep import sweep; sys.exit(sweep.main(sys.argv[1:]))"
-        command = [*prefix, sys.executable, "-c", code, f"--flotilla={self.flotilla}", f"--sweep-dir={folder or self.folder}", "--sweep=" + json.dumps(self.words(**more))]
+        command = [*prefix, sys.executable, "-c", code, f"--flotilla={self.flotilla}", f"--sweep-dir={folder or self.folder}", "--sweep=" + json.dumps(self.words(**more)), *words]
         return subprocess.Popen(command, cwd=self.home, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self, **more):
@@ -121,12 +121,53 @@ def test_what_failed_of_its_machine_is_tried_again_and_does_not_end_the_sweep(la
     beside = Claim(launchers.folder / "claims" / "launchers")
     beside.share()  # as one at work does
     code, said = launchers.run(trials=6)
-    assert code == 1 and "tried again" not in said and len(launchers.events("end")) == 9
+    assert code == 1 and "are tried again" not in said and len(launchers.events("end")) == 9
+    assert "no trial has a score of the last round, and some have failed, the last with: flotilla train: no space left on device" in said
     beside.release()
     code, said = launchers.run(trials=6)
     assert code == 0 and (launchers.folder / "journal.jsonl").read_bytes().startswith(before)
     assert sorted(event["trial"] for event in launchers.events("end") if event["status"] == "completed") == list(range(6))
     assert "tried again" not in launchers.run(trials=6)[1] and len(launchers.events("end")) == 15
+
+
+@pytest.mark.parametrize(
+    "fails, kind, runs",
+    [
+        ("0002*|0003*|0004*", {"trials": 5}, 5),
+        ("*=600*", {"trials": 2, "pbt": {"interval": 300, "quantile": 0.5, "perturb": 1.2, "resample": 0.0}}, 6),
+        ("*=900*", {"trials": 3, "halving": {"first": 300, "factor": 3}}, 4),
+    ],
+    ids=["flat", "pbt", "halving"],
+)
+def test_a_sweep_that_its_machine_has_ended_is_not_done(launchers, fails, kind, runs):
+    launchers.does(f"""[ "$dry" ] || case "$trial $*" in {fails}) fail "no space left on device" 1;; *) tell '"x": 1';; esac""")
+    for words in ([], ["--json"]):  # and is no more so the second time
+        process = launchers.start(words=words, **kind)
+        told, said = process.communicate(timeout=60)
+        assert process.returncode == 1 and "the last with: flotilla train: no space left on device; put right" in said
+        assert f"is tried again with: flotilla sweep '{launchers.folder}'" in said
+    assert json.loads(told)["status"] == "unfinished"
+    launchers.does("""[ "$dry" ] || tell '"x": 1'""")
+    assert launchers.run(**kind)[0] == 0
+    assert [event["status"] for event in launchers.events("end")].count("completed") == runs
+
+
+def test_a_trial_that_failed_among_others_does_not_keep_a_sweep_from_its_end(launchers):
+    launchers.does("""[ "$dry" ] || case $trial in 0001) fail "no space left on device" 1;; *) tell '"x": 1';; esac""")
+    assert launchers.run(trials=3)[0] == 0
+
+
+def test_what_its_host_has_refused_is_tried_again_and_what_its_values_have_is_not(launchers):
+    refuse = 'echo "flotilla train: there is no GPU" >&2; exit 2'
+    launchers.does(f"""[ ! -e "$home/gone" ] || {{ {refuse}; }}; [ "$dry" ] || {{ tell '"x": 1'; touch "$home/gone"; }}""")
+    code, said = launchers.run(trials=6)
+    assert code == 1 and "3 trials in a row have failed here, the last with: flotilla train: there is no GPU" in said
+    assert [event["status"] for event in launchers.events("end")] == ["completed", "failed", "failed", "failed"]
+    launchers.does(f"""[ "$dry" ] || case $trial in 0005) tell '"x": 1';; *) {refuse};; esac""")
+    code, said = launchers.run(trials=6)
+    assert code == 0 and "0001, 0002, 0003 failed, and are tried again" in said
+    assert [event["status"] for event in launchers.events("end")][4:] == ["refused"] * 4 + ["completed"]
+    assert "tried again" not in launchers.run(trials=6)[1] and len(launchers.events("end")) == 9
 
 
 def test_what_failed_of_its_values_has_failed(launchers):

@@ -346,6 +346,23 @@ def test_a_fork_is_made_once_and_whole(tmp_path):
     assert (made / "checkpoints" / "latest" / "weights.safetensors").read_text() == "step_2"
 
 
+def test_a_fork_has_what_its_parent_replays(tmp_path):
+    checkpoints = tmp_path / "trials" / "0003" / "checkpoints"
+    (checkpoints / "step_000000000020").mkdir(parents=True)
+    (checkpoints / "latest").symlink_to("step_000000000020")
+    for saved in ("10/rank_0", "10/rank_1", "20/rank_0", "20/.aside_rank_1.7", "30/rank_0"):
+        step, rank = saved.split("/")
+        folder = checkpoints / f"replay_{step:0>12}" / rank
+        folder.mkdir(parents=True)
+        (folder / "replay.safetensors").write_text(saved)
+    trial_run.fork(tmp_path, {}, "0003", "0007")
+    made = tmp_path / "trials" / "0007" / "checkpoints"
+    # Of each learner the newest that is no later than the checkpoint.
+    assert {str(path.relative_to(made)): path.read_text() for path in made.rglob("*.safetensors")} == {
+        "replay_000000000020/rank_0/replay.safetensors": "20/rank_0", "replay_000000000010/rank_1/replay.safetensors": "10/rank_1",
+    }  # fmt: skip
+
+
 # ---- Optuna
 
 
@@ -378,6 +395,36 @@ def test_optuna_is_asked_and_told_once_killed_anywhere(tmp_path):
     # It has learned: a sampler that is told nothing would go on as RANDOM does.
     late = [loss(whole.trials[trial], 900) for trial in range(10, 14)]
     assert sum(late) / 4 > sum(loss(whole.trials[trial], 900) for trial in range(10)) / 10
+
+
+def test_a_sequence_has_other_points_for_other_trials_before_there_is_a_score(tmp_path):
+    sweep = make_sweep(method="OPTUNA", sampler="QMC", parameters=[RATE])
+    state, plan = State(sweep), proposals.Proposals(sweep, tmp_path)
+    for number in range(5):
+        trial = plan.next_trial(state)
+        state.take({"event": "trial", "trial": number, "values": trial.values})
+        state.take({"event": "end", "trial": number, "round": 0, "seed": 0, "status": "completed", "score": None, "steps": 0, "seconds": 0, "error": ""})
+    assert len({trial.values[RATE["field"]] for trial in state.trials.values()}) == 5
+
+
+def test_optuna_hears_what_a_trial_came_to_that_was_tried_again(tmp_path):
+    sweep = make_sweep(method="OPTUNA")
+    state, plan = State(sweep), proposals.Proposals(sweep, tmp_path)
+    ends = [("failed", {}), ("failed", {"verdict": True}), ("refused", {}), ("completed", {})]
+    where = {"round": 0, "seed": 0}
+    for number, (status, more) in enumerate(ends):
+        state.take({"event": "trial", "trial": number, "values": plan.next_trial(state).values})
+        state.take({"event": "end", "trial": number, "status": status, "score": None, "steps": 0, "seconds": 0, "error": ""} | where | more)
+
+    def told():
+        plan.settle(state)
+        return [(trial.state.name, trial.value) for trial in plan.study(0).trials]
+
+    assert told() == [("RUNNING", None)] + [("FAIL", None)] * 3
+    state.take({"event": "begin", "trial": 0, "by": "me", "host": "here", "again": True} | where)
+    assert told()[0] == ("RUNNING", None)
+    state.take({"event": "end", "trial": 0, "status": "completed", "score": 3.0, "steps": 9, "seconds": 1, "error": ""} | where)
+    assert told() == [("COMPLETE", 3.0)] + [("FAIL", None)] * 3
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
@@ -421,6 +468,20 @@ def test_launchers_in_containers_of_one_name_are_two(tmp_path):
 
 
 # ---- Scores, places, pictures
+
+
+def test_a_metric_is_found_however_far_back_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial_run, "METRICS_TAIL", 100)
+    rows = [{"eval/mean_return": i} for i in range(4)] + [{"charts/a": i} for i in range(20)] + [{"eval/mean_return": 4}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def metric(name, lines):
+        return trial_run.metric_of({"name": name, "lines": lines}, tmp_path, {})
+
+    assert metric("eval/mean_return", 1) == (4, "") and metric("charts/a", 2) == (18.5, "")
+    assert metric("eval/mean_return", 4) == (2.5, "") and metric("eval/mean_return", 99) == (2, "")
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]))
+    assert metric("eval/mean_return", 2) == (2.5, "")
 
 
 def test_a_metric_is_a_number_of_the_run(tmp_path):

@@ -38,8 +38,9 @@ def make_sampler(optuna, sweep, trial):
         return samplers.CmaEsSampler(seed=seed)
     if sweep["sampler"] == "GP":
         return samplers.GPSampler(seed=seed, deterministic_objective=False)
-    # One sequence for all.
-    return samplers.QMCSampler(seed=int(unit(sweep["seed"], "optuna") * 2**31), scramble=True)
+    # One sequence for all; what it does not propose (while no trial has a score) is each trial's own.
+    one = int(unit(sweep["seed"], "optuna") * 2**31)
+    return samplers.QMCSampler(seed=one, scramble=True, independent_sampler=samplers.RandomSampler(seed=seed))
 
 
 def suggest(trial, p):
@@ -85,10 +86,12 @@ class Proposals(Flat):
         )  # fmt: skip
 
     def tell(self, study, state):
-        """What has ended since, in the order of the trials."""
+        """What has ended since, in the order of the trials: for good, so not what is to be
+        tried again."""
+        again = {part.trial for part in state.failed_for_now()}
         running = self.optuna.trial.TrialState.RUNNING
         for trial in study.get_trials(deepcopy=False, states=(running,)):
-            if trial.number not in state.trials or not state.ended(trial.number, 0):
+            if trial.number not in state.trials or trial.number in again or not state.ended(trial.number, 0):
                 continue
             score = state.score(trial.number, 0)
             if score is None:

@@ -50,6 +50,7 @@ class Sweep:
         self.runs = {}  # by part
         self.told = 0  # results that were told
         self.failures = []  # errors, since something succeeded
+        self.repeated = 0  # of them, of what had failed before
         self.waits = False  # for a place, and has said so
         self.at_work = Claim(self.folder / "claims" / "launchers")  # all of them hold it
         self.signals = []  # what we were told
@@ -136,13 +137,16 @@ class Sweep:
         """That goes on."""
         return f"flotilla sweep {shlex.quote(str(self.folder))}"
 
-    def rehearse(self):
+    def rehearse(self, slot=None):
         """Asks `flotilla train` whether the first trial can run here; in a folder that
         nobody makes, for its own may be there."""
+        if self.signals:
+            raise Stopped
         plan = plan_of(self.sweep)
         trial, part = draw_trial(self.sweep, 0), Part(len(plan.budgets) - 1, 0, 0)
         run_dir = self.folder / "trials" / "rehearsal"
-        command = train_command(self.options, self.sweep, self.sweep["base_path"], overrides(self.sweep, plan, trial, part), run_dir, self.slots[0])
+        sets = overrides(self.sweep, plan, trial, part)
+        command = train_command(self.options, self.sweep, self.sweep["base_path"], sets, run_dir, slot or self.slots[0])
         checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.signals:
             raise Stopped
@@ -308,6 +312,8 @@ class Sweep:
             over, result = self.poll(run)
             if not over:
                 continue
+            if result is not None and result.status == "refused":
+                result = self.doubt(run, result)
             if result is not None:
                 self.end(run, result)
                 self.judge(part, result)
@@ -336,17 +342,29 @@ class Sweep:
                 raise
             return True, unknown.result
 
+    def doubt(self, run, result):
+        """A refused run's result. It may be the host's fault, not its values' (a GPU or a
+        file is gone): then what could run when we began cannot either."""
+        try:
+            self.rehearse(run.slot)
+        except Refused:
+            result.status = "failed"
+        except Stopped:
+            return None  # whoever goes on begins it again
+        return result
+
     def judge(self, part, result):
-        """Counts failures in a row, but for those that nobody would see the last of: of
-        what has failed before, and of values that no machine could train with."""
+        """Counts failures in a row, but for those of values that no machine could train with."""
         if result.status not in ("failed", "refused"):
-            self.failures = []
-        elif result.status == "failed" and not result.verdict and part not in self.state.again:
+            self.failures, self.repeated = [], 0
+        elif result.status == "failed" and not result.verdict:
             self.failures.append(result.error)
+            self.repeated += part in self.state.again
 
     def ends(self):
-        """Whether nothing more is begun here."""
-        return bool(self.signals) or len(self.failures) >= MOST_FAILURES
+        """Whether nothing more is begun here. What has failed before does not count: nobody
+        would see the last of it."""
+        return bool(self.signals) or len(self.failures) - self.repeated >= MOST_FAILURES
 
     def news(self):
         """Whether there may be something to claim: rules are asked for no less."""
@@ -373,13 +391,20 @@ class Sweep:
     def exit_code_of_signal(self):
         return EXIT_INTERRUPTED if self.signals[0] == signal.SIGINT else EXIT_PREEMPTED
 
+    def has_last_score(self):
+        last = len(self.plan.budgets) - 1
+        return any(self.state.score(trial, last) is not None for trial in self.state.trials)
+
     def conclude(self):
         with self.journal.locked():
             self.refresh()
             if isinstance(self.plan, proposals.Proposals):
                 self.plan.settle(self.state)
             self.write_reports()
-            finished = self.plan.finished(self.state)
+            failed = self.state.failed_for_now()
+            in_a_row = len(self.failures) >= MOST_FAILURES
+            # A plan counts what failed as ended; where the machine was to blame, it is not over.
+            finished = self.plan.finished(self.state) and not (failed and (in_a_row or not self.has_last_score()))
         self.leave()
         if self.options.json:
             print(report.as_json(self.state, self.sweep, self.folder, finished), end="", flush=True)
@@ -392,8 +417,12 @@ class Sweep:
             say(f"go on with: {self.line()}")
             return self.exit_code_of_signal()
         if not finished:
+            if in_a_row:
+                why, last = f"{len(self.failures)} trials in a row have failed here", self.failures[-1]
+            else:
+                why, last = "no trial has a score of the last round, and some have failed", self.state.results[failed[-1]].error
             say(
-                f"flotilla sweep: {len(self.failures)} trials in a row have failed here, the last with: {self.failures[-1]}; "
+                f"flotilla sweep: {why}, the last with: {last}; "
                 f"put right what they lack, and what has failed is tried again with: {self.line()}"
             )
             return EXIT_FAILED

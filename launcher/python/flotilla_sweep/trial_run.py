@@ -1,5 +1,6 @@
 """One run of a trial: `flotilla train` in the background, and what came of it."""
 
+import collections
 import contextlib
 import difflib
 import json
@@ -10,12 +11,13 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 
 from flotilla_sweep.journal import sync_folder
 from flotilla_sweep.state import Result
 
 MOST_ATTEMPTS = 3  # of a run that somebody else ends
-METRICS_TAIL = 4 << 20
+METRICS_TAIL = 4 << 20  # of metrics.jsonl, which is read first
 
 # What a run may lack though its like have it: see why_absent.
 OF_EPISODES = ("charts/episodic_return", "charts/episodic_length")
@@ -220,21 +222,31 @@ def finite(value):
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) else None
 
 
-def metric_rows(run_dir):
-    try:
-        with open(run_dir / "metrics.jsonl", "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - METRICS_TAIL))
-            lines = file.read().splitlines()[1 if size > METRICS_TAIL else 0 :]
-    except OSError:
-        return []
-    rows = []
-    for line in lines:
-        with contextlib.suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict):
-                rows.append(row)
-    return rows
+def metric_rows(run_dir, most):
+    """Those of the file's last `most` bytes, one at a time: there may be many."""
+    with contextlib.suppress(OSError), open(run_dir / "metrics.jsonl", "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - most))
+        if size > most:
+            file.readline()  # the end of one
+        for line in file:
+            with contextlib.suppress(ValueError):
+                row = json.loads(line)
+                if isinstance(row, dict):
+                    yield row
+
+
+def read_metric(name, lines, run_dir, most):
+    """(names of metrics that there are, or None if there is no row; the newest `lines`
+    finite values of `name`; the newest of all)."""
+    there, values, newest = None, collections.deque(maxlen=lines), None
+    for row in metric_rows(run_dir, most):
+        there = set() if there is None else there
+        there.update(known for known in row if "/" in known)
+        newest = row.get(name, newest)
+        if (value := finite(row.get(name))) is not None:
+            values.append(value)
+    return there, values, newest
 
 
 def why_absent(name, there):
@@ -263,19 +275,19 @@ def metric_of(metric, run_dir, summary):
         if name == "score" and value is None:
             value = finite(summary.get("mean_return"))
         return none if value is None else (value, "")
-    rows = metric_rows(run_dir)
-    if not rows:
+    there, values, newest = read_metric(name, metric["lines"], run_dir, METRICS_TAIL)
+    if len(values) < metric["lines"]:  # they may lie further back, as those of evaluations do
+        there, values, newest = read_metric(name, metric["lines"], run_dir, sys.maxsize)
+    if there is None:
         return none
-    there = {known for row in rows for known in row if "/" in known}
     if name not in there:
         if why := why_absent(name, there):
             return None, f"there is no {name}: {why}"
         near = difflib.get_close_matches(name, sorted(there.union(OF_EPISODES, OF_EVALUATIONS)), 1, 0.5)
         hint = f'; did you mean "{near[0]}"?' if near else ""
         raise UnknownMetric(f'there is no metric "{name}" in {run_dir / "metrics.jsonl"}{hint}')
-    values = [value for row in rows if (value := finite(row.get(name))) is not None][-metric["lines"] :]
     # NaN at the end is no score, whatever was before.
-    if not values or [row[name] for row in rows if name in row][-1] is None:
+    if not values or newest is None:
         return none
     return math.fsum(values) / len(values), ""
 
@@ -293,6 +305,8 @@ def fork(folder, sweep, parent, child):
     (making / "checkpoints").mkdir(parents=True)
     shutil.copytree(checkpoint, making / "checkpoints" / checkpoint.name)
     (making / "checkpoints" / "latest").symlink_to(checkpoint.name)
+    for replay in replays_of(checkpoint):
+        shutil.copytree(replay, making / "checkpoints" / replay.parent.name / replay.name)
     for name in ("config.textproto", "topology.textproto", "network.pt", "network.so", "algorithm.so"):
         if (source / name).exists():
             shutil.copy2(source / name, making / name)
@@ -302,6 +316,21 @@ def fork(folder, sweep, parent, child):
                 os.fsync(file.fileno())
     os.rename(making, target)
     sync_folder(target.parent)
+
+
+def replays_of(checkpoint):
+    """The folders of each learner's replay that a run which goes on from it reads, if
+    there are any (learner/checkpoint/replay_files.h): the newest that is no later."""
+    newest = {}  # by learner: (step, folder)
+    for replay in checkpoint.parent.glob("replay_[0-9]*/rank_*"):
+        step = number_of(replay.parent.name)
+        if step <= number_of(checkpoint.name):
+            newest[replay.name] = max(newest.get(replay.name, (-1, None)), (step, replay))
+    return [replay for _, replay in newest.values()]
+
+
+def number_of(name):
+    return int(name.rpartition("_")[2])
 
 
 def forward_of(number):
