@@ -68,7 +68,8 @@ CommandLine TrainLine(TrainFlags* flags) {
                     "with CONFIG, a folder without a run begins a new one",
                     "latest", IsResumeValue, &flags->resume);
   line.List("--set", "PATH=VALUE",
-            "override a field: --set optimizer.learning_rate=1e-3",
+            "override a field: --set optimizer.learning_rate=1e-3; of several "
+            "for one, the last one wins",
             &flags->overrides);
   const auto shortcut = [&](const std::string& name, const std::string& value,
                             const std::string& path) {

@@ -23,11 +23,8 @@ constexpr absl::Duration kTellInterval = absl::Seconds(1);
 
 EvaluationRounds::EvaluationRounds(const LoopParts& parts,
                                    std::unique_ptr<Evaluator> evaluator,
-                                   double best_return, Recorder* recorder)
-    : parts_(parts),
-      recorder_(recorder),
-      evaluator_(std::move(evaluator)),
-      best_return_(best_return) {}
+                                   Recorder* recorder)
+    : parts_(parts), recorder_(recorder), evaluator_(std::move(evaluator)) {}
 
 void EvaluationRounds::Begin(Progress* progress) {
   // A rank 0 that was replaced may have counted further: older rounds would be
@@ -119,12 +116,13 @@ absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
     metrics.push_back({"eval/" + name, mean});
   }
   recorder_->WriteMetrics(*progress, metrics);
-  best_return_ = std::max(best_return_, progress->best_return);
-  const bool best = last_->mean_return() > best_return_;
-  if (best) best_return_ = last_->mean_return();
-  progress->best_return = best_return_;
-  if (best) {
-    evaluated_.progress.best_return = best_return_;
+  // Than what is kept, whatever has been committed of it: one that could not be
+  // written is none.
+  const double kept = recorder_->best_return();
+  progress->best_return =
+      std::max({progress->best_return, kept, last_->mean_return()});
+  if (last_->mean_return() > kept) {
+    evaluated_.progress.best_return = last_->mean_return();
     recorder_->Save(std::move(evaluated_), /*best=*/true);
   }
   evaluated_ = Snapshot();

@@ -28,9 +28,8 @@ namespace flotilla {
 // Not thread-safe. All that is borrowed has to outlive it.
 class EvaluationRounds {
  public:
-  // `best_return`: that of the checkpoint that is kept as the best.
   EvaluationRounds(const LoopParts& parts, std::unique_ptr<Evaluator> evaluator,
-                   double best_return, Recorder* recorder);
+                   Recorder* recorder);
 
   bool busy() const { return evaluator_->busy(); }
 
@@ -74,7 +73,6 @@ class EvaluationRounds {
   Recorder* const recorder_;
   const std::unique_ptr<Evaluator> evaluator_;
   std::optional<v1::Evaluation> last_;
-  double best_return_;  // of what is kept, whatever has been committed of it
   Snapshot evaluated_;  // what the round that runs is an evaluation of
   int failures_ = 0;    // in a row
   absl::Time tell_at_ = absl::InfinitePast();  // the coordinator, no sooner

@@ -35,8 +35,7 @@ Leader::Leader(const LeaderOptions& options, const LoopParts& parts,
     : parts_(parts),
       changes_(changes),
       recorder_(std::move(recorder)),
-      evaluations_(parts, options.make_evaluator(), recorder_->best_return(),
-                   recorder_.get()),
+      evaluations_(parts, options.make_evaluator(), recorder_.get()),
       games_(options.keep_games ? options.keep_games() : nullptr),
       save_clock_(Now()) {}
 

@@ -105,6 +105,7 @@ void Recorder::GoOnAt(const Progress& progress) {
   checkpoints_.GoOnAt(progress.global_step);
   const auto best = SavedProgress(folder_.checkpoints() + "/best");
   if (best.ok() && best->global_step <= progress.global_step) {
+    MutexLock lock(&mu_);
     best_return_ = best->best_return;
   }
 }
@@ -146,9 +147,15 @@ void Recorder::Save(Snapshot snapshot, bool best,
                     std::shared_future<void> after) {
   FinishSaving().IgnoreError();  // logged when it failed
   const auto began = std::chrono::steady_clock::now();
+  double best_before = 0;
+  {
+    MutexLock lock(&mu_);
+    best_before = best_return_;
+    if (best) best_return_ = snapshot.progress.best_return;
+  }
   saving_ = std::async(
       std::launch::async,
-      [this, best, began, after = std::move(after),
+      [this, best, best_before, began, after = std::move(after),
        snapshot = std::move(snapshot)]() -> absl::Status {
         if (after.valid()) after.wait();
         const Progress& at = snapshot.progress;
@@ -172,11 +179,17 @@ void Recorder::Save(Snapshot snapshot, bool best,
         LOG_IF(ERROR, !saved.ok()) << trouble;
         MutexLock lock(&mu_);
         trouble_ = trouble;
+        if (!saved.ok()) best_return_ = best_before;
         save_seconds_ = std::chrono::duration<double>(
                             std::chrono::steady_clock::now() - began)
                             .count();
         return saved;
       });
+}
+
+double Recorder::best_return() const {
+  MutexLock lock(&mu_);
+  return best_return_;
 }
 
 double Recorder::save_seconds() const {

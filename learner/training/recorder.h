@@ -56,9 +56,9 @@ class Recorder {
   // path and cause, and the run goes on.
   void Save(Snapshot snapshot, bool best, std::shared_future<void> after = {});
 
-  // Of the checkpoint that is marked best, if it is of no later than what this
-  // run goes on from; else that of none. Constant.
-  double best_return() const { return best_return_; }
+  // Of the checkpoint that is marked best, or is to be once it is written, if it is of
+  // no later than what this run went on from; else that of none.
+  double best_return() const;
 
   // How long the last one took to write; 0: there was none yet.
   double save_seconds() const;
@@ -86,10 +86,10 @@ class Recorder {
   CheckpointStore checkpoints_;
   std::string started_over_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
-  double best_return_ = Progress().best_return;
   int64_t written_ = 0;  // the newest update that has its line
   std::string changes_;  // as the folder has them
   mutable Mutex mu_;
+  double best_return_ ABSL_GUARDED_BY(mu_) = Progress().best_return;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   double save_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::future<absl::Status> saving_;  // last: it uses the others

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "services/base/config_override.h"
 #include "services/base/nearest_name.h"
 
 namespace flotilla {
@@ -106,6 +107,17 @@ void CollectEnums(const Descriptor* message, const std::string& field,
   }
 }
 
+// The dotted path of `name` in a section of this type.
+std::string PathIn(const Descriptor* type, const std::string& name) {
+  const Descriptor* whole = v1::RunConfig::descriptor();
+  for (int i = 0; type != nullptr && i < whole->field_count(); ++i) {
+    if (whole->field(i)->message_type() == type) {
+      return absl::StrCat(whole->field(i)->name(), ".", name);
+    }
+  }
+  return name;
+}
+
 bool IsUnknownField(const std::string& message) {
   return absl::StrContains(message, "has no field named");
 }
@@ -125,8 +137,9 @@ std::string Explain(const std::string& message, const Descriptor* config) {
     for (int i = 0; type != nullptr && i < type->field_count(); ++i) {
       known.push_back(type->field(i)->name());
     }
-    return absl::StrCat("there is no field \"", name, "\"",
-                        DidYouMean(name, known));
+    std::string hint = DidYouMean(name, known);
+    if (hint.empty()) hint = OtherNameHint(PathIn(type, name), "");
+    return absl::StrCat("there is no field \"", name, "\"", hint);
   }
   if (IsUnknownValue(message)) {
     std::vector<std::string> known;

@@ -313,6 +313,8 @@ absl::Status Subprocess::AwaitFile(const std::string& path,
   const absl::Time deadline = absl::Now() + timeout;
   while (access(path.c_str(), F_OK) != 0) {
     if (const std::optional<Exit> ended = Wait(absl::Milliseconds(2))) {
+      // Between the two looks it may have done all that it had to.
+      if (ended->code == 0 && access(path.c_str(), F_OK) == 0) break;
       return absl::UnavailableError(
           absl::StrCat("could not start (", ended->ToString(), ")"));
     }

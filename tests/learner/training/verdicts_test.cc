@@ -222,6 +222,35 @@ TEST_F(VerdictsTest, WhatRank0WasEvaluatingWhenItDiedIsEvaluatedAgain) {
   EXPECT_THAT(rounds_, ElementsAre(1, 2));
 }
 
+// Of update 4, whose weights are NaN, there is no checkpoint, however good it was.
+TEST_F(VerdictsTest, WhatCannotBeSavedIsNotTheBest) {
+  constexpr double kReturns[] = {10, 100, 90, 80};
+  RunRanks(1, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    coordinator->SetAssignment(assignment);
+    v1::RunConfig config = StopConfig();
+    config.mutable_evaluation()->set_stop_return(1000);
+    config.set_total_env_steps(8 * kFakeSteps);
+    FakeLearner learner(config);
+    learner.parts.coordinator = coordinator;
+    learner.rollouts.on_next = [&](int64_t update) {
+      torch::Tensor weight = learner.algorithm.Weights()[0].tensor;
+      if (update == 3) weight.fill_(std::nan(""));
+      if (update == 4) weight.fill_(0);
+    };
+    learner.evaluate = [&](float, uint64_t round, std::stop_token) {
+      return std::vector<EvaluatedEpisode>{
+          {.raw_return = kReturns[(round - 1) % 4], .length = 1}};
+    };
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                      [](const absl::Status&) {});
+    ASSERT_OK(loop.Run());
+    EXPECT_EQ(loop.progress().best_return, 100);
+  });
+  EXPECT_EQ(std::filesystem::read_symlink(folder() + "/checkpoints/best"),
+            absl::StrCat("step_", absl::Dec(6 * kFakeSteps, absl::kZeroPad12)));
+}
+
 // Rank 0 cannot write what the run came to, and dies of it.
 TEST_F(VerdictsTest, ASolvedRunStaysSolvedForWhoTakesThePlaceOfRank0) {
   const std::string summary = folder() + "/summary.json";

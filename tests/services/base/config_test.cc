@@ -80,6 +80,14 @@ TEST_F(ConfigTest, AnUnknownFieldNamesPlaceAndNearest) {
                 "you mean \"num_envs\"?");
 }
 
+TEST_F(ConfigTest, AnUnknownFieldOfOthersIsNamedAsOurs) {
+  EXPECT_THAT(LoadError("ppo {\n  gamma: 0.9\n}\n"),
+              HasSubstr(":2:3: ppo.gamma: there is no field \"gamma\"; did you "
+                        "mean \"ppo.discount\"?"));
+  EXPECT_THAT(LoadError("ppo {}\nnum_steps: 8\n"),
+              HasSubstr("did you mean \"rollout.length\"?"));
+}
+
 TEST_F(ConfigTest, AnUnknownFieldAtTheTopIsNamedToo) {
   EXPECT_THAT(LoadError("ppo {}\n\nsed: 1\n"),
               AllOf(StartsWith(path() + ":3:"), HasSubstr("\"sed\""),

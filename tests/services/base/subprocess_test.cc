@@ -94,6 +94,17 @@ TEST_F(SubprocessTest, ReportsTheExitStatus) {
   EXPECT_EQ(child->Poll()->code, 7);  // and again
 }
 
+TEST_F(SubprocessTest, AFileThatIsMadeLastIsSeen) {
+  for (int i = 0; i < 200; ++i) {
+    const std::string file = absl::StrCat(folder_, "/", i);
+    const absl::Status seen = Shell(": > " + file)->AwaitFile(file, kPatience);
+    EXPECT_TRUE(seen.ok()) << i << ": " << seen;
+  }
+  const absl::Status none = Shell("exit 0")->AwaitFile("/no/file", kPatience);
+  EXPECT_EQ(none.code(), absl::StatusCode::kUnavailable) << none;
+  EXPECT_THAT(std::string(none.message()), HasSubstr("could not start"));
+}
+
 TEST_F(SubprocessTest, ReportsTheSignalThatEndedIt) {
   auto child = Shell("kill -9 $$");
   const auto exit = child->Wait(kPatience);
