@@ -175,7 +175,7 @@ trials: 4
 
 
 def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster, tmp_path):
-    (tmp_path / "lr.textproto").write_text(SWEEP)
+    (tmp_path / "lr.textproto").write_text(SWEEP.replace("400000", "1000000000"))
     number = cluster.submit(SOURCE / "deploy" / "slurm" / "sweep.sbatch", "lr.textproto")
     journal = tmp_path / "sweeps" / "lr" / "journal.jsonl"
 
@@ -184,7 +184,13 @@ def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster,
         return len({event["by"] for event in events if event["event"] == "begin"}) == 2
 
     poll(begun, f"a trial on each node\n{cluster.logs()}", 60)
-    first, _ = started_in(tmp_path, lambda words: any(b"flotilla_sweep" in word for word in words[:3]))
+
+    def launchers():
+        # What one has forked, and has yet to be another program, looks like it.
+        found = started_in(tmp_path, lambda words: any(b"flotilla_sweep" in word for word in words[:3]))
+        return found if len(found) == 2 else None
+
+    first, _ = poll(launchers, f"two launchers\n{cluster.logs()}", 20)
     os.kill(first, signal.SIGKILL)
     poll(lambda: "Killed" in cluster.output(), f"srun to say that {first} was killed\n{cluster.logs()}", 20)
     cluster.ask("scancel", "--signal=USR1", str(number))
