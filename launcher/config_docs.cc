@@ -245,34 +245,9 @@ Entries SettingsOf(const std::string& path,
   return entries;
 }
 
-// Paths of which `ending` is the last part, or all.
-std::vector<std::string> PathsEndingIn(const std::string& ending) {
-  std::vector<std::string> paths;
-  for (const std::string& known : ConfigPaths()) {
-    if (known == ending || absl::EndsWith(known, "." + ending)) {
-      paths.push_back(known);
-    }
-  }
-  return paths;
-}
-
-// `; did you mean "ppo.epochs" or "impala.epochs"?`
 std::string NearestPaths(const std::string& path) {
-  const std::vector<std::string> all = ConfigPaths();
-  std::vector<std::string> near = PathsEndingIn(path);
-  if (near.empty()) {
-    std::string hint = OtherNameHint(path, "");
-    if (hint.empty()) hint = DidYouMean(path, all);
-    if (!hint.empty()) return hint;
-    std::vector<std::string> names;
-    for (const std::string& known : all) {
-      names.push_back(known.substr(known.rfind('.') + 1));
-    }
-    const std::string nearest = NearestName(path, names);
-    if (!nearest.empty()) near = PathsEndingIn(nearest);
-  }
-  return near.empty() ? "; `flotilla explain` lists the sections"
-                      : DidYouMeanOneOf(near);
+  const std::string hint = FieldHint(path);
+  return hint.empty() ? "; `flotilla explain` lists the sections" : hint;
 }
 
 std::string WholeConfig(size_t width) {

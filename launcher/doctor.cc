@@ -5,7 +5,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -23,6 +22,7 @@
 #include "services/base/cores.h"
 #include "services/base/gpus.h"
 #include "services/base/host_name.h"
+#include "services/base/run_folder.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
@@ -218,7 +218,8 @@ Finding RunStorage(const std::string& run_dir) {
     folder = folder.parent_path();
   }
   struct statfs info = {};
-  if (statfs(folder.c_str(), &info) != 0 || access(folder.c_str(), W_OK) != 0) {
+  if (statfs(folder.c_str(), &info) != 0 ||
+      !RunFolder(run_dir).MayBeMade().ok()) {
     return {State::kBad, "run folder",
             absl::StrCat(folder.string(), " cannot be written"),
             "choose another --run-dir"};

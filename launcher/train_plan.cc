@@ -103,10 +103,7 @@ TrainPlan MakePlan(const v1::RunConfig& given, const Topology& topology) {
 
 std::string LengthWarning(const v1::RunConfig& config,
                           const Topology& topology) {
-  const bool dqn = config.has_dqn();
-  if (!dqn && !config.has_sac()) return "";
-  const int64_t starts =
-      dqn ? config.dqn().learning_starts() : config.sac().learning_starts();
+  const int64_t starts = TraitsOf(config).ReplayOf(config).learning_starts;
   const TrainPlan plan = MakePlan(config, topology);
   // Steps before the last update's rollout.
   if (starts <= (plan.updates - 1) * plan.batch * plan.world_size) return "";

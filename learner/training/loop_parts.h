@@ -40,8 +40,9 @@ struct LoopParts {
   Normalizer* normalizer = nullptr;
   RolloutSource* rollouts = nullptr;
   EpisodeWindow* episodes = nullptr;
-  // Where no rank knows anything, as when all were lost: restores the newest
-  // checkpoint, or leaves everything as it is if there is none. Null: there never is.
+  // Where no rank knows anything, as at the beginning or when all were lost: restores
+  // the newest checkpoint, or, if there is none, begins, with what model.init_from has.
+  // Null: with nothing.
   std::function<absl::Status(Progress*)> go_back;
   // Of a rank that knew nothing and has what its peers know by now: takes up its
   // newest replay that is not of later steps. Null: there is none.

@@ -32,6 +32,8 @@ struct UpdatePlan {
 struct ReplayPlan {
   int64_t capacity = 0;   // transitions
   double step_bytes = 0;  // of each, beside its observation
+  int64_t learning_starts =
+      0;  // steps of all learners before it is learned from
 };
 
 // One row of the table. `config` has sizes of one learner, and chooses this

@@ -43,7 +43,8 @@ class Dqn : public ReplayTraits {
  private:
   Sizes SizesOf(const v1::RunConfig& config) const override {
     return {.batch = config.dqn().batch_size(),
-            .capacity = config.dqn().replay_capacity()};
+            .capacity = config.dqn().replay_capacity(),
+            .learning_starts = config.dqn().learning_starts()};
   }
 };
 

@@ -19,7 +19,10 @@ double ReplayTraits::StepsAtOnce(const v1::RunConfig& config) const {
 
 // Beside observations, 12 bytes a step and two nodes of the sum tree.
 ReplayPlan ReplayTraits::ReplayOf(const v1::RunConfig& config) const {
-  return {.capacity = SizesOf(config).capacity, .step_bytes = 12 + 32};
+  const Sizes sizes = SizesOf(config);
+  return {.capacity = sizes.capacity,
+          .step_bytes = 12 + 32,
+          .learning_starts = sizes.learning_starts};
 }
 
 std::vector<std::string> ReplayTraits::GlobalSizes() const {

@@ -10,8 +10,8 @@
 namespace flotilla {
 
 // What algorithms that learn from a replay have in common: DQN, SAC. Their option
-// messages have `batch_size` and `replay_capacity`; their models are their own,
-// and remember nothing.
+// messages have `batch_size`, `replay_capacity` and `learning_starts`; their models are
+// their own, and remember nothing.
 class ReplayTraits : public AlgorithmTraits {
  public:
   double StepsAtOnce(const v1::RunConfig& config) const override;
@@ -23,6 +23,7 @@ class ReplayTraits : public AlgorithmTraits {
  protected:
   struct Sizes {
     int64_t batch = 0, capacity = 0;  // transitions
+    int64_t learning_starts = 0;
   };
   virtual Sizes SizesOf(const v1::RunConfig& config) const = 0;
 };

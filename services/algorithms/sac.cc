@@ -52,7 +52,8 @@ class Sac : public ReplayTraits {
  private:
   Sizes SizesOf(const v1::RunConfig& config) const override {
     return {.batch = config.sac().batch_size(),
-            .capacity = config.sac().replay_capacity()};
+            .capacity = config.sac().replay_capacity(),
+            .learning_starts = config.sac().learning_starts()};
   }
 };
 

@@ -116,19 +116,14 @@ std::vector<std::string> EndingIn(const std::string& ending,
   return found;
 }
 
-std::string LastName(const std::string& path) {
-  return path.substr(path.rfind('.') + 1);
+// `; did you mean "ppo.epochs" or "impala.epochs"?` of one path or more.
+std::string DidYouMeanOneOf(const std::vector<std::string>& paths) {
+  return absl::StrCat("; did you mean \"", absl::StrJoin(paths, "\" or \""),
+                      "\"?");
 }
 
-// In sections of any algorithm, by the last name of `path` or one that is near.
-std::string HintAnywhere(const std::string& path) {
-  const std::vector<std::string> all = PathsOf("");
-  const std::vector<std::string> same = EndingIn(path, all);
-  if (!same.empty()) return DidYouMeanOneOf(same);
-  std::vector<std::string> names;
-  for (const std::string& known : all) names.push_back(LastName(known));
-  const std::string nearest = NearestName(path, names);
-  return nearest.empty() ? "" : DidYouMeanOneOf(EndingIn(nearest, all));
+std::string LastName(const std::string& path) {
+  return path.substr(path.rfind('.') + 1);
 }
 
 // For a path that leads nowhere: "; did you mean "ppo.epochs"?".
@@ -143,7 +138,7 @@ std::string PathHint(const std::string& path, const v1::RunConfig& config) {
   std::string hint =
       OtherNameHint(path, chosen == nullptr ? "" : chosen->name());
   if (hint.empty()) hint = DidYouMean(path, known);
-  return hint.empty() ? HintAnywhere(path) : hint;
+  return hint.empty() ? FieldHint(path) : hint;
 }
 
 // "1_000_000" without its underscores, which stand between digits; as it is
@@ -514,11 +509,6 @@ absl::Status Apply(const std::string& path, const std::string& value,
 
 }  // namespace
 
-std::string DidYouMeanOneOf(const std::vector<std::string>& paths) {
-  return absl::StrCat("; did you mean \"", absl::StrJoin(paths, "\" or \""),
-                      "\"?");
-}
-
 std::string OtherNameHint(const std::string& path,
                           const std::string& algorithm) {
   const std::string section = path.substr(0, path.find('.'));
@@ -542,6 +532,19 @@ std::string OtherNameHint(const std::string& path,
     }
   }
   return "";
+}
+
+std::string FieldHint(const std::string& path) {
+  const std::vector<std::string> all = PathsOf("");
+  const std::vector<std::string> same = EndingIn(path, all);
+  if (!same.empty()) return DidYouMeanOneOf(same);
+  std::string hint = OtherNameHint(path, "");
+  if (hint.empty()) hint = DidYouMean(path, all);
+  if (!hint.empty()) return hint;
+  std::vector<std::string> names;
+  for (const std::string& known : all) names.push_back(LastName(known));
+  const std::string nearest = NearestName(path, names);
+  return nearest.empty() ? "" : DidYouMeanOneOf(EndingIn(nearest, all));
 }
 
 absl::Status ApplyOverride(const std::string& override_text,

@@ -8,10 +8,11 @@
 
 namespace flotilla {
 
-// `; did you mean "ppo.epochs" or "impala.epochs"?` of one path or more.
-std::string DidYouMeanOneOf(const std::vector<std::string>& paths);
+// For a path that leads to no field: `; did you mean "ppo.epochs" or "impala.epochs"?`,
+// of what ends like it, is called so by others, or is near; "" if nothing is.
+std::string FieldHint(const std::string& path);
 
-// The same where the last name of `path` is what CleanRL or Stable-Baselines3 call
+// The same, only where the last name of `path` is what CleanRL or Stable-Baselines3 call
 // a field, of the algorithm in whose section it is, else of `algorithm` ("": of
 // all); "" if they call none so.
 std::string OtherNameHint(const std::string& path,

@@ -34,6 +34,26 @@ TEST(StatisticsTest, ResamplesAreOfAllRunsAndTheSameEachTime) {
   for (int count : counts) EXPECT_NEAR(count, 500, 75);  // 4 deviations
 }
 
+// How often it holds the mean of normal values, which `flotilla plot` tells of few.
+TEST(StatisticsTest, TheIntervalOfFewRunsIsTooNarrow) {
+  Random random(2);
+  const std::pair<size_t, double> coverage[] = {{3, 0.75}, {10, 0.90}};
+  for (const auto& [runs, expected] : coverage) {
+    constexpr int kRepetitions = 2000;
+    const auto resamples = Resamples(runs, 2000);  // as `plot` draws
+    int held = 0;
+    for (int i = 0; i < kRepetitions; ++i) {
+      std::vector<double> values(runs);
+      for (double& value : values) value = random.Normal();
+      const Interval interval =
+          BootstrapInterval(values, Aggregate::kMean, resamples);
+      held += interval.low <= 0 && 0 <= interval.high;
+    }
+    EXPECT_NEAR(held / static_cast<double>(kRepetitions), expected, 0.04)
+        << runs;
+  }
+}
+
 TEST(StatisticsTest, TheIntervalIsThatOfAMean) {
   Random random(1);
   std::vector<double> values;

@@ -291,59 +291,6 @@ TEST_F(ConfigTest, AHintNamesTheChosenAlgorithm) {
               HasSubstr("did you mean \"impala.discount\"?"));
 }
 
-TEST_F(ConfigTest, AHintKnowsTheNamesOfOthers) {
-  const std::pair<const char*, const char*> of_ppo[] = {
-      {"gamma", "ppo.discount"},
-      {"ppo.gamma", "ppo.discount"},
-      {"clip_coef", "ppo.clip_ratio"},
-      {"ppo.clip_range", "ppo.clip_ratio"},
-      {"ent_coef", "ppo.entropy_cost"},
-      {"vf_coef", "ppo.value_cost"},
-      {"num_steps", "rollout.length"},
-      {"n_steps", "rollout.length"},
-      {"update_epochs", "ppo.epochs"},
-      {"n_epochs", "ppo.epochs"},
-      {"num_minibatches", "ppo.minibatches"},
-      {"norm_adv", "ppo.normalize_advantages"},
-      {"ppo.lr", "optimizer.learning_rate"},
-      {"n_envs", "env.num_envs"},
-  };
-  for (const auto& [typed, meant] : of_ppo) {
-    EXPECT_THAT(LoadError("ppo {}", {absl::StrCat(typed, "=1")}),
-                HasSubstr(absl::StrCat("did you mean \"", meant, "\"?")))
-        << typed;
-  }
-  EXPECT_THAT(LoadError("impala {}", {"gamma=1"}),
-              HasSubstr("did you mean \"impala.discount\"?"));
-  EXPECT_THAT(LoadError("dqn {}", {"dqn.buffer_size=1"}),
-              HasSubstr("did you mean \"dqn.replay_capacity\"?"));
-  EXPECT_THAT(LoadError("dqn {}", {"n_steps=1"}),
-              HasSubstr("did you mean \"dqn.n_step\" or \"rollout.length\"?"));
-  EXPECT_THAT(LoadError("sac {}", {"q_lr=1"}),
-              HasSubstr("did you mean \"sac.critic_learning_rate\"?"));
-}
-
-TEST_F(ConfigTest, AHintSaysWhatABatchIsMadeOf) {
-  for (const char* typed :
-       {"batch_size=1", "ppo.batch_size=1", "minibatch_size=1"}) {
-    EXPECT_THAT(LoadError("ppo {}", {typed}),
-                HasSubstr("a minibatch has rollout.length * env.num_envs / "
-                          "ppo.minibatches steps"));
-  }
-  EXPECT_THAT(LoadError("sac {}", {"batch_size=1"}),
-              HasSubstr("did you mean \"sac.batch_size\"?"));
-}
-
-TEST_F(ConfigTest, AHintLooksInOtherAlgorithmsLast) {
-  EXPECT_THAT(LoadError("ppo {}", {"replay_capacity=1"}),
-              HasSubstr("did you mean \"dqn.replay_capacity\" or "
-                        "\"sac.replay_capacity\"?"));
-  EXPECT_THAT(LoadError("", {"batch_size=1"}),
-              HasSubstr("did you mean \"dqn.batch_size\" or "
-                        "\"sac.batch_size\"?"));
-  EXPECT_THAT(LoadError("ppo {}", {"zebra=1"}), Not(HasSubstr("did you mean")));
-}
-
 TEST_F(ConfigTest, AnAlgorithmThatWasNotChosenIsRefused) {
   EXPECT_THAT(LoadError("ppo {}", {"dqn.n_step=5"}),
               AllOf(StartsWith("--set dqn.n_step=5: "), HasSubstr("is ppo")));
