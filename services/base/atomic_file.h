@@ -6,8 +6,35 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "services/base/owned_fd.h"
 
 namespace flotilla {
+
+// A file that takes the place of the one at `path` once it is whole, of which no more
+// than 64 KiB are held in memory. Not thread-safe.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path, mode_t mode = 0644);
+  // Unless it took its place, there is nothing of it.
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void Append(absl::string_view text);
+
+  // As WriteFileAtomically; once. Errors: also those of what was done before.
+  absl::Status Place();
+
+ private:
+  void Write(absl::string_view text);
+
+  const std::string path_, beside_;
+  const OwnedFd file_;
+  std::string pending_;
+  absl::Status status_;
+  bool is_there_ = false;
+};
 
 // Makes `path` hold `content`, whole or not at all, whatever is killed when:
 // writes beside it, syncs, renames, syncs the folder. Readers see the old file

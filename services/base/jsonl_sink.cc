@@ -1,7 +1,12 @@
 #include "services/base/jsonl_sink.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -14,6 +19,8 @@
 
 namespace flotilla {
 namespace {
+
+constexpr std::streamoff kBlock = 1 << 20;  // of a file, held at once
 
 std::string FormatLine(int64_t global_step, int64_t update, double wall_seconds,
                        std::span<const Metric> metrics) {
@@ -51,6 +58,24 @@ std::string UnusedName(const std::string& stem) {
   return name;
 }
 
+absl::Status ReadError(const std::string& path) {
+  return absl::UnavailableError(absl::StrCat("cannot read \"", path, "\""));
+}
+
+// Of the first `bytes` of the file at `path`. Errors: of the read.
+absl::Status AppendBeginning(const std::string& path, std::streamoff bytes,
+                             AtomicFile* copy) {
+  std::ifstream in(path, std::ios::binary);
+  std::string block(static_cast<size_t>(kBlock), '\0');
+  while (bytes > 0) {
+    const std::streamoff next = std::min(bytes, kBlock);
+    if (!in.read(block.data(), next)) return ReadError(path);
+    copy->Append(absl::string_view(block).substr(0, next));
+    bytes -= next;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<JsonlSink>> JsonlSink::Open(
@@ -77,26 +102,41 @@ absl::StatusOr<LinesSetAside> SetAsideLinesAfter(const std::string& path,
   LinesSetAside aside;
   std::ifstream in(path, std::ios::binary);
   if (!in) return aside;
-  std::string kept, moved;
-  for (std::string line; std::getline(in, line);) {
+  std::string line;
+  int64_t line_update = 0;
+  const auto stays = [&] {
+    line_update = 0;
     const bool has_end = !in.eof();
-    int64_t line_update = 0;
-    if (has_end && ParseUpdate(line, &line_update) && line_update <= update) {
-      absl::StrAppend(&kept, line, "\n");
-    } else {
-      absl::StrAppend(&moved, line, "\n");
-      ++aside.lines;
-      aside.last_update = std::max(aside.last_update, line_update);
-    }
+    return has_end && ParseUpdate(line, &line_update) && line_update <= update;
+  };
+  std::streamoff stay = 0;  // bytes before the first line that moves
+  bool any = false;
+  while (!any && std::getline(in, line)) {
+    any = !stays();
+    if (!any) stay += static_cast<std::streamoff>(line.size()) + 1;
   }
-  in.close();
-  if (aside.lines == 0) return aside;
+  if (in.bad()) return ReadError(path);
+  if (!any) return aside;
   aside.path =
       UnusedName(update < 0 ? BeforeStartingOver(path)
                             : absl::StrCat(path, ".after_update_", update));
+  // Whoever reads `path` while it grows sees by its being another file that lines of
+  // it were lost: it is not shortened in place.
+  AtomicFile moved(aside.path), kept(path);
+  RETURN_IF_ERROR(AppendBeginning(path, stay, &kept));
+  // What a rank 0 wrote that could set nothing aside follows what it has lost.
+  do {
+    AtomicFile& to = stays() ? kept : moved;
+    to.Append(line);
+    to.Append("\n");
+    if (&to == &kept) continue;
+    ++aside.lines;
+    aside.last_update = std::max(aside.last_update, line_update);
+  } while (std::getline(in, line));
+  if (in.bad()) return ReadError(path);
   // The copy comes first: a crash between the two loses nothing.
-  RETURN_IF_ERROR(WriteFileAtomically(aside.path, moved));
-  RETURN_IF_ERROR(WriteFileAtomically(path, kept));
+  RETURN_IF_ERROR(moved.Place());
+  RETURN_IF_ERROR(kept.Place());
   return aside;
 }
 

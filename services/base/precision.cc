@@ -14,6 +14,19 @@ namespace {
 #ifdef __x86_64__
 bool Bit(uint64_t word, int bit) { return (word >> bit & 1) != 0; }
 
+// Whether kernels that multiply bfloat16 run here, by tiles or without: what they ask of
+// the CPU (learner/kernels/isa/kernel_table.cc), of which a virtual machine may hide a
+// part, and an operating system leave the registers off.
+bool RunsBfloat16Kernels() {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512bf16") &&
+         __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
 // Whether Linux has tiles for those that ask: where a sandbox keeps the question from
 // it, the kernels that ask (learner/kernels/isa/kernel_table.cc) get none either.
 bool GivesTiles() {
@@ -34,13 +47,12 @@ Arithmetic ArithmeticOfCpu() {
   Arithmetic cpu;
 #ifdef __x86_64__
   unsigned a = 0, b = 0, c = 0, d = 0;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return cpu;
+  if (!RunsBfloat16Kernels() || __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) {
+    return cpu;
+  }
   // AMX-BF16 and AMX-TILE
   cpu.amx_bf16 = Bit(d, 22) && Bit(d, 24) && GivesTiles();
-  if (a > 0 && __get_cpuid_count(7, 1, &a, &b, &c, &d) != 0) {
-    __builtin_cpu_init();
-    cpu.full_avx512_bf16 = Bit(a, 5) && __builtin_cpu_is("amd");
-  }
+  cpu.full_avx512_bf16 = __builtin_cpu_is("amd");
 #endif
   return cpu;
 }

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/base/mutex.h"
 #include "services/base/printable.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
@@ -15,6 +16,7 @@
 #include "services/coordinator/unary_call.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/refusal.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -30,7 +32,7 @@ constexpr absl::Duration kSlack = absl::Seconds(1);
 constexpr absl::Duration kLookAfter = absl::Seconds(1);
 
 int64_t RemainingMs(absl::Time deadline) {
-  return std::max<int64_t>(absl::ToInt64Milliseconds(deadline - absl::Now()),
+  return std::max<int64_t>(absl::ToInt64Milliseconds(deadline - SteadyNow()),
                            0);
 }
 
@@ -44,6 +46,11 @@ class Client final : public CoordinatorClient {
         membership_(address, credentials, self, secret, std::move(channel),
                     registered) {}
 
+  void SetLayoutDigest(const std::string& digest) override {
+    MutexLock lock(&mu_);
+    layout_digest_ = digest;
+  }
+
   absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t last_committed_update, bool has_state,
       absl::Duration timeout) override {
@@ -53,8 +60,12 @@ class Client final : public CoordinatorClient {
     request.set_last_committed_update(last_committed_update);
     request.set_has_state(has_state);
     request.set_after_generation(membership_.LeaveGeneration());
+    {
+      MutexLock lock(&mu_);
+      request.set_layout_digest(layout_digest_);
+    }
     v1::Assignment assignment;
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     RETURN_IF_ERROR(Waiting(&Stub::JoinGeneration, 0, &request, deadline,
                             "no generation has formed", &assignment));
     membership_.EnterGeneration(assignment.generation());
@@ -92,7 +103,7 @@ class Client final : public CoordinatorClient {
     request.set_key(key);
     v1::KvGetResponse response;
     RETURN_IF_ERROR(
-        Waiting(&Stub::KvGet, generation, &request, absl::Now() + timeout,
+        Waiting(&Stub::KvGet, generation, &request, SteadyNow() + timeout,
                 absl::StrCat("key \"", key, "\" did not come"), &response));
     return std::move(*response.mutable_value());
   }
@@ -104,7 +115,7 @@ class Client final : public CoordinatorClient {
     request.set_generation(generation);
     request.mutable_key()->Assign(keys.begin(), keys.end());
     v1::KvWaitResponse response;
-    return Waiting(&Stub::KvWait, generation, &request, absl::Now() + timeout,
+    return Waiting(&Stub::KvWait, generation, &request, SteadyNow() + timeout,
                    absl::StrCat("keys \"", keys.front(), "\"... did not come"),
                    &response);
   }
@@ -199,9 +210,10 @@ class Client final : public CoordinatorClient {
   }
 
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string& env_id, int count,
-      const std::string& dial_address) override {
+      const std::string& env_id, int count, const std::string& dial_address,
+      const std::string& lease_id) override {
     v1::LeaseEnvServersRequest request;
+    request.set_lease_id(lease_id);
     request.set_dial_address(dial_address);
     request.set_member_id(self().id());
     request.set_env_id(env_id);
@@ -232,9 +244,10 @@ class Client final : public CoordinatorClient {
     return Short(&Stub::Leave, request, &response);
   }
 
-  absl::Status StopRun(const std::string& reason) override {
+  absl::Status StopRun(const std::string& reason, bool preempted) override {
     v1::StopRequest request;
     request.set_reason(PrintableText(reason));
+    request.set_preempted(preempted);
     v1::StopResponse response;
     return Short(&Stub::Stop, request, &response);
   }
@@ -263,16 +276,16 @@ class Client final : public CoordinatorClient {
   template <typename Request, typename Response>
   absl::Status Short(CoordinatorMethod<Request, Response> method,
                      const Request& request, Response* response) {
-    const absl::Time deadline = absl::Now() + kShortDeadline;
+    const absl::Time deadline = SteadyNow() + kShortDeadline;
     absl::Duration pause = kFirstPause;
     while (true) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - SteadyNow();
       const absl::Status status = CallOnce(membership_.stub().get(), method,
                                            request, std::min(left, kAttempt),
                                            /*wait_for_ready=*/false, response);
       const bool again =
           IsLoss(status) || membership_.NeedsRegistration(status);
-      if (!again || absl::Now() + pause >= deadline ||
+      if (!again || SteadyNow() + pause >= deadline ||
           !membership_.Pause(pause)) {
         return Explained(status);
       }
@@ -300,7 +313,7 @@ class Client final : public CoordinatorClient {
           IsLoss(status) || membership_.NeedsRegistration(status);
       if (!again) return status;
       RETURN_IF_ERROR(membership_.CheckOpen(generation));
-      if (absl::Now() + pause >= deadline || !membership_.Pause(pause)) {
+      if (SteadyNow() + pause >= deadline || !membership_.Pause(pause)) {
         if (absl::IsDeadlineExceeded(status)) return status;
         return absl::DeadlineExceededError(
             absl::StrCat(what, ": ", Explained(status).message()));
@@ -318,6 +331,8 @@ class Client final : public CoordinatorClient {
 
   const std::string run_id_;
   Membership membership_;
+  Mutex mu_;
+  std::string layout_digest_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
@@ -335,13 +350,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
   *request.mutable_member() = self;
   if (self.version().empty()) request.mutable_member()->set_version(Version());
 
-  const absl::Time deadline = absl::Now() + timeout;
-  const absl::Time look_at = absl::Now() + std::min(timeout / 2, kLookAfter);
+  const absl::Time deadline = SteadyNow() + timeout;
+  const absl::Time look_at = SteadyNow() + std::min(timeout / 2, kLookAfter);
   bool looked = false;
   absl::Duration pause = kFirstPause;
   while (true) {
     v1::RegisterResponse response;
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     const absl::Status status =
         CallOnce(stub.get(), &Stub::Register, request, std::min(left, kAttempt),
                  /*wait_for_ready=*/false, &response);
@@ -358,13 +373,13 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
     }
     // Nothing that goes away by itself: who listens does not want to be talked
     // to like this.
-    if (!looked && absl::Now() >= look_at) {
+    if (!looked && SteadyNow() >= look_at) {
       looked = true;
       const absl::Status seen =
           ExplainRefusal(status, "the coordinator", address, credentials);
       if (!IsLoss(seen)) return seen;
     }
-    if (absl::Now() + pause >= deadline) {
+    if (SteadyNow() + pause >= deadline) {
       return absl::UnavailableError(absl::StrCat(
           "no coordinator answers at ", address, " within ",
           absl::FormatDuration(timeout), " (", status.message(),

@@ -26,11 +26,15 @@ class CoordinatorClient {
   // Stops the heartbeats. Does not say goodbye: see Leave.
   virtual ~CoordinatorClient() = default;
 
+  // What JoinGeneration says from here on of what this process trains:
+  // JoinGenerationRequest.layout_digest. Never blocks.
+  virtual void SetLayoutDigest(const std::string& digest) = 0;
+
   // Blocks until the next generation forms with this process in it.
   // `last_committed_update` is that of the state it holds, if `has_state`.
   // Errors: kDeadlineExceeded; kAborted if the run was told to stop and this
   // process has nothing to save; kFailedPrecondition if it does not fit the
-  // run.
+  // run, as with another layout than those who hold its state.
   virtual absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t last_committed_update, bool has_state,
       absl::Duration timeout) = 0;
@@ -71,7 +75,7 @@ class CoordinatorClient {
   // and generation are filled in. Never blocks.
   virtual void Report(const v1::Heartbeat& progress) = 0;
 
-  // The newest command: sticky stop flag and evaluation, changes, preemption. Never
+  // The newest command: sticky stop flags and evaluation, changes, preemption. Never
   // blocks; empty before the first one arrives.
   virtual v1::Command Latest() const = 0;
 
@@ -82,17 +86,19 @@ class CoordinatorClient {
   virtual absl::Status ReportCollected(uint64_t generation, int64_t update,
                                        double fraction) = 0;
   // Those that dial (Member.dials) only with a `dial_address`, where they then
-  // come to.
+  // come to. Who got no answer asks with the same `lease_id` again, for what was
+  // leased then; another request has another one.
   virtual absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string& env_id, int count,
-      const std::string& dial_address) = 0;
+      const std::string& env_id, int count, const std::string& dial_address,
+      const std::string& lease_id) = 0;
   virtual absl::Status ReleaseEnvServers(
       const std::vector<std::string>& env_server_ids) = 0;
 
   // Leaves the run: not a failure.
   virtual absl::Status Leave(const std::string& reason) = 0;
-  // Tells everyone to save and finish (flotilla stop).
-  virtual absl::Status StopRun(const std::string& reason) = 0;
+  // Tells everyone to save and finish (flotilla stop); if `preempted`, because the
+  // run is to be resumed elsewhere.
+  virtual absl::Status StopRun(const std::string& reason, bool preempted) = 0;
   // Ends the run for everyone who would still join.
   virtual absl::Status CloseRun(const std::string& status) = 0;
 
@@ -109,7 +115,7 @@ class CoordinatorClient {
 // `self.id` has to have it too. "": one of this process's own.
 //
 // Errors: kUnavailable, naming address and remedy, after `timeout`; whatever
-// Register refuses with, at once.
+// Register refuses with, at once: kAborted if the run is over.
 absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinRun(
     const std::string& address, const v1::Member& self,
     const RpcCredentials& credentials, absl::Duration timeout,

@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "services/base/atomic_file.h"
+#include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/coordinator/caller.h"
 #include "services/coordinator/journal.h"
@@ -34,6 +35,9 @@ constexpr absl::Duration kLongestSet = absl::Hours(1);
 
 // How long who gave up waiting for a generation still counts as waiting.
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
+
+// After a journal that could not be written.
+constexpr absl::Duration kJournalAgain = absl::Seconds(1);
 
 absl::Status ShuttingDown() {
   return absl::UnavailableError("the coordinator is shutting down");
@@ -135,7 +139,7 @@ grpc::ServerUnaryReactor* CoordinatorService::Register(
   const absl::Status allowed = CheckRole(
       *context->auth_context(),
       {member.role() == v1::ENV_SERVER ? kEnvServerRole : kLearnerRole},
-      absl::StrCat("registering \"", member.id(), "\" as ",
+      absl::StrCat("registering \"", PrintableLine(member.id(), 64), "\" as ",
                    v1::Role_Name(member.role())));
   if (!allowed.ok()) return Reply(context, allowed);
   auto result = roster_.Register(member, CallerOf(*context).key, SteadyNow());
@@ -406,7 +410,7 @@ grpc::ServerUnaryReactor* CoordinatorService::CloseRun(
 grpc::ServerUnaryReactor* CoordinatorService::Stop(
     grpc::CallbackServerContext* context, const v1::StopRequest* request,
     v1::StopResponse* response) {
-  response->set_state(roster_.Stop(request->reason()));
+  response->set_state(roster_.Stop(request->reason(), request->preempted()));
   Wake();
   return Reply(context, absl::OkStatus());
 }
@@ -470,7 +474,7 @@ void CoordinatorService::Run() {
     {
       MutexLock lock(&mu_);
       if (!work_ && !quit_) lock.WaitFor(&woken_, kTick);
-      if (quit_) return;
+      if (quit_) break;
       work_ = false;
     }
     roster_.Tick(SteadyNow());
@@ -481,6 +485,9 @@ void CoordinatorService::Run() {
     if (SteadyNow() >= next_sweep_) DropSilentSessions();
     SendStatus();
   }
+  // A call may have been answered since.
+  journal_again_ = absl::InfinitePast();
+  Propagate();
 }
 
 // Makes a change of the roster known. The journal comes first: a generation
@@ -488,11 +495,22 @@ void CoordinatorService::Run() {
 void CoordinatorService::Propagate() {
   const uint64_t state_version = roster_.state_version();
   const uint64_t version = roster_.command_version();
-  if (state_version == journaled_ && version == propagated_) return;
+  // What a full disk did not take is written once it has room again.
+  const bool to_journal =
+      state_version != journaled_ &&
+      (state_version != unjournaled_ || SteadyNow() >= journal_again_);
+  if (!to_journal && version == propagated_) return;
   const RosterState state = roster_.State();
   const absl::Status written = WriteJournal(state);
-  if (!written.ok()) LOG(ERROR) << written << "; going on without a journal";
-  journaled_ = state_version;
+  if (written.ok()) {
+    LOG_IF(INFO, unjournaled_ > journaled_) << "the journal is written again";
+    journaled_ = state_version;
+  } else {
+    LOG_IF(ERROR, state_version != unjournaled_)
+        << written << "; going on without a journal until it can be written";
+    unjournaled_ = state_version;
+    journal_again_ = SteadyNow() + kJournalAgain;
+  }
   if (version == propagated_) return;
   Tell(state.command);
   kv_.Fence(state.command.fenced_generation(), state.command.fence_reason());

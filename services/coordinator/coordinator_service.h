@@ -55,7 +55,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   // on a taken port must not touch the journal.
   // Errors: what WriteFileAtomically says if a new run's journal cannot be
   // written. One that was taken over may stay as it is: this coordinator then
-  // goes on without, as the one before it did.
+  // goes on without until it can be, as the one before it did.
   absl::Status Start();
 
   // Whether it carries on a run that another coordinator began.
@@ -162,6 +162,9 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   // The thread's own.
   std::string journal_text_;
   uint64_t journaled_ = 0;  // state_version
+  // The newest that could not be, and when that is tried again.
+  uint64_t unjournaled_ = 0;
+  absl::Time journal_again_ = absl::InfinitePast();
   v1::Command told_;
   absl::Time next_sweep_ = absl::InfinitePast();
 

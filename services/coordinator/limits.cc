@@ -33,6 +33,12 @@ absl::Status CheckFinite(const std::string& field, double value) {
       absl::StrCat(field, " is ", value, ", want a finite number"));
 }
 
+bool IsShortWord(const std::string& text) {
+  return text.size() <= kMaxNameBytes &&
+         std::all_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_isgraph(c); });
+}
+
 }  // namespace
 
 std::string Shortened(const std::string& words) {
@@ -115,19 +121,34 @@ absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat) {
 }
 
 absl::Status CheckDialAddress(const std::string& address) {
-  const bool fits = address.size() <= kMaxNameBytes &&
-                    std::all_of(address.begin(), address.end(),
-                                [](char c) { return absl::ascii_isgraph(c); });
-  if (fits) return absl::OkStatus();
+  if (IsShortWord(address)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "dial_address has ", address.size(), " bytes, want at most ",
       kMaxNameBytes, " of printable ASCII without spaces (HOST:PORT)"));
+}
+
+absl::Status CheckLeaseId(const std::string& id) {
+  if (id.size() <= kMaxNameBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "lease_id has ", id.size(), " bytes, want at most ", kMaxNameBytes));
+}
+
+absl::Status CheckLayoutDigest(const std::string& digest) {
+  if (IsShortWord(digest)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("layout_digest has ", digest.size(), " bytes, want at most ",
+                   kMaxNameBytes, " of printable ASCII without spaces"));
 }
 
 absl::Status CheckEvaluation(const v1::Evaluation& evaluation) {
   if (evaluation.round() < 1) {
     return absl::InvalidArgumentError(absl::StrCat(
         "evaluation.round is ", evaluation.round(), ", want 1 or more"));
+  }
+  if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("evaluation has ", evaluation.ByteSizeLong(),
+                     " bytes, want at most ", kMaxEvaluationBytes));
   }
   RETURN_IF_ERROR(
       CheckFinite("evaluation.mean_return", evaluation.mean_return()));
@@ -138,13 +159,9 @@ absl::Status CheckEvaluation(const v1::Evaluation& evaluation) {
   RETURN_IF_ERROR(
       CheckFinite("evaluation.mean_length", evaluation.mean_length()));
   for (const auto& [name, mean] : evaluation.mean_metric()) {
-    RETURN_IF_ERROR(CheckFinite(
-        absl::StrCat("evaluation.mean_metric \"", name, "\""), mean));
-  }
-  if (evaluation.ByteSizeLong() > kMaxEvaluationBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("evaluation has ", evaluation.ByteSizeLong(),
-                     " bytes, want at most ", kMaxEvaluationBytes));
+    RETURN_IF_ERROR(CheckFinite(absl::StrCat("evaluation.mean_metric \"",
+                                             PrintableLine(name, 64), "\""),
+                                mean));
   }
   return absl::OkStatus();
 }

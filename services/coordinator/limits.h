@@ -39,6 +39,8 @@ absl::Status CheckMember(const v1::Member& member);
 absl::Status CheckHeartbeat(const v1::Heartbeat& heartbeat);
 // Of a learner's own, for servers that dial; "" is none.
 absl::Status CheckDialAddress(const std::string& address);
+absl::Status CheckLeaseId(const std::string& id);
+absl::Status CheckLayoutDigest(const std::string& digest);
 absl::Status CheckEvaluation(const v1::Evaluation& evaluation);
 
 }  // namespace flotilla

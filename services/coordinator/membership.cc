@@ -28,6 +28,10 @@ v1::Command Merged(const v1::Command& known, v1::Command command) {
     command.set_stop(true);
     command.set_stop_reason(known.stop_reason());
   }
+  // Whoever closes the run knows best.
+  if (!command.closed() && (known.preempted() || known.closed())) {
+    command.set_preempted(known.preempted());
+  }
   if (known.evaluation().round() > command.evaluation().round()) {
     *command.mutable_evaluation() = known.evaluation();
   }
@@ -116,9 +120,11 @@ absl::Status Membership::CheckOpen(uint64_t generation) const {
 
 void Membership::Report(const v1::Heartbeat& progress) {
   MutexLock lock(&mu_);
-  // Whoever has finished may be gone before the next heartbeat is due.
+  // Whoever has finished may be gone before the next heartbeat is due; and while
+  // rank 0 writes what the run came to, nobody joins.
   beat_now_ |=
-      progress.phase() == v1::FINISHED && progress_.phase() != v1::FINISHED;
+      progress.phase() != progress_.phase() &&
+      (progress.phase() == v1::FINISHED || progress.phase() == v1::SAVING);
   // A person waits for it.
   beat_now_ |= progress.change_size() > progress_.change_size();
   progress_ = progress;
@@ -215,6 +221,7 @@ bool Membership::SendHeartbeats(SessionClient* session) {
     session->Send(beat);
     AwaitNextBeat();
     if (!RegisterIfAsked()) return false;
+    TellEvaluationAgain();
   }
 }
 
@@ -279,19 +286,30 @@ bool Membership::RegisterIfAsked() {
   }
   LOG(INFO) << self_.id() << " registered again with the coordinator at "
             << address_;
-  std::optional<v1::ReportEvaluationRequest> evaluation;
+  MutexLock lock(&mu_);
+  tell_again_ = evaluation_.has_value();
+  beat_now_ = true;
+  return true;
+}
+
+// The coordinator may be a new one that never heard of it. A call that is lost is
+// made again with the next heartbeat, which it must not hold up for long.
+void Membership::TellEvaluationAgain() {
+  v1::ReportEvaluationRequest evaluation;
   {
     MutexLock lock(&mu_);
-    evaluation = evaluation_;
-    beat_now_ = true;
+    if (quit_ || left_ || session_over_ || !std::exchange(tell_again_, false)) {
+      return;
+    }
+    evaluation = *evaluation_;
   }
-  if (!evaluation.has_value()) return true;
-  // The coordinator may be a new one that never heard of it.
   v1::ReportEvaluationResponse newest;
-  CallOnce(stub().get(), &Stub::ReportEvaluation, *evaluation, kAttempt,
-           /*wait_for_ready=*/false, &newest)
-      .IgnoreError();
-  return true;
+  const absl::Status told =
+      CallOnce(stub().get(), &Stub::ReportEvaluation, evaluation,
+               std::clamp(heartbeat_, absl::Milliseconds(500), kAttempt),
+               /*wait_for_ready=*/false, &newest);
+  MutexLock lock(&mu_);
+  tell_again_ |= IsLoss(told);
 }
 
 void Membership::Evict(const absl::Status& status) {

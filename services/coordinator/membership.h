@@ -87,6 +87,7 @@ class Membership {
   void Reconnect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   v1::Heartbeat MakeHeartbeat() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool RegisterIfAsked();
+  void TellEvaluationAgain();
   void Evict(const absl::Status& status);
   void OnCommand(const v1::Command& command);
   void OnSessionOver(const absl::Status& status);
@@ -119,6 +120,7 @@ class Membership {
   v1::Heartbeat progress_ ABSL_GUARDED_BY(mu_);
   absl::Time reported_at_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   std::optional<v1::ReportEvaluationRequest> evaluation_ ABSL_GUARDED_BY(mu_);
+  bool tell_again_ ABSL_GUARDED_BY(mu_) = false;  // of that
   v1::Command latest_ ABSL_GUARDED_BY(mu_);
   std::map<uint64_t, std::stop_source> fences_ ABSL_GUARDED_BY(mu_);
 

@@ -48,6 +48,7 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
   fence_reason_ = command.fence_reason();
   stop_ = command.stop();
   stop_reason_ = command.stop_reason();
+  preempted_ = command.preempted();
   closed_ = command.closed();
   failure_ = command.failure();
   if (closed_) {  // with what status is in no journal
@@ -114,6 +115,7 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     next.key = seat->key;
     if (member.dials()) {
       next.lessee = seat->lessee;
+      next.lease_id = seat->lease_id;
       next.reported = seat->reported;
       next.dial = seat->dial;
     }
@@ -121,11 +123,11 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
     Welcome(member, key, seat);
   } else {
     // The same process: again after a lost answer or a lost coordinator, or
-    // back from the dead.
-    const int rank = seat->rank;
-    const bool was_alive = seat->health == Health::kAlive;
+    // back from the dead. Whose death did not fence its generation had finished
+    // in it, and has its place still; who had left has none.
+    const bool gave_up = seat->health == Health::kLeft;
     Welcome(member, key, seat);
-    seat->rank = was_alive || generation_ == fenced_ ? rank : -1;
+    if (gave_up && generation_ != fenced_) seat->rank = -1;
   }
   if (member.role() == v1::LEARNER) Advance();
   ++status_version_;
@@ -162,8 +164,11 @@ absl::Status Roster::CheckFits(const v1::Member& member) const {
 
   if (closed_ && seat == nullptr) {
     if (!failure_.empty()) return Over();
-    return absl::FailedPreconditionError(absl::StrCat(
-        id, " comes too late: the run is over (", close_status_, ")"));
+    // It has to hear that the run goes on later, which its seat alone tells it.
+    if (!preempted_) {
+      return absl::AbortedError(absl::StrCat(
+          id, " comes too late: the run is over (", close_status_, ")"));
+    }
   }
   RETURN_IF_ERROR(CheckRank(member));
   // Any learner will do: each was compared with another. Before there is a
@@ -279,6 +284,7 @@ void Roster::Weigh(Seat* seat) {
   size_t said = seat->member.ByteSizeLong() + seat->last.ByteSizeLong();
   for (const auto& [id, worker] : seat->env_workers) {
     said += worker.ByteSizeLong();
+    if (worker.host().empty()) said += seat->member.host().size();  // in status
   }
   said_ += said - seat->said;
   seat->said = said;
@@ -494,6 +500,7 @@ v1::Command Roster::MakeCommand() const {
   command.set_fence_reason(fence_reason_);
   command.set_stop(stop_);
   command.set_stop_reason(stop_reason_);
+  command.set_preempted(preempted_);
   if (evaluation_.has_value()) *command.mutable_evaluation() = *evaluation_;
   if (preempt_update_ != 0) {
     command.set_preempt_update(preempt_update_);

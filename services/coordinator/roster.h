@@ -33,7 +33,7 @@ struct RosterOptions {
 struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
-  v1::Command command;       // fence, stop, evaluation, changes, if it closed
+  v1::Command command;       // fence, stop, evaluation, changes, how it closed
   v1::MemberKeys keys;       // of learners
 };
 
@@ -89,7 +89,8 @@ class Roster {
 
   // Notes that a learner wants into the next generation. JoinResult says
   // whether that has happened; GiveUpJoin takes the wish back.
-  // Errors: kNotFound if it is not registered; those of JoinResult.
+  // Errors: kNotFound if it is not registered; kFailedPrecondition if its layout
+  // is not that of those who hold the run's state; those of JoinResult.
   absl::StatusOr<uint64_t> Join(const v1::JoinGenerationRequest& request,
                                 const std::string& key, absl::Time now);
 
@@ -147,7 +148,9 @@ class Roster {
   // Errors: kNotFound if there is no such learner.
   absl::Status CloseRun(const v1::CloseRunRequest& request,
                         const std::string& key);
-  v1::GenerationState Stop(const std::string& reason);
+  // `preempted`: to be resumed. The status that the run is closed with has the
+  // last word on that.
+  v1::GenerationState Stop(const std::string& reason, bool preempted = false);
 
   // Asks the ranks to change fields in flight. Returns a ticket for FindChange.
   // Errors: those of ChangeList::Add; kFailedPrecondition if nobody trains.
@@ -188,6 +191,7 @@ class Roster {
     absl::Time lapses = absl::InfiniteFuture();
     uint64_t last_committed_update = 0;
     bool has_state = false;
+    std::string layout_digest;
   };
 
   // One registered process.
@@ -204,6 +208,7 @@ class Roster {
     size_t said = 0;            // bytes of member, last and env_workers
     std::optional<Wish> wish;   // learners
     std::string lessee;         // env servers: who plays it
+    std::string lease_id;       // of that one's request; "": it gave none
     bool reported = false;      // says that one, and did not lease it here
     std::string given_back_by;  // since whose lease there was none
     std::string dial;           // and where it listens, if this one dials
@@ -250,6 +255,11 @@ class Roster {
   absl::StatusOr<std::optional<v1::Assignment>> ResultOf(
       const v1::JoinGenerationRequest& request) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::Status CheckLayout(const Seat& joiner, const std::string& digest) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void EndWishesThatDoNotFit() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  static bool IsThere(const Seat& seat);
+  bool GoesOn() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Status Over() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void SetState(v1::GenerationState state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Fence(const std::string& reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -260,6 +270,7 @@ class Roster {
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AdvanceToStop() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void AdmitJoiners() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  bool Concluding() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Form() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ChooseSource(const std::vector<Seat*>& seats)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -311,6 +322,7 @@ class Roster {
 
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::string stop_reason_ ABSL_GUARDED_BY(mu_);
+  bool preempted_ ABSL_GUARDED_BY(mu_) = false;  // will be resumed
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::string close_status_ ABSL_GUARDED_BY(mu_);
   std::string failure_ ABSL_GUARDED_BY(mu_);  // why, if it failed

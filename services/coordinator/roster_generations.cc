@@ -36,7 +36,9 @@ absl::StatusOr<uint64_t> Roster::Join(const v1::JoinGenerationRequest& request,
         absl::StrCat("after_generation is ", request.after_generation(),
                      ", but there have only been ", generation_));
   }
+  RETURN_IF_ERROR(CheckLayoutDigest(request.layout_digest()));
   RETURN_IF_ERROR(ResultOf(request).status());
+  RETURN_IF_ERROR(CheckLayout(*seat, request.layout_digest()));
   if (request.after_generation() > generation_) {
     TakeNumber(request.after_generation());
   } else if (seat->rank >= 0 && request.after_generation() == generation_) {
@@ -48,8 +50,12 @@ absl::StatusOr<uint64_t> Roster::Join(const v1::JoinGenerationRequest& request,
 
   const uint64_t ticket = next_ticket_++;
   const absl::Time since = seat->wish.has_value() ? seat->wish->since : now;
-  seat->wish = Wish{ticket, since, absl::InfiniteFuture(),
-                    request.last_committed_update(), request.has_state()};
+  seat->wish = Wish{ticket,
+                    since,
+                    absl::InfiniteFuture(),
+                    request.last_committed_update(),
+                    request.has_state(),
+                    request.layout_digest()};
   Advance();
   ++status_version_;
   return ticket;
@@ -104,6 +110,51 @@ absl::StatusOr<std::optional<v1::Assignment>> Roster::ResultOf(
                      options_.max_learners, " learners, without ", id));
   }
   return std::nullopt;
+}
+
+// Those of the newest generation, who hold the run's state if anybody does, would lose it
+// to a joiner that cannot take that. Where none of them is known to live, nobody can say
+// whose layout is the right one: all may have begun anew.
+absl::Status Roster::CheckLayout(const Seat& joiner,
+                                 const std::string& digest) const {
+  const std::string& theirs = assignment_.layout_digest();
+  if (digest.empty() || theirs.empty() || digest == theirs ||
+      joiner.rank >= 0) {
+    return absl::OkStatus();
+  }
+  for (const v1::Member& learner : assignment_.learner()) {
+    const Seat* seat = Find(learner.id());
+    const bool holds = seat != nullptr && seat->rank >= 0 && IsThere(*seat) &&
+                       seat->member.incarnation() == learner.incarnation();
+    if (!holds) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        joiner.member.id(), " on ", joiner.member.host(),
+        " has another network or other episode metrics than ", NameOf(*seat),
+        " on ", seat->member.host(), " (layout digest \"", digest,
+        "\", want \"", theirs,
+        "\") and cannot join the run: its environments must have the same "
+        "observations, actions, agents and episode metrics; install the same "
+        "environments on all hosts"));
+  }
+  return absl::OkStatus();
+}
+
+// Not only believed to live.
+bool Roster::IsThere(const Seat& seat) {
+  return seat.health == Health::kAlive && !seat.suspect && !seat.awaited;
+}
+
+// Of those who joined while whom they do not fit was away. They are told as they ask
+// again.
+void Roster::EndWishesThatDoNotFit() {
+  for (auto& [id, seat] : seats_) {
+    if (!seat.wish.has_value() ||
+        CheckLayout(seat, seat.wish->layout_digest).ok()) {
+      continue;
+    }
+    seat.wish.reset();
+    ++status_version_;
+  }
 }
 
 void Roster::GiveUpJoin(const std::string& id, uint64_t ticket,
@@ -223,12 +274,16 @@ void Roster::Adopt(uint64_t generation, Seat* seat) {
   const bool belongs = adopted_ && state_ == v1::ACTIVE && generation > 0 &&
                        generation == generation_ && seat->rank < 0;
   if (!belongs) return;
+  for (const v1::Member& learner : assignment_.learner()) {
+    if (learner.id() == seat->member.id()) return;
+  }
   *assignment_.add_learner() = seat->member;
   assignment_.set_world_size(assignment_.learner_size());
   std::sort(assignment_.mutable_learner()->begin(),
             assignment_.mutable_learner()->end(), ComesBefore);
   for (int rank = 0; rank < assignment_.learner_size(); ++rank) {
-    Find(assignment_.learner(rank).id())->rank = rank;
+    Seat* learner = Find(assignment_.learner(rank).id());
+    if (learner != nullptr) learner->rank = rank;
   }
   Changed();
 }
@@ -237,6 +292,7 @@ void Roster::Adopt(uint64_t generation, Seat* seat) {
 // ends one that has to let others in.
 void Roster::Advance() {
   if (closed_) return;
+  EndWishesThatDoNotFit();
   if (stop_) return AdvanceToStop();
   if (state_ == v1::ACTIVE) AdmitJoiners();
   if (state_ == v1::ACTIVE) return;
@@ -275,7 +331,8 @@ void Roster::AdvanceToStop() {
 
 // An elastic generation ends to let joiners in: when they fill the world, or
 // the first has waited for a last call. One that lost learners while the
-// coordinator was away ends too.
+// coordinator was away ends too. One that writes what the run came to does not: who
+// formed the next would write it once more, into the same folder.
 void Roster::AdmitJoiners() {
   if (Recovering()) return;
   const int world = assignment_.world_size();
@@ -284,6 +341,7 @@ void Roster::AdmitJoiners() {
                        " learners came back after the coordinator's restart"));
     return;
   }
+  if (Concluding()) return;
   std::vector<std::string> joiners;
   absl::Time first = absl::InfiniteFuture();
   for (const auto& [id, seat] : seats_) {
@@ -299,6 +357,21 @@ void Roster::AdmitJoiners() {
   Fence(absl::StrCat(absl::StrJoin(joiners, ", "), " to join: the world grows ",
                      "from ", world, " to ",
                      std::min(grown, options_.max_learners)));
+}
+
+// Whether the run is at its end, as far as heartbeats say: rank 0 writes it, or
+// evaluates for the last time, which alone names no update that waits for that. Of
+// those who came back to a coordinator without a journal it is not known who leads.
+bool Roster::Concluding() const {
+  if (adopted_) return false;
+  return std::any_of(seats_.begin(), seats_.end(), [](const auto& entry) {
+    const Seat& seat = entry.second;
+    const v1::Phase phase = seat.last.phase();
+    return seat.rank >= 0 && seat.health == Health::kAlive &&
+           (phase == v1::SAVING || phase == v1::FINISHED ||
+            (phase == v1::EVALUATING && seat.rank == 0 &&
+             seat.last.waits_for().empty()));
+  });
 }
 
 void Roster::Form() {
@@ -366,6 +439,8 @@ void Roster::ChooseSource(const std::vector<Seat*>& seats) {
     assignment_.set_source_rank(static_cast<int>(rank));
     assignment_.set_last_committed_update(wish.last_committed_update);
   }
+  assignment_.set_layout_digest(
+      seats[assignment_.source_rank()]->wish->layout_digest);
 }
 
 bool Roster::Recovering() const {

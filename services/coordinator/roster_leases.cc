@@ -20,11 +20,19 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
         absl::StrCat("count is ", request.count(), ", want 1 or more"));
   }
   RETURN_IF_ERROR(CheckDialAddress(request.dial_address()));
+  RETURN_IF_ERROR(CheckLeaseId(request.lease_id()));
+  std::vector<v1::Member> result;
   std::vector<Seat*> free;
   for (auto& [id, seat] : seats_) {
-    if (seat.member.role() == v1::ENV_SERVER && seat.health == Health::kAlive &&
-        !seat.suspect && seat.lessee.empty() &&
-        (!seat.member.dials() || !request.dial_address().empty())) {
+    const bool given = !request.lease_id().empty() &&
+                       seat.lease_id == request.lease_id() &&
+                       seat.lessee == request.member_id();
+    if (given) {  // and the answer was lost
+      result.push_back(seat.member);
+    } else if (seat.member.role() == v1::ENV_SERVER &&
+               seat.health == Health::kAlive && !seat.suspect &&
+               seat.lessee.empty() &&
+               (!seat.member.dials() || !request.dial_address().empty())) {
       free.push_back(&seat);
     }
   }
@@ -33,17 +41,17 @@ absl::StatusOr<std::vector<v1::Member>> Roster::LeaseEnvServers(
   std::stable_partition(free.begin(), free.end(), [&](const Seat* seat) {
     return seat->member.host() == host;
   });
-  if (free.size() > static_cast<size_t>(request.count())) {
-    free.resize(request.count());
-  }
-  std::vector<v1::Member> result;
+  const size_t count = static_cast<size_t>(request.count());
+  const size_t missing = count - std::min(count, result.size());
+  if (free.size() > missing) free.resize(missing);
   for (Seat* seat : free) {
     seat->lessee = request.member_id();
+    seat->lease_id = request.lease_id();
     seat->given_back_by.clear();
     if (seat->member.dials()) seat->dial = request.dial_address();
     result.push_back(seat->member);
   }
-  if (!result.empty()) ++status_version_;
+  if (!free.empty()) ++status_version_;
   return result;
 }
 
@@ -65,6 +73,7 @@ absl::Status Roster::ReleaseEnvServers(
 
 void Roster::EndLease(Seat* seat) {
   seat->lessee.clear();
+  seat->lease_id.clear();
   seat->reported = false;
   seat->dial.clear();
 }

@@ -30,6 +30,7 @@ v1::Status Roster::GetStatus(absl::Time now) const {
   if (evaluation_.has_value()) *status.mutable_evaluation() = *evaluation_;
   status.set_stop(stop_);
   status.set_stop_reason(stop_reason_);
+  status.set_preempted(preempted_);
   status.set_version(Version());
   status.set_uptime_seconds(absl::ToDoubleSeconds(now - started_));
   status.set_epoch(options_.epoch);

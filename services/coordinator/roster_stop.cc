@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,9 @@ namespace {
 
 // CloseRunRequest.status of a launcher that gives up.
 constexpr char kFailed[] = "failed";
+
+// And of rank 0, after a signal of a job scheduler's.
+constexpr char kPreempted[] = "preempted";
 
 }  // namespace
 
@@ -33,9 +37,7 @@ absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
     // has finished.
     const bool needed =
         known && seat->rank >= 0 && seat->last.phase() != v1::FINISHED;
-    if (state_ == v1::ACTIVE && !needed && !Recovering()) {
-      return absl::OkStatus();
-    }
+    if (!needed && !Recovering() && GoesOn()) return absl::OkStatus();
     failure_ = PrintableLine(absl::StrCat(
         "the run failed: the launcher of ",
         known ? absl::StrCat(NameOf(*seat), " on ", seat->member.host())
@@ -43,17 +45,34 @@ absl::Status Roster::CloseRun(const v1::CloseRunRequest& request,
         " gave up; its output says why"));
     Fence(failure_);
   }
+  preempted_ = request.status() == kPreempted;
   closed_ = true;
   close_status_ = Shortened(request.status());
   SetState(v1::CLOSED);
   return absl::OkStatus();
 }
 
-v1::GenerationState Roster::Stop(const std::string& reason) {
+// Whether there is a generation, or enough are left of the last one for the next.
+bool Roster::GoesOn() const {
+  if (state_ == v1::ACTIVE) return true;
+  const auto left =
+      std::count_if(seats_.begin(), seats_.end(), [](const auto& entry) {
+        return entry.second.rank >= 0 && IsThere(entry.second);
+      });
+  return left >= options_.min_learners;
+}
+
+v1::GenerationState Roster::Stop(const std::string& reason, bool preempted) {
   MutexLock lock(&mu_);
   if (!stop_) {
     stop_ = true;
     stop_reason_ = Shortened(reason);
+    Changed();
+  }
+  // Also if it was told to stop before: a preemption weighs more, as it does where
+  // the ranks agree.
+  if (preempted && !preempted_ && !closed_) {
+    preempted_ = true;
     Changed();
   }
   return state_;

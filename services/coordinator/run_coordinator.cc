@@ -73,7 +73,7 @@ MethodRoles Callers() {
 absl::Status CheckWhoMayChangeIt(const RunCoordinatorOptions& options) {
   const RpcCredentials& credentials = options.credentials;
   if (credentials.uses_tls() || credentials.uses_token() ||
-      credentials.insecure || IsUnixAddress(options.listen)) {
+      credentials.insecure || HasFolder(options.listen)) {
     return absl::OkStatus();
   }
   // Names are not resolved: what means loopback here may be every interface, see
@@ -132,7 +132,7 @@ absl::StatusOr<std::unique_ptr<PageServer>> ServeMetrics(
     credentials.token_file = options.metrics_token_file;
     ASSIGN_OR_RETURN(page.token, ReadToken(credentials));
   }
-  if (!IsUnixAddress(options.metrics_listen)) {
+  if (!HasFolder(options.metrics_listen)) {
     page.tls = options.credentials;
     page.roles = {kClientRole, kLearnerRole, kEnvServerRole};
   }

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/printable.h"
 #include "services/rpc/refused_stream.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -86,7 +86,7 @@ void DialService::Shutdown() {
 
 absl::StatusOr<std::unique_ptr<PlayTransport>> DialService::Await(
     const std::string& id, absl::Duration timeout, std::stop_token stop) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   const std::stop_callback wake(stop, [this] {
     MutexLock lock(&mu_);
     changed_.notify_all();
@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<PlayTransport>> DialService::Await(
         return std::make_unique<DialTransport>(found->second);
       }
     }
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
           absl::StrCat("env server ", id, " did not dial in within ",
@@ -138,7 +138,7 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* DialService::Dial(
     }
     stream = DialStream::Make(this, context);
     streams_[stream] = {Stage::kNew,
-                        absl::Now() + options_.introduction_timeout,
+                        SteadyNow() + options_.introduction_timeout,
                         /*server=*/""};
     changed_.notify_all();
   }
@@ -165,7 +165,7 @@ void DialService::OnIntroduced(const Stream& stream) {
           ", want a newer one"));
     } else {
       older = std::exchange(newest, stream);
-      held = {Stage::kWaits, absl::Now() + options_.patience, who.server_id()};
+      held = {Stage::kWaits, SteadyNow() + options_.patience, who.server_id()};
       changed_.notify_all();
     }
   }
@@ -182,7 +182,7 @@ void DialService::OnEnded(const Stream& stream) {
   MutexLock lock(&mu_);
   Held& held = streams_[stream];
   held.stage = Stage::kEnded;
-  held.until = absl::Now() + kFinishTimeout;
+  held.until = SteadyNow() + kFinishTimeout;
   const auto newest = of_server_.find(held.server);
   if (newest != of_server_.end() && newest->second == stream) {
     of_server_.erase(newest);
@@ -201,7 +201,7 @@ void DialService::Run() {
     {
       MutexLock lock(&mu_);
       if (quit_) return;
-      const absl::Duration left = NextDeadline() - absl::Now();
+      const absl::Duration left = NextDeadline() - SteadyNow();
       if (left == absl::InfiniteDuration()) {
         lock.Wait(&changed_);
         continue;
@@ -211,7 +211,7 @@ void DialService::Run() {
         continue;
       }
     }
-    EndOverdue(absl::Now());
+    EndOverdue(SteadyNow());
   }
 }
 

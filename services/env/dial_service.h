@@ -71,7 +71,7 @@ class DialService final : public v1::DialService::WithRawCallbackMethod_Dial<
   enum class Stage { kNew, kWaits, kPlays, kEnded };
   struct Held {
     Stage stage = Stage::kNew;
-    absl::Time until;    // of stages that end
+    absl::Time until;    // of stages that end, as SteadyNow says it
     std::string server;  // once it is introduced
   };
   using Stream = std::shared_ptr<DialStream>;

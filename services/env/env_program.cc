@@ -10,11 +10,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credentials.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -70,7 +70,7 @@ class Report {
 absl::StatusOr<std::string> AwaitAddress(
     const Report& report, const std::string& told, const std::string& file,
     absl::Duration timeout, const std::stop_token& stop, Subprocess* process) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   for (;;) {
     const std::string said = SaidAddress(file, told);
     if (!said.empty()) {
@@ -90,7 +90,7 @@ absl::StatusOr<std::string> AwaitAddress(
                     absl::StrCat("printed more than ", kMaxLogBytes >> 20,
                                  " MiB before it served"));
     }
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return report(
           absl::StatusCode::kDeadlineExceeded,
           absl::StrCat("has not started after ",

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kSlotAlignment = 64;
 constexpr size_t kMaxNameBytes = 256;
-// Room in a message for everything besides observations.
+// Room in a message for everything besides observations, or actions.
 constexpr size_t kMaxStepBytes = kMaxMessageBytes - (1 << 20);
 // Of all groups' observations together.
 constexpr size_t kMaxStreamBytes = size_t{1} << 30;
@@ -417,6 +417,17 @@ absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
                      " bytes does not fit into a message of ", kMaxMessageBytes,
                      " bytes; have more groups or workers, at most ", most_rows,
                      " rows a group"));
+  }
+  size_t action_row_bytes = 0;
+  for (size_t bytes : layout.action_bytes) action_row_bytes += bytes;
+  const size_t most_acting = kMaxStepBytes / action_row_bytes;
+  if (static_cast<size_t>(layout.rows) > most_acting) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "actions for a group of ", layout.rows, " rows of ", action_row_bytes,
+        " bytes do not fit into a message of ", kMaxMessageBytes, " bytes; ",
+        most_acting == 0 ? "not even those of one row do"
+                         : absl::StrCat("have more groups or workers, at most ",
+                                        most_acting, " rows a group")));
   }
   if (layout.slot_bytes > kMaxStreamBytes / num_groups) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -32,7 +32,7 @@ absl::StatusOr<int> AgentsOf(const v1::EnvSpec& spec);
 // Errors: kInvalidArgument, naming the field, if a leaf has no known dtype, a
 // dimension below 1 or bounds that do not fit, paths are not sorted, there is
 // no leaf, there are more than 64 metrics of an episode, the agents do not divide
-// a group's rows or one group's step would not fit into a message.
+// a group's rows or one group's step or actions would not fit into a message.
 absl::StatusOr<GroupLayout> MakeGroupLayout(const v1::EnvSpec& spec,
                                             int num_envs, int num_groups);
 

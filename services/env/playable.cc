@@ -131,8 +131,9 @@ std::string UnusedPrecision(const v1::RunConfig& config, const Spaces& spaces,
                           leaf(seen[0]).stack == 1;
   const bool muon = !on_gpu && config.optimizer().type() == v1::MUON;
   if (images || by_kernels || muon) return "";
-  return "runtime.precision is BF16, and nothing of this network is computed "
-         "in it: networks of images are, and, on a CPU, those of PPO, IMPALA "
+  return "runtime.precision is BF16, named or chosen by AUTO, and nothing of "
+         "this network is computed in it: networks of images are, and, on a "
+         "CPU, those of PPO, IMPALA "
          "and own algorithms with model.encoder: MLP; leave it out";
 }
 

@@ -4,14 +4,15 @@
 #include <glog/logging.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
 #include <iterator>
 
@@ -31,12 +32,12 @@ constexpr int kMostEvents = 64;
 constexpr int kPauseMs = 20;
 constexpr absl::Duration kRecountEvery = absl::Milliseconds(100);
 
-// Tells one connection from a later one with the same descriptor. 0: none.
-uint64_t CookieOf(int fd) {
-  uint64_t cookie = 0;
-  socklen_t size = sizeof(cookie);
-  if (getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) != 0) return 0;
-  return cookie;
+// Tells one connection from a later one with the same descriptor: the number of its
+// inode, for sandboxes (gVisor) have no SO_COOKIE. 0: none.
+ino_t NumberOf(int fd) {
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISSOCK(info.st_mode)) return 0;
+  return info.st_ino;
 }
 
 std::string HostOf(int fd) {
@@ -127,15 +128,9 @@ void Acceptor::Run() {
     }
     const int count = epoll_wait(epoll_.get(), events, kMostEvents, timeout_ms);
     for (int i = 0; i < count; ++i) {
-      const int fd = events[i].data.fd;
-      if (fd == quit_.get()) return;
-      // One that was dropped in this round is not there any more.
-      const auto silent = silent_by_fd_.find(fd);
-      if (silent != silent_by_fd_.end()) {
-        Look(silent->second,
-             (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
-      }
+      if (events[i].data.fd == quit_.get()) return;
     }
+    LookAt(events, count);
     // Last, for it gives out descriptors again that events above may mean.
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
@@ -164,7 +159,7 @@ void Acceptor::AcceptFrom(int listener) {
       case ENOMEM:
         if (silent_.empty()) {
           TurnAwayOne(listener);
-        } else {
+        } else if (!LookAtSilent() && !silent_.empty()) {
           DropOne();
         }
         break;
@@ -176,7 +171,7 @@ void Acceptor::AcceptFrom(int listener) {
 
 void Acceptor::Admit(OwnedFd fd, int listener) {
   // The lowest free number is given out: it says how many are taken.
-  if (fd.get() >= limits_.descriptors) {
+  if (fd.get() >= limits_.descriptors && !LookAtSilent()) {
     if (silent_.empty()) {
       LOG_EVERY_N(WARNING, 1000)
           << "closing new connections to " << listener_.address() << ": "
@@ -200,19 +195,52 @@ void Acceptor::Admit(OwnedFd fd, int listener) {
     return;
   }
   Look(connection, /*over=*/false);
-  if (static_cast<int>(silent_.size()) > limits_.silent) DropOne();
+  const auto too_many = [this] {
+    return static_cast<int>(silent_.size()) > limits_.silent;
+  };
+  if (too_many()) LookAtSilent();
+  if (too_many()) DropOne();
 }
 
-void Acceptor::Look(SilentList::iterator connection, bool over) {
+// At what they have done by now, so that none is dropped for one that is gone.
+// Whether any was.
+bool Acceptor::LookAtSilent() {
+  epoll_event events[kMostEvents];
+  bool gone = false;
+  int count = kMostEvents;
+  while (count == kMostEvents) {
+    count = epoll_wait(epoll_.get(), events, kMostEvents, /*timeout=*/0);
+    gone |= LookAt(events, count);
+  }
+  return gone;
+}
+
+// Whether any was gone.
+bool Acceptor::LookAt(const epoll_event* events, int count) {
+  bool gone = false;
+  for (int i = 0; i < count; ++i) {
+    // One that was dropped in this round is not there any more.
+    const auto silent = silent_by_fd_.find(events[i].data.fd);
+    if (silent == silent_by_fd_.end()) continue;
+    gone |= Look(silent->second,
+                 (events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0);
+  }
+  return gone;
+}
+
+// Hands over who has spoken, and closes who is gone, which it says.
+bool Acceptor::Look(SilentList::iterator connection, bool over) {
   char words[kFirstWords];
   const ssize_t said =
       recv(connection->fd.get(), words, sizeof(words), MSG_PEEK | MSG_DONTWAIT);
   if (said == ssize_t{sizeof(words)}) {
     HandOver(connection);
-  } else if (over || said == 0 ||
-             (said < 0 && errno != EAGAIN && errno != EINTR)) {
-    Drop(connection);
+    return false;
   }
+  const bool gone =
+      over || said == 0 || (said < 0 && errno != EAGAIN && errno != EINTR);
+  if (gone) Drop(connection);
+  return gone;
 }
 
 void Acceptor::HandOver(SilentList::iterator connection) {
@@ -222,7 +250,7 @@ void Acceptor::HandOver(SilentList::iterator connection) {
   const auto before = taken_by_fd_.find(fd);
   if (before != taken_by_fd_.end()) CountOut(&taken_of_, before->second.host);
   ++taken_of_[connection->host];
-  taken_by_fd_[fd] = {CookieOf(fd), connection->host};
+  taken_by_fd_[fd] = {NumberOf(fd), connection->host};
   silent_by_fd_.erase(fd);
   CountOut(&silent_of_, connection->host);
   silent_.erase(connection);
@@ -264,7 +292,9 @@ bool Acceptor::TakesMoreFrom(const std::string& host) {
     recounted_ = now;
     absl::erase_if(taken_by_fd_, [this](const auto& entry) {
       const auto& [fd, taken] = entry;
-      if (CookieOf(fd) == taken.cookie) return false;
+      // One without a number counts as gone: `descriptors` still bounds them all,
+      // and a host is not shut out for good.
+      if (taken.number != 0 && NumberOf(fd) == taken.number) return false;
       CountOut(&taken_of_, taken.host);
       return true;
     });

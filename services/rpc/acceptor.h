@@ -1,7 +1,9 @@
 #ifndef FLOTILLA_SERVICES_RPC_ACCEPTOR_H_
 #define FLOTILLA_SERVICES_RPC_ACCEPTOR_H_
 
-#include <cstdint>
+#include <sys/epoll.h>
+#include <sys/types.h>
+
 #include <functional>
 #include <list>
 #include <map>
@@ -71,7 +73,7 @@ class Acceptor {
   // One that was handed over. It is gone when its descriptor is another
   // connection's, or nobody's.
   struct Taken {
-    uint64_t cookie;
+    ino_t number;
     std::string host;
   };
 
@@ -84,7 +86,9 @@ class Acceptor {
   void Run();
   void AcceptFrom(int listener);
   void Admit(OwnedFd fd, int listener);
-  void Look(SilentList::iterator connection, bool over);
+  bool LookAtSilent();
+  bool LookAt(const epoll_event* events, int count);
+  bool Look(SilentList::iterator connection, bool over);
   void HandOver(SilentList::iterator connection);
   void Drop(SilentList::iterator connection);
   void DropOne();

@@ -15,7 +15,10 @@ void AddCredentialFlags(RpcCredentials* out, CommandLine* line) {
              &out->tls_ca);
   line->Text("--token-file", "FILE", "shared token for all services",
              &out->token_file);
-  line->Switch("--insecure", "serve others with neither TLS nor a token",
+  line->Switch("--insecure",
+               "serve others with neither TLS nor a token; where one is given, "
+               "calls take it all the same, and only a page of metrics may go "
+               "without a token",
                &out->insecure);
 }
 

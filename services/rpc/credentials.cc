@@ -60,6 +60,19 @@ absl::StatusOr<Certificate> ReadCertificate(const std::string& what,
       absl::StrCat("the ", what, " \"", path, "\" is no certificate in PEM"));
 }
 
+// Whether what goes to `address` goes over TLS.
+// Errors: kInvalidArgument if there is TLS, and neither it nor a folder protects
+// `address`.
+absl::StatusOr<bool> TakesTls(const RpcCredentials& credentials,
+                              const std::string& address) {
+  if (!credentials.uses_tls() || HasFolder(address)) return false;
+  if (!IsUnixAddress(address)) return true;
+  return absl::InvalidArgumentError(
+      absl::StrCat("TLS does not protect ", address,
+                   ", which every user of this host can reach: use HOST:PORT, "
+                   "or unix:PATH in a folder that others cannot enter"));
+}
+
 // Reads the files again every `credentials.reload`.
 absl::StatusOr<
     std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider>>
@@ -113,9 +126,12 @@ absl::Status CheckCredentials(const RpcCredentials& credentials) {
 absl::Status CheckMetricsReaders(const std::string& listen,
                                  const std::string& token_file,
                                  const RpcCredentials& credentials) {
-  if (!token_file.empty() || credentials.insecure || IsUnixAddress(listen)) {
-    return absl::OkStatus();
+  if (!token_file.empty()) {
+    RpcCredentials scrapers;
+    scrapers.token_file = token_file;
+    return ReadToken(scrapers).status();
   }
+  if (credentials.insecure || HasFolder(listen)) return absl::OkStatus();
   if (credentials.uses_token() && !credentials.open_reading) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--metrics-listen ", listen,
@@ -159,7 +175,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
   RETURN_IF_ERROR(CheckCredentials(credentials));
   ASSIGN_OR_RETURN(const std::string token, ReadToken(credentials));
   const CallRules rules = {token, credentials.open_reading, roles};
-  if (!credentials.uses_tls() || IsUnixAddress(address)) {
+  ASSIGN_OR_RETURN(const bool takes_tls, TakesTls(credentials, address));
+  if (!takes_tls) {
     return token.empty() ? grpc::InsecureServerCredentials()
                          : PlaintextTokenServerCredentials(rules);
   }
@@ -179,9 +196,8 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>>
 MakeChannelCredentials(const RpcCredentials& credentials,
                        const std::string& address) {
   RETURN_IF_ERROR(CheckCredentials(credentials));
-  if (!credentials.uses_tls() || IsUnixAddress(address)) {
-    return grpc::InsecureChannelCredentials();
-  }
+  ASSIGN_OR_RETURN(const bool takes_tls, TakesTls(credentials, address));
+  if (!takes_tls) return grpc::InsecureChannelCredentials();
   ASSIGN_OR_RETURN(const auto files, WatchTlsFiles(credentials));
   grpc::experimental::TlsChannelCredentialsOptions options;
   options.set_certificate_provider(files);
@@ -210,8 +226,11 @@ absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials) {
 }
 
 bool IsUnixAddress(const std::string& address) {
-  return absl::StartsWith(address, "unix:") ||
-         absl::StartsWith(address, "unix-abstract:");
+  return HasFolder(address) || absl::StartsWith(address, "unix-abstract:");
+}
+
+bool HasFolder(const std::string& address) {
+  return absl::StartsWith(address, "unix:");
 }
 
 bool IsLocalAddress(const std::string& address) {

@@ -21,7 +21,8 @@ namespace flotilla {
 // server's good for its host, the client's with a role (roles.h). It needs all
 // three files, which may be replaced while the process runs: connections made
 // `reload` later use the new ones. It protects host:port addresses; a unix
-// socket goes without, for its folder's permissions do that.
+// socket goes without, for its folder's permissions do that: an abstract one,
+// which has no folder, is refused.
 //
 // The token is a shared secret, sent with every call as the metadata
 // `authorization: Bearer TOKEN`, on any kind of address. Without TLS it crosses
@@ -31,7 +32,9 @@ struct RpcCredentials {
   std::string tls_key;     // PEM: its private key
   std::string tls_ca;      // PEM: who signs everybody's certificates
   std::string token_file;  // surrounding white space is ignored
-  bool insecure = false;   // serve others with neither TLS nor token
+  // Serve others with neither TLS nor token. Calls take what there is of them all
+  // the same; a page of metrics may go without a token.
+  bool insecure = false;
   // A server asks for the token only where a call changes something: on
   // loopback everybody may look.
   bool open_reading = false;
@@ -48,7 +51,7 @@ absl::Status CheckCredentials(const RpcCredentials& credentials);
 // Whether a page of metrics at `listen`, which asks for what `token_file` holds, if it
 // is named, shows a run to nobody who may not look at it: everybody who gets there
 // without a token or TLS reads it, and with TLS alone those who may look at the run.
-// Errors: kInvalidArgument, with the remedies.
+// Errors: kInvalidArgument, with the remedies; those of ReadToken, of `token_file`.
 absl::Status CheckMetricsReaders(const std::string& listen,
                                  const std::string& token_file,
                                  const RpcCredentials& credentials);
@@ -64,7 +67,7 @@ absl::Status CheckTlsFiles(const RpcCredentials& credentials);
 // one whose certificate lacks the role for it with PERMISSION_DENIED, before
 // any handler sees it. Errors: kInvalidArgument, kNotFound or
 // kPermissionDenied, naming the file; kInvalidArgument if key and certificate
-// do not belong together.
+// do not belong together, or TLS does not protect `address`.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const RpcCredentials& credentials, const std::string& address,
     const MethodRoles& roles = {});
@@ -81,6 +84,10 @@ absl::StatusOr<std::string> ReadToken(const RpcCredentials& credentials);
 
 // Whether `address` is a unix socket: "unix:path" or "unix-abstract:name".
 bool IsUnixAddress(const std::string& address);
+
+// Whether a folder's permissions say who reaches `address`: "unix:path". An
+// abstract socket is open to every user of this host, as loopback is.
+bool HasFolder(const std::string& address);
 
 // Whether only this host can reach `address`: a unix socket, localhost, 127.*
 // or ::1. Names are not resolved.

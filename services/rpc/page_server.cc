@@ -97,9 +97,11 @@ PageRequest ReadPageRequest(absl::string_view request,
   if (!absl::StartsWith(words[2], "HTTP/1.")) return {.code = 505};
   PageRequest result = {.body = words[0] != "HEAD"};
   if (options.token.empty()) {
+    // "unix:9" is a name and a port, as a browser says them.
+    const std::string host = HeaderOf(lines, "host");
     if (!options.tls.uses_tls() && IsLocalAddress(options.address) &&
         !IsUnixAddress(options.address) &&
-        !IsLocalAddress(HeaderOf(lines, "host"))) {
+        (IsUnixAddress(host) || !IsLocalAddress(host))) {
       result.code = 421;
       return result;
     }

@@ -45,10 +45,20 @@ class FakeCoordinatorClient : public CoordinatorClient {
     std::lock_guard lock(mu_);
     assignments_ = std::move(assignments);
   }
+  // What JoinGeneration fails with from here on.
+  void RefuseJoins(const absl::Status& refusal) {
+    std::lock_guard lock(mu_);
+    refusal_ = refusal;
+  }
   // What Latest returns.
   void SetLatest(const v1::Command& command) {
     std::lock_guard lock(mu_);
     latest_ = command;
+  }
+  // What GetStatus returns.
+  void SetStatus(const absl::StatusOr<v1::Status>& status) {
+    std::lock_guard lock(mu_);
+    status_ = status;
   }
   v1::Heartbeat last_report() const {
     std::lock_guard lock(mu_);
@@ -59,12 +69,21 @@ class FakeCoordinatorClient : public CoordinatorClient {
     std::lock_guard lock(mu_);
     return phases_;
   }
+  std::string layout_digest() const {
+    std::lock_guard lock(mu_);
+    return layout_digest_;
+  }
+  void SetLayoutDigest(const std::string& digest) override {
+    std::lock_guard lock(mu_);
+    layout_digest_ = digest;
+  }
   absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t, bool, absl::Duration timeout) override {
     const absl::Time deadline = absl::Now() + timeout;
     do {
       {
         std::lock_guard lock(mu_);
+        if (!refusal_.ok()) return refusal_;
         for (const v1::Assignment& assignment : assignments_) {
           if (!IsFenced(assignment.generation())) return assignment;
         }
@@ -184,6 +203,9 @@ class FakeCoordinatorClient : public CoordinatorClient {
     }
     if (std::filesystem::exists(folder_ + "/closed")) command.set_closed(true);
     if (std::filesystem::exists(folder_ + "/stop")) command.set_stop(true);
+    if (std::filesystem::exists(folder_ + "/preempted")) {
+      command.set_preempted(true);
+    }
     if (std::filesystem::exists(folder_ + "/evaluation")) {
       command.mutable_evaluation()->ParseFromString(
           Read(folder_ + "/evaluation"));
@@ -204,14 +226,16 @@ class FakeCoordinatorClient : public CoordinatorClient {
     return absl::OkStatus();
   }
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string&, int, const std::string&) override {
+      const std::string&, int, const std::string&,
+      const std::string&) override {
     return std::vector<v1::Member>();
   }
   absl::Status ReleaseEnvServers(const std::vector<std::string>&) override {
     return absl::OkStatus();
   }
   absl::Status Leave(const std::string&) override { return absl::OkStatus(); }
-  absl::Status StopRun(const std::string& reason) override {
+  absl::Status StopRun(const std::string& reason, bool preempted) override {
+    if (preempted) Put(folder_ + "/preempted", reason);
     Put(folder_ + "/stop", reason);
     run_stopped_.request_stop();
     return absl::OkStatus();
@@ -220,7 +244,10 @@ class FakeCoordinatorClient : public CoordinatorClient {
     Put(folder_ + "/closed", status);
     return absl::OkStatus();
   }
-  absl::StatusOr<v1::Status> GetStatus() override { return v1::Status(); }
+  absl::StatusOr<v1::Status> GetStatus() override {
+    std::lock_guard lock(mu_);
+    return status_;
+  }
   std::string run_id() const override { return "fake"; }
 
  private:
@@ -289,8 +316,11 @@ class FakeCoordinatorClient : public CoordinatorClient {
   mutable std::mutex mu_;
   std::map<uint64_t, std::stop_source> fences_;
   std::vector<v1::Assignment> assignments_;
+  absl::Status refusal_;
   v1::Command latest_;
+  absl::StatusOr<v1::Status> status_ = v1::Status();
   v1::Heartbeat report_;
+  std::string layout_digest_;
   std::vector<v1::Phase> phases_;
   std::stop_source run_stopped_;
   std::jthread watch_;  // last: it uses the others

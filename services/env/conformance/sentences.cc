@@ -68,7 +68,8 @@ constexpr Entry kEntries[] = {
     {"flags", "terminated and truncated are uint8 [R], 0 or 1"},
     {"mask", "masks are 0 or 1 and allow at least one value of every element"},
     {"active",
-     "active is empty or uint8 [R], 0 or 1, and 0 for an agent that is gone"},
+     "active is empty or uint8 [R], 0 or 1, 0 for an agent that is gone, and 1 "
+     "for one alone"},
     {"final-row", "final_row lists the rows that ended, ascending"},
     {"final-sizes", "final_observation has [F, ...] values for each leaf"},
     {"final-observation",

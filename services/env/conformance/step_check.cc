@@ -113,6 +113,13 @@ bool StepCheck::CheckSizes(const v1::StepBatch& step) {
     flag(Sentence::kFlags, "truncated", step.truncated());
     if (!step.active().empty()) {
       flag(Sentence::kActive, "active", step.active());
+      if (layout_.agents == 1 && step.active()[r] == 0) {
+        findings_.Fail(Sentence::kActive,
+                       absl::StrCat("step.active is 0 in ",
+                                    Where(step, static_cast<int>(r)),
+                                    ", and an environment has one agent: want "
+                                    "1, for each step is its own"));
+      }
     }
     const float reward = At<float>(step.reward(), r);
     if (IsUsable(reward)) continue;
@@ -395,6 +402,7 @@ void StepCheck::Follow(const v1::StepBatch& step, int r,
                                   "transition of it"));
     }
     row = Row();
+    row.active = seen.active;  // the next episode may have begun
     return;
   }
   const bool acted = std::exchange(row.active, seen.active);

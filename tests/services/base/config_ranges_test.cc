@@ -215,6 +215,7 @@ TEST(ConfigRangesTest, MessagesNameValueAndExpectation) {
   config.mutable_model()->add_hidden(64);
   config.mutable_model()->add_hidden(-1);
   config.mutable_optimizer()->set_learning_rate(kInfinity);
+  config.mutable_optimizer()->set_epsilon(1e-40);  // 0, where denormals are
   config.mutable_optimizer()->set_beta1(1);
   config.mutable_evaluation()->set_stop_return(kNan);
   config.mutable_distributed()->set_timeout_seconds(0);
@@ -226,6 +227,7 @@ TEST(ConfigRangesTest, MessagesNameValueAndExpectation) {
           "env.quorum is 1.5; it must be from 0 to 1",
           "model.hidden is -1; it must be at least 1",
           "optimizer.learning_rate is inf; it must be finite and above 0",
+          "optimizer.epsilon is 1e-40; it must be at least 1e-15",
           "optimizer.beta1 is 1; it must be at least 0 and below 1",
           "evaluation.stop_return is nan; it must be finite",
           "distributed.timeout_seconds is 0; it must be above 0"));

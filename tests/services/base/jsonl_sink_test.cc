@@ -1,13 +1,19 @@
 #include "services/base/jsonl_sink.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/testing/python.h"
 #include "tests/testing/temp_dir.h"
 
@@ -171,6 +177,84 @@ TEST(SetAsideLinesAfterTest, MovesALineThatACrashCutOff) {
   ASSERT_TRUE(moved.ok()) << moved.status();
   EXPECT_EQ(moved->lines, 1);
   EXPECT_EQ(ReadFile(path), "{\"update\":1}\n");
+}
+
+TEST(SetAsideLinesAfterTest, LinesThatFollowThoseThatMoveStay) {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  WriteFile(path,
+            "{\"update\":1}\n{\"update\":3}\n{\"update\":2}\n{\"upda\n"
+            "{\"update\":2,\"eval/mean_return\":1.0}\n{\"update\":4}\n");
+  const auto moved = SetAsideLinesAfter(path, 2);
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(moved->lines, 3);
+  EXPECT_EQ(moved->last_update, 4);
+  EXPECT_EQ(ReadFile(path),
+            "{\"update\":1}\n{\"update\":2}\n"
+            "{\"update\":2,\"eval/mean_return\":1.0}\n");
+  EXPECT_EQ(ReadFile(moved->path), "{\"update\":3}\n{\"upda\n{\"update\":4}\n");
+}
+
+// Days of a fast run are gigabytes.
+TEST(SetAsideLinesAfterTest, HoldsNoWholeFileInMemory) {
+  constexpr int kUpdates = 48 << 10;
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  const std::string rest = ",\"x\":\"" + std::string(1000, 'x') + "\"}";
+  {
+    std::ofstream out(path);
+    for (int update = 1; update <= kUpdates; ++update) {
+      out << "{\"update\":" << update << rest << "\n";
+    }
+  }
+  const auto whole = std::filesystem::file_size(path);
+  rusage before = {}, after = {};
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &before), 0);
+  const auto moved = SetAsideLinesAfter(path, kUpdates - 2);
+  ASSERT_EQ(getrusage(RUSAGE_SELF, &after), 0);
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 16 << 10);  // KiB
+  EXPECT_EQ(moved->lines, 2);
+  EXPECT_EQ(moved->last_update, kUpdates);
+  EXPECT_EQ(std::filesystem::file_size(path) +
+                std::filesystem::file_size(moved->path),
+            whole);
+  std::ifstream in(path);
+  int update = 0;
+  for (std::string line; std::getline(in, line);) {
+    ASSERT_EQ(line, "{\"update\":" + std::to_string(++update) + rest);
+  }
+  EXPECT_EQ(update, kUpdates - 2);
+}
+
+// Who follows it tells by the inode, however fast it grows again.
+TEST(SetAsideLinesAfterTest, LeavesAnotherFileAndNothingBesideTheTwo) {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  WriteFile(path, "{\"update\":1}\n{\"update\":2}\n");
+  std::filesystem::create_hard_link(path, dir / "before");
+  ASSERT_TRUE(SetAsideLinesAfter(path, 1).ok());
+  EXPECT_FALSE(std::filesystem::equivalent(path, dir / "before"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()),
+                          std::filesystem::directory_iterator()),
+            3);
+}
+
+TEST(SetAsideLinesAfterTest, AFileThatCannotBeReplacedStaysAsItIs) {
+  TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  const std::string lines = "{\"update\":1}\n{\"update\":2}\n";
+  WriteFile(path, lines);
+  // What it would be written to is taken.
+  const std::string beside = absl::StrCat(path, ".", getpid(), ".tmp");
+  std::filesystem::create_directory(beside);
+  const auto moved = SetAsideLinesAfter(path, 1);
+  ASSERT_FALSE(moved.ok());
+  EXPECT_NE(moved.status().message().find("cannot write \"" + path + "\""),
+            std::string::npos)
+      << moved.status();
+  EXPECT_EQ(ReadFile(path), lines);
+  EXPECT_TRUE(std::filesystem::is_directory(beside));
 }
 
 TEST(SetAsideLinesAfterTest, LeavesAFileWithNothingToMoveAlone) {

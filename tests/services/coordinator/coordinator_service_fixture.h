@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,33 @@ class RawSession {
  private:
   grpc::ClientContext context_;
   std::unique_ptr<grpc::ClientReaderWriter<v1::Heartbeat, v1::Command>> stream_;
+};
+
+// A WatchStatus call by hand: told of every change, and each `interval_ms`.
+class RawWatch {
+ public:
+  explicit RawWatch(v1::CoordinatorService::Stub* stub,
+                    int64_t interval_ms = 60'000) {
+    context_.set_deadline(std::chrono::system_clock::now() +
+                          std::chrono::seconds(60));
+    v1::WatchStatusRequest request;
+    request.set_interval_ms(interval_ms);
+    stream_ = stub->WatchStatus(&context_, request);
+  }
+  ~RawWatch() { Cancel(); }
+
+  bool Read(v1::Status* status) { return stream_->Read(status); }
+  void Cancel() { context_.TryCancel(); }
+  absl::Status Finish() {
+    v1::Status rest;
+    while (stream_->Read(&rest)) {
+    }
+    return FromGrpc(stream_->Finish());
+  }
+
+ private:
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::ClientReader<v1::Status>> stream_;
 };
 
 class CoordinatorServiceTest : public ::testing::Test {

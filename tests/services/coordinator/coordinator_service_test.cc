@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "services/base/secret.h"
 #include "services/coordinator/limits.h"
@@ -26,6 +27,7 @@ namespace {
 using ::absl::StatusCode;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST_F(CoordinatorServiceTest, ManyJoinOneGenerationAtOnce) {
   constexpr int kLearners = 16;
@@ -65,16 +67,26 @@ TEST_F(CoordinatorServiceTest, JoinGivesUpAtItsDeadlineAndSaysWhoIsMissing) {
   Start(Patient(2, 2));
   ASSERT_OK(Register(TestLearner(0)));
   ASSERT_OK(Register(TestLearner(1)));
+  RawWatch watch(stub_.get());  // sees what passes while nobody looks
+  v1::Status status;
+  ASSERT_TRUE(watch.Read(&status));
   EXPECT_THAT(
       Join(TestLearner(0), 100),
       StatusIs(StatusCode::kDeadlineExceeded,
                AllOf(HasSubstr("1 of 2 learners have joined (learner/0/0)"),
                      HasSubstr("not joined: learner/0/1"))));
   // It may ask again for a moment, and then its wish is gone.
-  EXPECT_THAT(GetStatus().waiting_for(), HasSubstr("1 of 2"));
-  EXPECT_TRUE(Eventually([&] {
-    return GetStatus().waiting_for().find("0 of 2") != std::string::npos;
-  }));
+  const auto told_at = [&](const char* joined) {
+    while (watch.Read(&status)) {
+      if (absl::StrContains(status.waiting_for(), joined)) {
+        return status.uptime_seconds();
+      }
+    }
+    ADD_FAILURE() << joined;
+    return 0.0;
+  };
+  const double waits = told_at("1 of 2");
+  EXPECT_GT(told_at("0 of 2") - waits, 0.5);
 }
 
 TEST_F(CoordinatorServiceTest, JoinWhoseClientGoesAwayIsForgotten) {
@@ -300,64 +312,38 @@ TEST_F(CoordinatorServiceTest, AbandonedWaitCostsNothing) {
 
 TEST_F(CoordinatorServiceTest, WatchTellsChangesAndKeepsTelling) {
   Start(Patient(1, 1));
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::seconds(60));
-  v1::WatchStatusRequest request;
-  request.set_interval_ms(60'000);
-  auto watch = stub_->WatchStatus(&context, request);
+  RawWatch watch(stub_.get());
   v1::Status status;
-  ASSERT_TRUE(watch->Read(&status));
+  ASSERT_TRUE(watch.Read(&status));
   EXPECT_EQ(status.state(), v1::GATHERING);
   FormOne();
   do {
-    ASSERT_TRUE(watch->Read(&status));
+    ASSERT_TRUE(watch.Read(&status));
   } while (status.state() != v1::ACTIVE);
-  context.TryCancel();
-  while (watch->Read(&status)) {
-  }
-  EXPECT_EQ(watch->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  watch.Cancel();
+  EXPECT_THAT(watch.Finish(), StatusIs(StatusCode::kCancelled));
 
-  grpc::ClientContext often;
-  often.set_deadline(std::chrono::system_clock::now() +
-                     std::chrono::seconds(60));
-  request.set_interval_ms(1);  // a tenth of a second is the least
-  auto repeated = stub_->WatchStatus(&often, request);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(repeated->Read(&status));
-  often.TryCancel();
+  // A tenth of a second is the least.
+  RawWatch often(stub_.get(), /*interval_ms=*/1);
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(often.Read(&status));
 }
 
 TEST_F(CoordinatorServiceTest, WhoWatchesBesidesTheMostThatMayIsRefused) {
   Start(Patient(1, 1));
-  struct Watch {
-    explicit Watch(Stub* stub) {
-      context.set_deadline(std::chrono::system_clock::now() +
-                           std::chrono::seconds(60));
-      v1::WatchStatusRequest request;
-      request.set_interval_ms(60'000);
-      reader = stub->WatchStatus(&context, request);
-    }
-    ~Watch() { context.TryCancel(); }
-    bool IsTold() {
-      v1::Status status;
-      return reader->Read(&status);
-    }
-    grpc::ClientContext context;
-    std::unique_ptr<grpc::ClientReader<v1::Status>> reader;
-  };
-  std::vector<std::unique_ptr<Watch>> watches;
+  std::vector<std::unique_ptr<RawWatch>> watches;
+  v1::Status status;
   while (watches.size() < kMaxWatchers) {
-    watches.push_back(std::make_unique<Watch>(stub_.get()));
-    ASSERT_TRUE(watches.back()->IsTold()) << watches.size();
+    watches.push_back(std::make_unique<RawWatch>(stub_.get()));
+    ASSERT_TRUE(watches.back()->Read(&status)) << watches.size();
   }
-  Watch refused(stub_.get());
-  EXPECT_FALSE(refused.IsTold());
-  EXPECT_THAT(FromGrpc(refused.reader->Finish()),
+  RawWatch refused(stub_.get());
+  EXPECT_FALSE(refused.Read(&status));
+  EXPECT_THAT(refused.Finish(),
               StatusIs(StatusCode::kResourceExhausted,
                        HasSubstr(absl::StrCat(kMaxWatchers, " watch"))));
   EXPECT_EQ(GetStatus().state(), v1::GATHERING);
-  watches.back()->context.TryCancel();  // its place is free
-  EXPECT_TRUE(Eventually([&] { return Watch(stub_.get()).IsTold(); }));
+  watches.back()->Cancel();  // its place is free
+  EXPECT_TRUE(Eventually([&] { return RawWatch(stub_.get()).Read(&status); }));
 }
 
 TEST_F(CoordinatorServiceTest, StopAndEvaluationReachEverySession) {
@@ -489,6 +475,22 @@ TEST_F(CoordinatorServiceTest, JournalCarriesNumbersOverARestart) {
   EXPECT_EQ(place.generation(), 2u);
 }
 
+TEST_F(CoordinatorServiceTest, WhatWasAnsweredBeforeItEndsIsInTheJournal) {
+  for (int i = 0; i < 20; ++i) {  // it mostly has the time to write it before
+    TempDir folder;
+    CoordinatorServiceOptions options = Patient(1, 1);
+    options.journal = folder / "journal";
+    Start(options);
+    v1::StopRequest request;
+    request.set_reason("enough");
+    request.set_preempted(true);
+    ASSERT_OK(Call(stub_.get(), &Stub::Stop, request));
+    coordinator_.reset();
+    EXPECT_THAT(ReadFile(options.journal),
+                AllOf(HasSubstr("stop: true"), HasSubstr("preempted: true")));
+  }
+}
+
 TEST_F(CoordinatorServiceTest, JournalKnowsAGenerationBeforeItsMembersDo) {
   TempDir folder;
   CoordinatorServiceOptions options = Patient(1, 1);
@@ -536,6 +538,29 @@ TEST(CoordinatorServiceMakeTest, OneThatTakesOverGoesOnWithoutAJournal) {
     EXPECT_OK(next->Start());
   }
   EXPECT_EQ(ReadFile(options.journal), journal);
+}
+
+TEST_F(CoordinatorServiceTest, WhatAFullDiskDidNotTakeIsJournaledLater) {
+  TempDir folder;
+  TinyDisk disk(folder.path());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  CoordinatorServiceOptions options = Patient(1, 1);
+  options.journal = folder / "journal";
+  Start(options);
+  disk.Fill();
+  v1::StopRequest request;
+  request.set_reason("enough");
+  ASSERT_OK(Call(stub_.get(), &Stub::Stop, request));
+  // The thread that writes sends two statuses: it has tried to by then.
+  RawWatch watch(stub_.get(), /*interval_ms=*/1);
+  v1::Status status;
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(watch.Read(&status));
+  EXPECT_THAT(ReadFile(options.journal), Not(HasSubstr("enough")));
+  // Nothing else happens that would have it written.
+  disk.Free();
+  EXPECT_TRUE(Eventually([&] {
+    return ReadFile(options.journal).find("enough") != std::string::npos;
+  }));
 }
 
 TEST_F(CoordinatorServiceTest, HealthKnowsTheCoordinator) {

@@ -1,20 +1,27 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <atomic>
+#include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "services/base/owned_fd.h"
 #include "services/base/secret.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/coordinator/run_coordinator.h"
 #include "tests/services/coordinator/coordinator_program.h"
 #include "tests/services/rpc/certificates.h"
 #include "tests/services/rpc/health_client.h"
+#include "tests/services/rpc/page_client.h"
+#include "tests/testing/ports.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -127,8 +134,9 @@ TEST(CoordinatorMainTest, TlsAndTokenAreDemanded) {
 TEST(CoordinatorMainTest, KilledOneIsCarriedOnFromItsJournal) {
   TempDir folder;
   const std::string journal = "--journal=" + (folder / "journal");
-  CoordinatorProgram first({"--listen=127.0.0.1:0", journal});
-  const std::string address = first.AwaitAddress();
+  const std::string address = AddressToListenAt();
+  CoordinatorProgram first({"--listen=" + address, journal});
+  ASSERT_EQ(first.AwaitAddress(), address) << first.Log();
   ASSERT_OK_AND_ASSIGN(
       auto client, JoinRun(address, TestLearner(0), {}, kLong, kTestSecret));
   ASSERT_OK(client->JoinGeneration(0, false, kLong));
@@ -144,10 +152,13 @@ TEST(CoordinatorMainTest, KilledOneIsCarriedOnFromItsJournal) {
 }
 
 TEST(CoordinatorMainTest, SomebodyHasToBeKeptFromChangingTheRun) {
-  CoordinatorProgram open({"--listen=127.0.0.1:0"}, /*open=*/false);
-  EXPECT_EQ(open.AwaitExit(), 2);
-  EXPECT_THAT(open.Log(),
-              AllOf(HasSubstr("--run-token FILE"), HasSubstr("--insecure")));
+  for (const std::string& address :
+       {std::string("127.0.0.1:0"), "unix-abstract:flotilla-" + DrawSecret()}) {
+    CoordinatorProgram open({"--listen=" + address}, /*open=*/false);
+    EXPECT_EQ(open.AwaitExit(), 2) << address;
+    EXPECT_THAT(open.Log(),
+                AllOf(HasSubstr("--run-token FILE"), HasSubstr("--insecure")));
+  }
   CoordinatorProgram both({"--run_token=a", "--token_file=b"}, /*open=*/false);
   EXPECT_EQ(both.AwaitExit(), 2);
   EXPECT_THAT(both.Log(), HasSubstr("--run-token or --token-file"));
@@ -211,6 +222,34 @@ TEST(RunCoordinatorTest, EndsWhenToldTo) {
   EXPECT_TRUE(
       Eventually([&] { return !ReadFile(options.address_file).empty(); }));
   EXPECT_OK(CheckHealth(options.listen, RpcCredentials()));
+  stop.request_stop();
+  run.join();
+}
+
+TEST(RunCoordinatorTest, MetricsWithoutAFolderGoOverTls) {
+  TempDir folder;
+  Certificates certificates;
+  const std::string name = "flotilla-" + DrawSecret();
+  RunCoordinatorOptions options;
+  options.listen = "unix:" + (folder / "socket");
+  options.credentials = certificates.Member("member");
+  options.metrics_listen = "unix-abstract:" + name;
+  options.address_file = folder / "address";
+  std::stop_source stop;
+  std::thread run(
+      [&] { EXPECT_OK(RunCoordinator(options, stop.get_token())); });
+  EXPECT_TRUE(
+      Eventually([&] { return !ReadFile(options.address_file).empty(); }));
+  sockaddr_un to = {};
+  to.sun_family = AF_UNIX;
+  std::memcpy(to.sun_path + 1, name.data(), name.size());
+  const OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&to),
+                    static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                           name.size())),
+            0);
+  Say(fd, kGet);
+  EXPECT_THAT(Hear(fd), AllOf(StartsWith("HTTP/1.1 400"), HasSubstr("https")));
   stop.request_stop();
   run.join();
 }

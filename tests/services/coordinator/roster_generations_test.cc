@@ -213,6 +213,54 @@ TEST_F(RosterTest, JoinersThatFillTheWorldNeedNoLastCall) {
   EXPECT_EQ(roster_->Command().fenced_generation(), 1u);
 }
 
+// Or it would write what the run came to once more, beside rank 0.
+TEST_F(RosterTest, WhoJoinsARunThatIsConcludedWaitsForItsEnd) {
+  for (const v1::Phase phase : {v1::EVALUATING, v1::SAVING, v1::FINISHED}) {
+    Make(1, 2);
+    ASSERT_OK(Register(Learner(0)));
+    ASSERT_OK(Join(Learner(0)));
+    Pass(absl::Seconds(30), {Learner(0)});
+    ASSERT_EQ(state(), v1::ACTIVE);
+    ASSERT_OK(Beat(Learner(0), 1, phase));
+    ASSERT_OK(Register(Learner(1)));
+    ASSERT_OK(Join(Learner(1)));
+    for (int s = 0; s < 60; ++s) {
+      clock_.Advance(absl::Seconds(1));
+      ASSERT_OK(Beat(Learner(0), 1, phase));
+      ASSERT_OK(Beat(Learner(1)));
+      roster_->Tick(clock_.Now());
+    }
+    EXPECT_EQ(state(), v1::ACTIVE) << v1::Phase_Name(phase);
+    EXPECT_FALSE(Place(Learner(1)).has_value());
+    // One that an update waits for is none of the end.
+    if (phase != v1::EVALUATING) continue;
+    v1::Heartbeat beat;
+    beat.set_member_id(Learner(0).id());
+    beat.set_incarnation(1);
+    beat.set_generation(1);
+    beat.set_phase(phase);
+    beat.set_waits_for("the evaluation of update 7");
+    ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+    roster_->Tick(clock_.Now());
+    EXPECT_EQ(roster_->Command().fenced_generation(), 1u);
+  }
+}
+
+// The other may have been rank 0, and is lost.
+TEST_F(RosterTest, WhoIsTakenOverAtItsEndWithoutAJournalDoesNotWaitForEver) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  Restart(/*with_journal=*/false);
+  ASSERT_OK(Register(Learner(1)));
+  ASSERT_OK(Beat(Learner(1), 1, v1::FINISHED));
+  for (int s = 0; s < 30; ++s) {
+    clock_.Advance(absl::Seconds(1));
+    ASSERT_OK(Beat(Learner(1), 1, v1::FINISHED));
+    roster_->Tick(clock_.Now());
+  }
+  EXPECT_EQ(roster_->Command().fenced_generation(), 1u);
+}
+
 // ---- Fences
 
 TEST_F(RosterTest, SilentMemberDiesAndEndsItsGeneration) {

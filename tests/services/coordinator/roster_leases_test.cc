@@ -22,8 +22,10 @@ using ::testing::IsEmpty;
 class LeaseTest : public RosterTest {
  protected:
   std::vector<std::string> Lease(const v1::Member& learner, int count,
-                                 const std::string& dial_address = "") {
+                                 const std::string& dial_address = "",
+                                 const std::string& lease_id = "") {
     v1::LeaseEnvServersRequest request;
+    request.set_lease_id(lease_id);
     request.set_dial_address(dial_address);
     request.set_member_id(learner.id());
     request.set_count(count);
@@ -75,6 +77,41 @@ TEST_F(LeaseTest, GivesWhatThereIsOnceOwnHostFirst) {
   EXPECT_THAT(Lease(Learner(0), 5), ElementsAre("env/a-far/1", "env/z-far/3"));
   EXPECT_THAT(Lease(Learner(0), 1), IsEmpty());
   EXPECT_EQ(AssignedRank("env/a-far/1"), 0);
+}
+
+TEST_F(LeaseTest, OneThatIsAskedForAgainIsTheSame) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  for (const int pid : {1, 2, 3, 4}) {
+    ASSERT_OK(Register(EnvServer("far", pid)));
+  }
+  const auto lease = [&](int learner, const std::string& id, int count = 1) {
+    return Lease(Learner(learner), count, "", id);
+  };
+  EXPECT_THAT(lease(0, "a"), ElementsAre("env/far/1"));
+  EXPECT_THAT(lease(0, "a"), ElementsAre("env/far/1"));
+  EXPECT_THAT(lease(1, "a"), ElementsAre("env/far/2"));  // another's
+  EXPECT_THAT(lease(0, "b"), ElementsAre("env/far/3"));
+  EXPECT_THAT(lease(0, "b", 3), ElementsAre("env/far/3", "env/far/4"));
+  Release(Learner(0), "env/far/1");
+  EXPECT_THAT(lease(0, "c"), ElementsAre("env/far/1"));
+  EXPECT_THAT(lease(0, "a"), IsEmpty());
+  // Without one, each request is another.
+  Release(Learner(0), "env/far/3");
+  EXPECT_THAT(lease(0, ""), ElementsAre("env/far/3"));
+  EXPECT_THAT(lease(0, ""), IsEmpty());
+}
+
+TEST_F(LeaseTest, TheNameOfARequestHasALimit) {
+  Make(1);
+  Form({Learner(0)});
+  v1::LeaseEnvServersRequest request;
+  request.set_member_id(Learner(0).id());
+  request.set_count(1);
+  request.set_lease_id(std::string(257, 'x'));
+  EXPECT_THAT(roster_->LeaseEnvServers(request, kKey),
+              StatusIs(StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("lease_id"), HasSubstr("257 bytes"))));
 }
 
 TEST_F(LeaseTest, EndsWithRelease) {

@@ -20,12 +20,13 @@ TEST_F(RosterTest, RestartWithAJournalFencesNobody) {
   Make(2);
   Form({Learner(0), Learner(1)});
   ASSERT_OK(roster_->ReportEvaluation(Verdict(3, false), kKey));
-  roster_->Stop("user");
+  roster_->Stop("learner/0/0 got SIGTERM", /*preempted=*/true);
   Restart();
   EXPECT_EQ(state(), v1::ACTIVE);
   EXPECT_EQ(generation(), 1u);
   EXPECT_EQ(roster_->Command().evaluation().round(), 3);
   EXPECT_TRUE(roster_->Command().stop());
+  EXPECT_TRUE(roster_->Command().preempted());
   // They come back late, but within the time they have.
   Pass(absl::Seconds(9), {Learner(0)}, 1);
   Pass(absl::Seconds(10), {Learner(0), Learner(1)}, 1);
@@ -143,7 +144,7 @@ TEST_F(RosterTest, ClosedRunStaysClosed) {
                HasSubstr("is over: closed before this coordinator began")));
   EXPECT_THAT(
       Register(Learner(5)),
-      StatusIs(StatusCode::kFailedPrecondition,
+      StatusIs(StatusCode::kAborted,
                HasSubstr("is over (closed before this coordinator began)")));
   v1::SetRequest change;
   change.add_override("ppo.epochs=2");
@@ -193,6 +194,46 @@ TEST_F(RosterTest, WithoutAJournalTheHighestReportedGenerationIsAdopted) {
   ASSERT_OK(Join(Learner(0), 7));
   ASSERT_OK(Join(Learner(1), 7));
   EXPECT_EQ(generation(), 8u);
+}
+
+// Silence ends nothing that it has finished, and it is listed once.
+TEST_F(RosterTest, WhoHasFinishedKeepsItsRankThoughItWasSilent) {
+  for (const bool adopted : {false, true}) {
+    SCOPED_TRACE(adopted);
+    Make(2);
+    Form({Learner(0), Learner(1)});
+    const uint64_t generation = adopted ? 7 : 1;
+    if (adopted) {
+      Restart(/*with_journal=*/false);
+      for (const int i : {0, 1}) {
+        ASSERT_OK(Register(Learner(i)));
+        ASSERT_OK(Beat(Learner(i), generation));
+      }
+    }
+    ASSERT_OK(Beat(Learner(1), generation, v1::FINISHED));
+    Pass(absl::Seconds(6), {Learner(0)}, generation);
+    ASSERT_EQ(StateOf(Learner(1)), "dead");
+    ASSERT_EQ(state(), v1::ACTIVE);
+    ASSERT_OK(Register(Learner(1)));
+    ASSERT_OK(Beat(Learner(1), generation, v1::FINISHED));
+    const v1::Status status = roster_->GetStatus(clock_.Now());
+    EXPECT_EQ(status.world_size(), 2);
+    EXPECT_EQ(status.learner(1).id(), "learner/0/1");
+    EXPECT_EQ(status.learner(1).rank(), 1);
+  }
+}
+
+TEST_F(RosterTest, WhoLeftAnAdoptedWorldAndComesBackIsListedOnce) {
+  Make(2);
+  for (const int i : {0, 1}) {
+    ASSERT_OK(Register(Learner(i)));
+    ASSERT_OK(Beat(Learner(i), 7, v1::FINISHED));
+  }
+  ASSERT_OK(Leave(Learner(1)));
+  ASSERT_OK(Register(Learner(1)));
+  ASSERT_OK(Beat(Learner(1), 7, v1::FINISHED));
+  EXPECT_EQ(state(), v1::ACTIVE);
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).world_size(), 2);
 }
 
 TEST_F(RosterTest, AdoptedWorldThatStaysTooSmallIsFenced) {

@@ -35,7 +35,7 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   lease.set_count(1);
   ASSERT_OK(roster_->LeaseEnvServers(lease, kKey));
   ASSERT_OK(roster_->ReportEvaluation(Verdict(1, true), kKey));
-  roster_->Stop("enough");
+  roster_->Stop("enough", /*preempted=*/true);
 
   v1::Heartbeat beat;
   beat.set_member_id("learner/0/0");
@@ -72,6 +72,7 @@ TEST_F(RosterTest, StatusFillsEveryField) {
   EXPECT_EQ(status.evaluation().round(), 1);
   EXPECT_TRUE(status.stop());
   EXPECT_EQ(status.stop_reason(), "enough");
+  EXPECT_TRUE(status.preempted());
   EXPECT_NE(status.version(), "");
   EXPECT_EQ(status.uptime_seconds(), 1);
   EXPECT_EQ(status.epoch(), "epoch-1");
@@ -187,6 +188,27 @@ TEST_F(RosterTest, ManyFatHeartbeatsLeaveWordsOutAndRoomForMembers) {
   Pass(absl::Minutes(2), {Learner(99)});
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_size(), 1);
   for (int i = 0; i < 100; ++i) ASSERT_OK(Register(Learner(i, 2)));
+}
+
+// Status says for them that they are where their learner is.
+TEST_F(RosterTest, WorkersThatNameNoHostWeighWhatStatusSaysOfThem) {
+  constexpr size_t kMessage = 64 << 20;
+  Make(1, 100'000);
+  for (int i = 0; i < 30; ++i) {
+    v1::Member learner = Learner(i);
+    learner.set_host(std::string(256, 'x'));
+    ASSERT_OK(Register(learner));
+    v1::Heartbeat beat;
+    beat.set_member_id(learner.id());
+    beat.set_incarnation(1);
+    for (int j = 0; j < 10'000; ++j) {
+      beat.add_env_worker()->set_id(absl::StrCat(j));
+    }
+    ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
+  }
+  const v1::Status status = roster_->GetStatus(clock_.Now());
+  EXPECT_LT(status.ByteSizeLong(), kMessage);
+  EXPECT_EQ(status.learner(0).env_worker_size(), 10'000);
 }
 
 TEST_F(RosterTest, StatusSaysWhoKeepsTheOthersWaiting) {

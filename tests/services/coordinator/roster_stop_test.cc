@@ -32,6 +32,59 @@ TEST_F(RosterTest, StopIsStickyAndKeepsItsFirstReason) {
   EXPECT_EQ(state(), v1::ACTIVE);
 }
 
+TEST_F(RosterTest, APreemptionIsToldThoughTheRunWasToldToStopBefore) {
+  Make(1);
+  Form({Learner(0)});
+  roster_->Stop("user");
+  EXPECT_FALSE(roster_->Command().preempted());
+  const uint64_t before = roster_->command_version();
+  roster_->Stop("learner/0/0 got SIGTERM", /*preempted=*/true);
+  EXPECT_GT(roster_->command_version(), before);
+  roster_->Stop("user");
+  ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(0), 1));
+  EXPECT_TRUE(command.preempted());
+  EXPECT_EQ(command.stop_reason(), "user");
+  EXPECT_TRUE(roster_->GetStatus(clock_.Now()).preempted());
+}
+
+v1::CloseRunRequest Closing(const std::string& status) {
+  v1::CloseRunRequest request;
+  request.set_member_id("learner/0/0");
+  request.set_status(status);
+  return request;
+}
+
+TEST_F(RosterTest, WhatARunIsClosedWithSaysWhetherItWasPreempted) {
+  for (const char* status : {"preempted", "completed", "failed"}) {
+    const bool preempted = status == std::string("preempted");
+    Make(1);
+    Form({Learner(0)});
+    // Of which the coordinator need not have heard before; or which came when all
+    // had finished, or could not be saved.
+    if (!preempted) roster_->Stop("learner/0/0 got SIGTERM", true);
+    ASSERT_OK(roster_->CloseRun(Closing(status), kKey));
+    roster_->Stop("learner/0/0 got SIGTERM", true);
+    for (int coordinator = 0; coordinator < 2; ++coordinator) {
+      EXPECT_EQ(roster_->Command().preempted(), preempted);
+      EXPECT_EQ(roster_->GetStatus(clock_.Now()).preempted(), preempted);
+      Restart();
+    }
+  }
+}
+
+TEST_F(RosterTest, WhoComesToAPreemptedRunIsTakenAndTold) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK(roster_->CloseRun(Closing("preempted"), kKey));
+  ASSERT_OK(Register(Learner(5)));
+  EXPECT_THAT(Join(Learner(5)),
+              StatusIs(StatusCode::kAborted, HasSubstr("preempted")));
+  ASSERT_OK_AND_ASSIGN(const v1::Command command, Beat(Learner(5)));
+  EXPECT_TRUE(command.closed());
+  EXPECT_TRUE(command.preempted());
+  EXPECT_EQ(StateOf(Learner(5)), "alive");  // its launcher's peers wait for it
+}
+
 TEST_F(RosterTest, StoppedRunFormsNothingMore) {
   Make(2);
   ASSERT_OK(Register(Learner(0)));
@@ -119,7 +172,7 @@ TEST_F(RosterTest, ClosedRunRefusesJoinersAndFencesNothing) {
   EXPECT_THAT(Join(Learner(1), 1),
               StatusIs(StatusCode::kAborted, HasSubstr("solved")));
   EXPECT_THAT(Register(Learner(5)),
-              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("solved")));
+              StatusIs(StatusCode::kAborted, HasSubstr("solved")));
   ASSERT_OK(Leave(Learner(1)));
   Pass(absl::Seconds(10), {});
   EXPECT_EQ(roster_->Command().fenced_generation(), 0u);

@@ -159,9 +159,11 @@ TEST_F(RosterTest, HeartbeatsFillNoMemory) {
   v1::Heartbeat beat;
   beat.set_member_id(Learner(0).id());
   beat.set_incarnation(1);
-  for (int i = 0; i < 25'000; ++i) {
+  for (int i = 0; i < 25'000;) {
     beat.clear_env_worker();
-    beat.add_env_worker()->set_id(absl::StrCat("env/", i));
+    for (const int end = i + 500; i < end; ++i) {
+      beat.add_env_worker()->set_id(absl::StrCat("env/", i));
+    }
     ASSERT_OK(roster_->Beat(beat, kKey, clock_.Now()));
   }
   beat.set_waits_for(std::string(1 << 20, 'x'));
@@ -291,6 +293,24 @@ TEST_F(RosterTest, EvaluationNeedsARoundAndALearner) {
   Form({Learner(0)});
   EXPECT_THAT(roster_->ReportEvaluation(Verdict(0, false), kKey),
               StatusIs(StatusCode::kInvalidArgument));
+}
+
+// gRPC carries 8 KiB of them.
+TEST_F(RosterTest, WhatAnEvaluationIsRefusedWithIsShort) {
+  Make(1);
+  Form({Learner(0)});
+  for (const int bytes : {1'000, 100'000}) {
+    v1::ReportEvaluationRequest request = Verdict(1, false);
+    auto& metrics = *request.mutable_evaluation()->mutable_mean_metric();
+    metrics[std::string(bytes, 'x')] = std::nan("");
+    const absl::Status refused =
+        roster_->ReportEvaluation(request, kKey).status();
+    EXPECT_THAT(refused,
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr(bytes > 65'536 ? "want at most 65536"
+                                                  : "want a finite number")));
+    EXPECT_LT(refused.message().size(), 256u);
+  }
 }
 
 // ---- Preemption

@@ -83,12 +83,50 @@ class Masked final : public Environment {
   uint8_t mask_[5] = {};
 };
 
+// Rows of 8 MiB: two of them fit into a group, four do not.
+class Wide final : public Environment {
+ public:
+  Wide() {
+    spec_.set_env_id("Wide");
+    v1::Leaf* place = spec_.add_observation();
+    place->set_dtype(v1::INT64);
+    place->add_shape(1 << 20);
+    v1::Leaf* action = spec_.add_action();
+    action->set_dtype(v1::INT64);
+    action->set_num_values(2);
+  }
+
+  const v1::EnvSpec& spec() const override { return spec_; }
+
+  absl::Status Reset(uint64_t seed, Row observation) override {
+    place_ = static_cast<int64_t>(seed % 1000);
+    Observe(observation);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Outcome> Step(ConstRow action, Row observation) override {
+    place_ += ReadValue<int64_t>(action[0]);
+    Observe(observation);
+    return Outcome();
+  }
+
+ private:
+  void Observe(Row observation) const {
+    std::memset(observation[0].data(), 0, observation[0].size());
+    WriteValue(observation[0], 0, place_);
+  }
+
+  v1::EnvSpec spec_;
+  int64_t place_ = 0;
+};
+
 // Three agents that walk at random, each until it is far enough; whose number is
-// the step's, by three, has a rest.
+// the step's, by three, has a rest. One that `fails` does so in the fourth step of
+// some episodes.
 class Team final : public MultiAgentEnvironment {
  public:
-  Team() {
-    spec_.set_env_id("Team");
+  explicit Team(bool fails = false) : fails_(fails) {
+    spec_.set_env_id(fails ? "Fragile" : "Team");
     spec_.set_agents(3);
     v1::Leaf* place = spec_.add_observation();
     place->set_dtype(v1::FLOAT32);
@@ -103,6 +141,7 @@ class Team final : public MultiAgentEnvironment {
   absl::Status ResetSlots(uint64_t seed, std::span<Slot> slots) override {
     random_ = Random(seed);
     step_ = 0;
+    fails_now_ = fails_ && seed % 2 == 0;
     for (double& place : place_) place = random_.Uniform();
     Observe(slots);
     return absl::OkStatus();
@@ -110,6 +149,7 @@ class Team final : public MultiAgentEnvironment {
 
   absl::Status StepSlots(std::span<Slot> slots) override {
     ++step_;
+    if (fails_now_ && step_ == 4) return absl::InternalError("fell apart");
     for (size_t s = 0; s < slots.size(); ++s) {
       if (!slots[s].acted) continue;
       const auto action = ReadValue<int64_t>(slots[s].action[0]);
@@ -132,29 +172,28 @@ class Team final : public MultiAgentEnvironment {
     }
   }
 
+  const bool fails_;
   v1::EnvSpec spec_;
   Random random_{0};
   double place_[3] = {};
   int step_ = 0;
+  bool fails_now_ = false;  // in this episode
 };
 
 class Factory final : public VectorEnvFactory {
  public:
   std::vector<std::string> ListEnvironments() const override {
-    return {"CartPole-v1", "Connect4", "Masked", "Maze", "Team"};
+    return {"CartPole-v1", "Connect4", "Fragile", "Masked",
+            "Maze",        "Team",     "Wide"};
   }
   absl::StatusOr<v1::EnvSpec> Describe(
       const std::string& env_id, const v1::EnvOptions& options) const override {
-    if (env_id == "Team") return Team().spec();
-    if (env_id != "Masked") return ours_.Describe(env_id, options);
-    return Masked().spec();
+    if (const auto own = MakeOwn(env_id)) return own->spec();
+    return ours_.Describe(env_id, options);
   }
   absl::StatusOr<std::unique_ptr<VectorEnv>> Make(
       const v1::Hello& hello, VectorEnv::Listener* listener) const override {
-    const bool team = hello.env_id() == "Team";
-    if (!team && hello.env_id() != "Masked") {
-      return ours_.Make(hello, listener);
-    }
+    if (!MakeOwn(hello.env_id())) return ours_.Make(hello, listener);
     for (const auto& [name, value] : hello.options().kwargs()) {
       if (name == "wind") continue;
       return absl::InvalidArgumentError("env.options.kwargs." + name +
@@ -171,14 +210,24 @@ class Factory final : public VectorEnvFactory {
     }
     return ThreadVectorEnv::Make(
         options,
-        [team]() -> absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> {
-          if (team) return std::make_unique<Team>();
-          return std::make_unique<Masked>();
+        [id = hello.env_id()]()
+            -> absl::StatusOr<std::unique_ptr<MultiAgentEnvironment>> {
+          return MakeOwn(id);
         },
         listener);
   }
 
  private:
+  // Null: it is none of those above.
+  static std::unique_ptr<MultiAgentEnvironment> MakeOwn(
+      const std::string& env_id) {
+    if (env_id == "Fragile") return std::make_unique<Team>(/*fails=*/true);
+    if (env_id == "Masked") return std::make_unique<Masked>();
+    if (env_id == "Team") return std::make_unique<Team>();
+    if (env_id == "Wide") return std::make_unique<Wide>();
+    return nullptr;
+  }
+
   const EnvironmentRegistry registry_;
   const RegistryFactory ours_{&registry_, 1};
 };

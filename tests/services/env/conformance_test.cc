@@ -73,6 +73,26 @@ TEST(ConformanceTest, OurServerKeepsEverySentence) {
   }
 }
 
+TEST(ConformanceTest, TurnsGoOnAfterAnEnvironmentFailed) {
+  Server server;
+  const Findings findings =
+      CheckConformance(Options(server.Channel(), "Fragile"));
+  EXPECT_FALSE(findings.failed()) << Failures(findings);
+  EXPECT_EQ(findings[Sentence::kRowErrors].verdict, Verdict::kOk);
+  EXPECT_EQ(findings[Sentence::kEpisodeLength].verdict, Verdict::kOk);
+}
+
+TEST(ConformanceTest, RowsAreNotAskedForInOneGroupThatCannotHoldThem) {
+  Server server;
+  ConformanceOptions options = Options(server.Channel(), "Wide");
+  options.steps = 1;
+  const Findings findings = CheckConformance(options);
+  EXPECT_FALSE(findings.failed()) << Failures(findings);
+  EXPECT_EQ(findings[Sentence::kRowsOverAll].verdict, Verdict::kSkipped);
+  EXPECT_THAT(findings[Sentence::kRowsOverAll].detail,
+              HasSubstr("4 rows of this size do not fit into one group"));
+}
+
 TEST(ConformanceTest, TheServersPatienceIsWaitedForIfAsked) {
   PlayOptions play;
   play.hello_timeout = play.start_timeout = absl::Milliseconds(300);

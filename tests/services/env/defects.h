@@ -370,6 +370,10 @@ inline const std::map<std::string, Case>& Cases() {
       {"ActiveTooShort",
        {S::kActive,
         Later([](v1::StepBatch* s) { s->set_active("\1"); }), "Team"}},
+      {"OneAgentWaits",
+       {S::kActive, Later([](v1::StepBatch* s) {
+          s->mutable_active()->assign(s->terminated().size(), '\0');
+        })}},
       {"GoneAndActive",
        {S::kActive, Later([](v1::StepBatch* s) { s->clear_active(); }),
         "Team"}},

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -340,10 +341,19 @@ TEST_P(EnvStreamTest, StepTimeoutEndsTheStream) {
 TEST_P(EnvStreamTest, StepsThatCameInTimeAreTakenHoweverLateTheyAreAskedFor) {
   EnvStreamOptions options;
   options.reset_timeout = options.step_timeout = absl::Milliseconds(100);
+  const auto steps = std::make_shared<std::atomic<int>>(0);
+  factory_.set_spoil([steps](int, float*, v1::StepBatch*) { ++*steps; });
   ASSERT_OK_AND_ASSIGN(auto stream, Open(options));
   v1::StepBatch batches[2];
   for (uint64_t seq = 0; seq < 3; ++seq) {
-    // As one whose learner waits for another worker meanwhile.
+    const int made = 2 * static_cast<int>(seq) + 2;
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (*steps < made) {
+      ASSERT_LT(absl::Now(), deadline);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    // Until they are in, and too late: as one whose learner waits for another
+    // worker meanwhile.
     absl::SleepFor(absl::Milliseconds(300));
     for (v1::StepBatch& batch : batches) {
       ASSERT_OK(stream->Receive(&batch));
@@ -376,7 +386,7 @@ TEST_P(EnvStreamTest, StuckGroupIsNoticedWhileAnotherPlays) {
 
 TEST_P(EnvStreamTest, ResetHasATimeoutOfItsOwn) {
   EnvStreamOptions options;
-  options.reset_timeout = absl::Milliseconds(500);
+  options.reset_timeout = absl::Seconds(3);
   factory_.Hold(0);
   ASSERT_OK_AND_ASSIGN(const auto stream, Open(options));
   v1::StepBatch batch;

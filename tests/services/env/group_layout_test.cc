@@ -148,6 +148,24 @@ TEST(GroupLayoutTest, GroupThatDoesNotFitIntoAMessageSaysHowManyRowsWould) {
                        HasSubstr("at most 4 rows a group")));
 }
 
+TEST(GroupLayoutTest, ActionsOfAllLeavesFitIntoAMessage) {
+  v1::EnvSpec spec = NestedSpec();
+  spec.clear_action();
+  for (const char* path : {"a", "b", "c"}) {
+    v1::Leaf* leaf = spec.add_action();
+    leaf->set_path(path);
+    leaf->set_dtype(v1::FLOAT32);
+    leaf->add_shape(1 << 20);
+  }
+  EXPECT_OK(MakeGroupLayout(spec, 10, 2));
+  EXPECT_THAT(MakeGroupLayout(spec, 12, 2),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       HasSubstr("actions for a group of 6 rows of 12582912 "
+                                 "bytes do not fit into a message of 67108864 "
+                                 "bytes; have more groups or workers, at most "
+                                 "5 rows a group")));
+}
+
 TEST(GroupLayoutTest, StreamThatNeedsTooMuchMemoryIsRefused) {
   v1::EnvSpec spec = NestedSpec();
   spec.mutable_observation(0)->set_shape(0, 1 << 20);  // 7 MiB a row

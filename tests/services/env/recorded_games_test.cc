@@ -138,14 +138,14 @@ TEST_F(RecordedGamesTest, BelievesNoLengths) {
   games = Games();
   games.mutable_game(0)->mutable_episode(0)->set_steps(int64_t{1} << 62);
   ExpectRefused(games, "are not those of");
-  // 2 agents * 2^23 elements * 4 bytes * 2^38 steps: 2^64 bytes, and none there.
+  // 2 agents * 2^22 elements * 4 bytes * 2^39 steps: 2^64 bytes, and none there.
   games = Games();
   games.mutable_action()->DeleteSubrange(0, 1);
-  games.mutable_action(0)->set_shape(0, 1 << 23);
-  games.mutable_game(0)->mutable_episode(0)->set_steps(int64_t{1} << 38);
+  games.mutable_action(0)->set_shape(0, 1 << 22);
+  games.mutable_game(0)->mutable_episode(0)->set_steps(int64_t{1} << 39);
   games.mutable_game(0)->mutable_episode(0)->clear_action();
   games.mutable_game(0)->mutable_episode(0)->add_action();
-  ExpectRefused(games, "are not those of 274877906944 steps");
+  ExpectRefused(games, "are not those of 549755813888 steps");
   games = Games();
   games.mutable_game(0)->mutable_episode(0)->mutable_action()->RemoveLast();
   ExpectRefused(games, "are not those of 3 steps");

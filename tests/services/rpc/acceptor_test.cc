@@ -4,18 +4,28 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <condition_variable>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <deque>
+#include <iterator>
 #include <memory>
+#include <semaphore>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -33,19 +43,23 @@ constexpr AcceptorLimits kLimits = {.descriptors = 10'000,
                                     .patience = absl::Minutes(10)};
 constexpr int kLongMs = 20'000;
 
-// An acceptor, and what it hands over.
+// An acceptor, and what it hands over. After each it waits until it may `go_on`.
 class Place {
  public:
   explicit Place(const AcceptorLimits& limits = kLimits,
-                 const std::string& address = "127.0.0.1:0") {
+                 const std::string& address = "127.0.0.1:0",
+                 std::counting_semaphore<>* go_on = nullptr) {
     auto listener = Listener::Bind(address);
     EXPECT_OK(listener);
     address_ = listener->address();
     auto acceptor =
-        Acceptor::Start(*std::move(listener), limits, [this](int fd, int) {
-          MutexLock lock(&mu_);
-          taken_.emplace_back(fd);
-          changed_.notify_all();
+        Acceptor::Start(*std::move(listener), limits, [=, this](int fd, int) {
+          {
+            MutexLock lock(&mu_);
+            taken_.emplace_back(fd);
+            changed_.notify_all();
+          }
+          if (go_on != nullptr) go_on->acquire();
         });
     EXPECT_OK(acceptor);
     acceptor_ = *std::move(acceptor);
@@ -173,7 +187,7 @@ TEST(AcceptorTest, WhoGoesAwaySilentlyLeavesNothingBehind) {
   for (const OwnedFd& fd : here) EXPECT_TRUE(IsOpen(fd));
 }
 
-TEST(AcceptorTest, OneHostGetsItsShareAndGetsItAgain) {
+void ExpectAShareThatIsGivenAgain() {
   AcceptorLimits limits = kLimits;
   limits.per_host = 3;
   Place place(limits);
@@ -199,6 +213,36 @@ TEST(AcceptorTest, OneHostGetsItsShareAndGetsItAgain) {
   EXPECT_GE(again.get(), 0);
 }
 
+TEST(AcceptorTest, OneHostGetsItsShareAndGetsItAgain) {
+  ExpectAShareThatIsGivenAgain();
+}
+
+// To this thread, and to those that it starts, the kernel has no SO_COOKIE from now
+// on, as in gVisor; false if it does not let itself be told.
+bool ForgetCookies() {
+  sock_filter steps[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_getsockopt, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+               offsetof(seccomp_data, args) + 2 * sizeof(uint64_t)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SO_COOKIE, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOPROTOOPT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program = {static_cast<unsigned short>(std::size(steps)),
+                              steps};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(AcceptorTest, SharesNeedNoCookies) {
+  bool forgotten = false;
+  std::thread([&] {
+    forgotten = ForgetCookies();
+    if (forgotten) ExpectAShareThatIsGivenAgain();
+  }).join();
+  if (!forgotten) GTEST_SKIP() << "no system calls can be refused here";
+}
+
 TEST(AcceptorTest, DescriptorsStayForTheProcessItself) {
   const OwnedFd next(open("/dev/null", O_RDONLY | O_CLOEXEC));
   AcceptorLimits limits = kLimits;
@@ -215,6 +259,35 @@ TEST(AcceptorTest, DescriptorsStayForTheProcessItself) {
   }
   EXPECT_TRUE(IsClosed(clients.back()));
   EXPECT_LE(OwnedFd(dup(0)).get(), limits.descriptors + 60);
+}
+
+TEST(AcceptorTest, WhoIsGoneMakesRoomAndCostsNobodyElse) {
+  const OwnedFd next(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  AcceptorLimits limits = kLimits;
+  limits.descriptors = next.get() + 40;
+  std::counting_semaphore<> go_on(0);
+  Place place(limits, "127.0.0.1:0", &go_on);
+  const OwnedFd patient = place.Connect("127.0.0.2");
+  OwnedFd gone = place.Connect("127.0.0.3");
+  const OwnedFd first = place.Connect();
+  Say(first, kWords);
+  const OwnedFd first_taken = place.Take();
+  const OwnedFd second = place.Connect();
+  Say(second, kWords);
+  go_on.release();
+  const OwnedFd second_taken = place.Take();
+  // While it is accepting, and hears nobody: all descriptors are taken, one goes
+  // away and another comes.
+  std::vector<OwnedFd> hoard;
+  do {
+    hoard.emplace_back(dup(0));
+  } while (hoard.back().get() < limits.descriptors);
+  gone = OwnedFd();
+  const OwnedFd newcomer = place.Connect();
+  Say(newcomer, kWords);
+  go_on.release(2);
+  EXPECT_GE(place.Take().get(), 0);
+  EXPECT_TRUE(IsOpen(patient));
 }
 
 TEST(AcceptorTest, OutlivesAProcessWithoutDescriptors) {

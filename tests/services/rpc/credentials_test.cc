@@ -22,6 +22,7 @@ namespace flotilla {
 namespace {
 
 using ::absl::StatusCode;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -40,6 +41,36 @@ TEST(CredentialsTest, LocalAddressesAreThoseOnlyThisHostReaches) {
                            "127.evil.example.com:1", "127.0.0.1.com:1"}) {
     EXPECT_FALSE(IsLocalAddress(open)) << open;
   }
+}
+
+TEST(CredentialsTest, OnlyAPathHasAFolder) {
+  EXPECT_TRUE(HasFolder("unix:/tmp/x"));
+  for (const char* open : {"unix-abstract:x", "127.0.0.1:1", "unix"}) {
+    EXPECT_FALSE(HasFolder(open)) << open;
+  }
+}
+
+TEST(CredentialsTest, APageOfMetricsShowsWhatMayBeSeenAnyway) {
+  TempDir folder;
+  RpcCredentials closed = TokenFrom(folder / "token");
+  RpcCredentials open = closed, insecure = closed;
+  open.open_reading = insecure.insecure = true;
+  for (const char* local : {"127.0.0.1:0", "unix-abstract:x"}) {
+    EXPECT_THAT(CheckMetricsReaders(local, "", closed),
+                StatusIs(StatusCode::kInvalidArgument,
+                         HasSubstr("everybody on this host")))
+        << local;
+    EXPECT_OK(CheckMetricsReaders(local, "", open)) << local;
+    EXPECT_OK(CheckMetricsReaders(local, "", insecure)) << local;
+  }
+  EXPECT_OK(CheckMetricsReaders("unix:/tmp/x", "", closed));
+  EXPECT_THAT(CheckMetricsReaders("0.0.0.0:0", "", open),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("other hosts")));
+  const std::string scrapers = folder / "scrapers";
+  EXPECT_THAT(CheckMetricsReaders("0.0.0.0:0", scrapers, closed),
+              StatusIs(StatusCode::kNotFound, HasSubstr(scrapers)));
+  WriteFile(scrapers, "secret");
+  EXPECT_OK(CheckMetricsReaders("0.0.0.0:0", scrapers, closed));
 }
 
 TEST(CredentialsTest, TlsNeedsAllThreeFiles) {
@@ -297,6 +328,16 @@ TEST(TlsTest, RolesSayWhoMayCallWhat) {
                        HasSubstr("envserver or client; yours has learner")));
   EXPECT_THAT(ask({}), StatusIs(StatusCode::kPermissionDenied,
                                 HasSubstr("yours has none")));
+}
+
+TEST(TlsTest, SocketsWithoutAFolderAreRefused) {
+  Certificates certificates;
+  const RpcCredentials member = certificates.Member("member");
+  const auto refused =
+      StatusIs(StatusCode::kInvalidArgument,
+               AllOf(HasSubstr("unix-abstract:x"), HasSubstr("unix:PATH")));
+  EXPECT_THAT(MakeServerCredentials(member, "unix-abstract:x"), refused);
+  EXPECT_THAT(MakeChannel("unix-abstract:x", member), refused);
 }
 
 TEST(TlsTest, UnixSocketsGoWithout) {

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -238,8 +240,12 @@ TEST_F(PageServerTlsTest, WhoIsSlowIsDropped) {
   PageServerOptions options = Options("abc");
   options.read_within = absl::Seconds(2);
   options.write_within = absl::Milliseconds(100);
-  // More than the kernel keeps for a reader who does not read.
-  options.page = [] { return std::string(64 << 20, 'x'); };
+  std::promise<void> asked;
+  options.page = [&] {
+    asked.set_value();
+    // More than the kernel keeps for a reader who does not read.
+    return std::string(64 << 20, 'x');
+  };
   ASSERT_OK_AND_ASSIGN(const auto server, PageServer::Start(options));
   // Half a hello; a hello and nothing more; half a request.
   const OwnedFd half = Connect(*server);
@@ -253,7 +259,10 @@ TEST_F(PageServerTlsTest, WhoIsSlowIsDropped) {
   EXPECT_EQ(loris.Hear(), "");
   TlsClient slow(*server, ca());
   slow.Say(With("abc"));
-  // Its answer is cut: who comes later is dropped later.
+  ASSERT_EQ(asked.get_future().wait_for(std::chrono::seconds(20)),
+            std::future_status::ready);
+  // Its answer is cut: who comes later, once it is being answered, is dropped
+  // later.
   const OwnedFd later = Connect(*server);
   Say(later, Hello().substr(0, 60));
   EXPECT_EQ(Hear(later), "");

@@ -28,6 +28,7 @@
 #include "services/rpc/grpc_status.h"
 #include "tests/services/rpc/health_client.h"
 #include "tests/testing/in_process_server.h"
+#include "tests/testing/ports.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -116,8 +117,8 @@ TEST(RpcServerTest, BusyPortIsOneClearError) {
 }
 
 TEST(RpcServerTest, PortIsFreeAgainAfterShutdown) {
-  ASSERT_OK_AND_ASSIGN(auto server, RpcServer::Start(On("127.0.0.1:0")));
-  const std::string address = server->address();
+  const std::string address = AddressToListenAt();
+  ASSERT_OK_AND_ASSIGN(auto server, RpcServer::Start(On(address)));
   ASSERT_OK(CheckHealth(address, RpcCredentials()));
   server.reset();
   EXPECT_OK(RpcServer::Start(On(address)));
