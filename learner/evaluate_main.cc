@@ -45,7 +45,9 @@ Json ToJson(const v1::RunConfig& config, const std::string& checkpoint,
                {"episodes", Json::array()}};
   for (const EvaluatedEpisode& played : episodes) {
     Json episode = {{"return", played.raw_return}, {"length", played.length}};
-    for (const auto& [name, value] : played.metrics) episode[name] = value;
+    for (const auto& [name, value] : played.metrics) {
+      if (!episode.contains(name)) episode[name] = value;
+    }
     json["episodes"].push_back(std::move(episode));
   }
   return json;

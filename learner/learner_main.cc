@@ -205,6 +205,10 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
       absl::IsPermissionDenied(joined.status())) {  // the next would be, too
     return absl::FailedPreconditionError(joined.status().message());
   }
+  if (absl::IsAborted(joined.status())) {  // the others have finished the run
+    LOG(INFO) << "nothing is left to do: " << joined.status().message();
+    return RunOutcome::kCompleted;
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<CoordinatorClient> coordinator,
                    std::move(joined));
   absl::StatusOr<RunOutcome> outcome =

@@ -117,6 +117,10 @@ absl::Status AgentCollector::Fill(const Task& task) {
   for (int slot = 0; slot < pool_->num_slots(); ++slot) {
     if (in_flight_[slot]) Carry(slot, *r);
   }
+  r->played = 0;
+  for (const Seat& seat : seats_) {
+    if (seat.learns) r->played = std::max(r->played, seat.at);
+  }
   const uint8_t* valid = Host<uint8_t>(r->valid);
   r->valid_steps = std::accumulate(valid, valid + r->length * rows_, int64_t{});
   filled_ = true;
@@ -458,6 +462,12 @@ void AgentCollector::DecideFor(std::span<const int64_t> seats, Policy* policy,
       Host<float>(r->value)[at] = value_[i];
       std::copy_n(row_state_.data() + i * state_size_, state_size_,
                   before_.data() + seat.row * state_size_);
+      // What was in flight when a collection failed may have ended the game since
+      // Begin.
+      if (seat.at == 0 && state_size_ > 0) {
+        std::copy_n(row_state_.data() + i * state_size_, state_size_,
+                    Host<float>(r->initial_state) + seat.row * state_size_);
+      }
     }
     std::copy_n(next_state_.data() + i * state_size_, state_size_,
                 StateOf(seats[i]).data());

@@ -192,13 +192,18 @@ absl::StatusOr<EnvWorker> JoinRunning(const EnvWorkerOptions& options,
 
 // A server that is nobody of `avoid`; the others are given back. Nobody can tell
 // the coordinator whom to leave out: it may offer all of them first, so one more
-// is asked for.
+// is asked for. What was not answered is asked for under the same `lease_id` the
+// next time: it may have been leased.
 std::optional<v1::Member> LeaseOne(const EnvWorkerOptions& options,
-                                   const std::vector<std::string>& avoid) {
+                                   const std::vector<std::string>& avoid,
+                                   std::string* lease_id) {
+  static std::atomic<uint64_t> requests = 0;
+  if (lease_id->empty()) *lease_id = absl::StrCat(++requests);
   const auto leased = options.coordinator->LeaseEnvServers(
       options.env.id(), static_cast<int>(avoid.size()) + 1,
-      options.dial == nullptr ? "" : options.dial->address());
+      options.dial == nullptr ? "" : options.dial->address(), *lease_id);
   if (!leased.ok()) return std::nullopt;
+  lease_id->clear();
   std::optional<v1::Member> chosen;
   std::vector<std::string> others;
   for (const v1::Member& server : *leased) {
@@ -283,8 +288,11 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(
     uint64_t worker_id, absl::FunctionRef<uint64_t()> incarnation, int rows,
     int groups, std::stop_token stop, std::optional<v1::Member> leased) {
   absl::Duration delay = absl::Milliseconds(100);
+  std::string lease_id;
   while (!stop.stop_requested()) {
-    if (!leased) leased = LeaseOne(options, dropped->At(absl::Now()));
+    if (!leased) {
+      leased = LeaseOne(options, dropped->At(absl::Now()), &lease_id);
+    }
     if (const auto server = std::exchange(leased, std::nullopt)) {
       EnvWorker worker;
       worker.address = server->dials() ? "dialled in" : server->address();

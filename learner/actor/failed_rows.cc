@@ -1,5 +1,7 @@
 #include "learner/actor/failed_rows.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 
@@ -12,12 +14,13 @@ constexpr absl::Duration kTroublePeriod = absl::Minutes(1);
 }  // namespace
 
 void FailedRows::NoteBatch(int64_t rows, int64_t lost, absl::Time now) {
-  const int64_t index = IndexOf(now);
   MutexLock lock(&mu_);
-  if (first_ < 0) first_ = index;
-  newest_ = index;
-  Bucket& bucket = buckets_[index % kBuckets];
-  if (bucket.index != index) bucket = {.index = index};
+  collected_ +=
+      std::clamp(now - newest_at_, absl::ZeroDuration(), window() / 4);
+  newest_at_ = now;
+  newest_ = collected_ / bucket_;
+  Bucket& bucket = buckets_[newest_ % kBuckets];
+  if (bucket.index != newest_) bucket = {.index = newest_};
   bucket.rows += rows;
   bucket.lost += lost;
   if (lost > 0) lost_any_ = true;
@@ -52,7 +55,7 @@ FailedRows::Window FailedRows::Recent() const {
     window.rows += bucket.rows;
     window.lost += bucket.lost;
   }
-  window.full = first_ >= 0 && first_ <= newest_ - kBuckets;
+  window.full = newest_ >= kBuckets;
   return window;
 }
 

@@ -17,7 +17,7 @@ namespace flotilla {
 // failed, lately and in all, and why the newest did. What they say is logged
 // every ten seconds at most.
 //
-// Thread-safe. Times are the caller's, and do not go backwards.
+// Thread-safe. Times are the caller's.
 class FailedRows {
  public:
   explicit FailedRows(const v1::EnvConfig& env)
@@ -32,12 +32,12 @@ class FailedRows {
   void NoteFailure(const std::string& message, const std::string& traceback,
                    absl::Time now);
 
-  // The env.failed_seconds up to the newest batch: what a learner does between
-  // rollouts, and waits for, takes nothing from it.
+  // The env.failed_seconds of collecting up to the newest batch. Of what a learner
+  // does between two batches, and waits for, a quarter of that counts at most.
   struct Window {
     int64_t rows = 0;   // stepped or reset
     int64_t lost = 0;   // of those
-    bool full = false;  // there were rows all along
+    bool full = false;  // there were rows for that long
 
     double share() const {
       return rows == 0 ? 0 : static_cast<double>(lost) / rows;
@@ -71,11 +71,6 @@ class FailedRows {
     int64_t lost = 0;
   };
 
-  int64_t IndexOf(absl::Time now) const {
-    return absl::ToInt64Nanoseconds(now - absl::UnixEpoch()) /
-           absl::ToInt64Nanoseconds(bucket_);
-  }
-
   const absl::Duration bucket_;
   const double max_share_;
   const int64_t owned_;
@@ -83,8 +78,9 @@ class FailedRows {
   std::atomic<bool> lost_any_ = false;
 
   mutable Mutex mu_;
-  int64_t first_ ABSL_GUARDED_BY(mu_) = -1;  // index of the first batch
-  int64_t newest_ ABSL_GUARDED_BY(mu_) = -1;
+  absl::Time newest_at_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Duration collected_ ABSL_GUARDED_BY(mu_);  // in all
+  int64_t newest_ ABSL_GUARDED_BY(mu_) = 0;        // its bucket's index
   std::array<Bucket, kBuckets> buckets_ ABSL_GUARDED_BY(mu_);
   std::string message_ ABSL_GUARDED_BY(mu_);
   std::string traceback_ ABSL_GUARDED_BY(mu_);

@@ -12,6 +12,8 @@ namespace {
 
 // Steps between two looks at how long games have become.
 constexpr int64_t kLook = 1024;
+// What an episode takes beside its actions, about.
+constexpr int64_t kEpisodeBytes = 128;
 
 }  // namespace
 
@@ -70,6 +72,8 @@ void GameTapes::BeginEpisode(int slot, int env) {
   tape.begun = group.acted;
   tape.gone = 0;
   tape.over = false;
+  // Of a game that nobody is handed, the newest will do: it may never be over.
+  if (!tape.records) tape.game.clear_episode();
   v1::RecordedEpisode* episode = tape.game.add_episode();
   episode->set_seed(EpisodeSeed(seed_, group.worker_id,
                                 group.first_row + env * agents_,
@@ -105,8 +109,7 @@ void GameTapes::Acted(int slot, std::span<const std::string> columns) {
 void GameTapes::LookHowLong(int slot) {
   for (int env = 0; env < envs_; ++env) {
     Tape& tape = TapeOf(slot, env);
-    const int64_t steps = groups_[slot].acted - tape.game_begun;
-    if (!tape.records || steps * step_bytes_ <= max_bytes_) continue;
+    if (!tape.records || !TooLong(slot, tape)) continue;
     // Its episodes are counted on, so that the next game is known.
     tape.records = false;
     for (v1::RecordedEpisode& episode : *tape.game.mutable_episode()) {
@@ -115,6 +118,12 @@ void GameTapes::LookHowLong(int slot) {
       }
     }
   }
+}
+
+bool GameTapes::TooLong(int slot, const Tape& tape) const {
+  const int64_t steps = groups_[slot].acted - tape.game_begun;
+  const int64_t more = tape.game.episode_size() - 1;
+  return steps * step_bytes_ + more * kEpisodeBytes > max_bytes_;
 }
 
 void GameTapes::Stepped(int slot, const v1::StepBatch& batch) {
@@ -182,10 +191,7 @@ void GameTapes::EndGame(int slot, int env, v1::RecordedGame::End end,
                         const std::string& why) {
   const Group& group = groups_[slot];
   Tape& tape = TapeOf(slot, env);
-  if (!tape.records ||
-      (group.acted - tape.game_begun) * step_bytes_ > max_bytes_) {
-    return;
-  }
+  if (!tape.records || TooLong(slot, tape)) return;
   CloseEpisode(slot, &tape);
   v1::RecordedGame* game = &tape.game;
   // An episode that failed before its first step has nothing to show.

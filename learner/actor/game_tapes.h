@@ -38,7 +38,7 @@ class GameTapes {
  public:
   struct Options {
     GameSink* sink = nullptr;  // borrowed; null: games are only counted
-    int64_t max_bytes = 0;     // of one game's actions
+    int64_t max_bytes = 0;     // of one game: actions, and further episodes
     int opponent_slots = 0;    // that do not learn, and do not score
   };
   // How many games of a worker that is lost are handed on, as CRASHED.
@@ -91,6 +91,7 @@ class GameTapes {
                const std::string& why);
   void CloseEpisode(int slot, Tape* tape);
   void LookHowLong(int slot);
+  bool TooLong(int slot, const Tape& tape) const;
 
   Options options_;
   const uint64_t seed_;

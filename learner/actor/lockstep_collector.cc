@@ -48,8 +48,12 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   r->observation.CopyStep(0, carried_, 0);
   const bool went_on = std::exchange(filled_, false);
   if (!went_on) std::fill(late_.begin(), late_.end(), false);
-  acts_there_ = r->there != nullptr && policy->resident() != nullptr;
+  acts_there_ = r->there != nullptr;
   if (acts_there_) {
+    CHECK(policy->resident() != nullptr)
+        << "Rollout::there is set, and nothing would be written there: "
+           "Policy::resident of who collects is null; want a rollout of "
+           "MakeRolloutFor";
     if (!resident_) {
       resident_.emplace(spaces_, rows_, r->there->valid.device());
     }
@@ -96,6 +100,7 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   // The last row opens the next rollout.
   carried_.CopyStep(0, r->observation, end);
   filled_ = true;
+  r->played = end;
   if (acts_there_) resident_->End(end);
   const uint8_t* valid = Host<uint8_t>(r->valid);
   r->valid_steps = 0;

@@ -23,6 +23,7 @@ class RolloutsWhenAsked : public RolloutSource {
         rollout_(MakeRolloutFor(options_, collector_->rows())) {}
 
   void Begin(int rank, std::stop_token fence) override {
+    options_.normalizer->Take();  // of a rollout that was given up
     rank_ = rank;
     fence_ = fence;
   }
@@ -54,6 +55,14 @@ class RolloutsWhenAsked : public RolloutSource {
   std::stop_token fence_;
 };
 
+// Whether who collects does: an algorithm's live policy may where its frozen ones do
+// not.
+bool DecidesThere(const RolloutSourceOptions& options) {
+  return CollectionOf(options.config) == Collection::kWhenAsked
+             ? options.live_policy->resident() != nullptr
+             : options.freeze()->resident() != nullptr;
+}
+
 }  // namespace
 
 Rollout MakeRolloutFor(const RolloutSourceOptions& options, int64_t rows) {
@@ -63,8 +72,7 @@ Rollout MakeRolloutFor(const RolloutSourceOptions& options, int64_t rows) {
   // Agents that take turns leave gaps that only the host fills, and an algorithm of
   // one's own reads what was decided here.
   if (!options.learned_on.is_cpu() && !TraitsOf(options.config).StandsIn() &&
-      options.pool->spec().agents() <= 1 &&
-      options.live_policy->resident() != nullptr) {
+      options.pool->spec().agents() <= 1 && DecidesThere(options)) {
     rollout.there = std::make_shared<Rollout>(MakeRolloutOn(
         options.learned_on, options.spaces, length, rows, options.state_size));
   }

@@ -66,7 +66,7 @@ struct RolloutSourceOptions {
   bool pinned = false;
   torch::Device acts_on = torch::kCPU;  // where policies decide
   // Where rollouts are learned from; if that is no CPU they are filled there too, as
-  // far as the policy decides there (Rollout::there). Not those of a library's
+  // far as who collects decides there (Rollout::there). Not those of a library's
   // algorithm (custom), which finds all of them on the host whatever this says.
   torch::Device learned_on = torch::kCPU;
   int64_t state_size = 0;  // the policy's

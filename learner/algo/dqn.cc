@@ -303,8 +303,8 @@ absl::StatusOr<std::vector<Metric>> Dqn::Update(const Rollout& rollout,
   }
   net_.Unsettle();
   policy_.Unsettle();
+  ReplayBatch batch;
   for (int i = 0; i < steps; ++i) {
-    ReplayBatch batch;
     const bool drawn = may_contribute &&
                        replay_.Sample(dqn.batch_size(), beta, &draws, &batch);
     const ReplayBatch* const mine = drawn ? &batch : nullptr;

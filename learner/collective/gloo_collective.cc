@@ -141,8 +141,13 @@ GlooCollective::GlooCollective(const v1::Assignment& assignment,
                   Abort(absl::AbortedError(
                       absl::StrCat("generation ", generation, " is fenced")));
                 }) {
-  for (int r = 0; r < world_size(); ++r) {
-    if (r != rank()) StartSentinel(r);
+  try {
+    for (int r = 0; r < world_size(); ++r) {
+      if (r != rank()) StartSentinel(r);
+    }
+  } catch (...) {  // a peer is gone already
+    Close();       // no destructor will
+    throw;
   }
 }
 

@@ -20,6 +20,7 @@
 #include "services/base/mutex.h"
 #include "services/base/status_macros.h"
 #include "services/base/subprocess.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -36,9 +37,9 @@ class LastResort {
   explicit LastResort(const NcclApi& api)
       : thread_([this, patience = absl::Milliseconds(api.abort_patience_ms)] {
           MutexLock lock(&mu_);
-          const absl::Time until = absl::Now() + patience;
-          while (!done_ && absl::Now() < until) {
-            lock.WaitFor(&changed_, until - absl::Now());
+          const absl::Time until = SteadyNow() + patience;
+          while (!done_ && SteadyNow() < until) {
+            lock.WaitFor(&changed_, until - SteadyNow());
           }
           if (done_) return;
           LOG(ERROR) << "NCCL did not abort within "
@@ -355,9 +356,9 @@ void NcclCollective::AbortComm() {
 // Peers may still need this rank's end of the last call.
 void NcclCollective::SayGoodbye() {
   LastResort last_resort(api_);
-  const absl::Time until = absl::Now() + kGoodbyePatience;
+  const absl::Time until = SteadyNow() + kGoodbyePatience;
   int result = api_.finalize(comm_);
-  while (result == kNcclInProgress && absl::Now() < until) {
+  while (result == kNcclInProgress && SteadyNow() < until) {
     absl::SleepFor(absl::Milliseconds(1));
     result = api_.state(comm_);
   }
@@ -374,7 +375,13 @@ NcclCollective::~NcclCollective() {
   watch_.join();
   MutexLock lock(&mu_);
   if (comm_ == nullptr) return;
+  // The last call may still run: an abort would take it from healthy peers.
+  const absl::Time until = SteadyNow() + kGoodbyePatience;
   Look();
+  while (!pending_.empty() && !error_.is_set() && SteadyNow() < until) {
+    lock.WaitFor(&changed_, absl::Milliseconds(1));
+    Look();
+  }
   if (pending_.empty() && !error_.is_set()) {
     SayGoodbye();
   } else {
@@ -399,7 +406,7 @@ absl::Duration TimeoutFromEnvironment(absl::Duration otherwise) {
 absl::StatusOr<std::string> ShareId(const NcclApi& api,
                                     const v1::Assignment& assignment,
                                     CoordinatorClient* coordinator,
-                                    absl::Duration timeout) {
+                                    absl::Duration timeout, Told* told) {
   std::string id = "here";
   if (assignment.rank() == 0) {
     id.assign(kNcclIdBytes, '\0');
@@ -409,9 +416,10 @@ absl::StatusOr<std::string> ShareId(const NcclApi& api,
           "NCCL cannot make an id: ", api.describe(nullptr, result)));
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> told,
-                   ExchangeAll(assignment, coordinator, "nccl", id, timeout));
-  return told[0];
+  ASSIGN_OR_RETURN(
+      const std::vector<std::string> heard,
+      ExchangeAll(assignment, coordinator, "nccl", id, timeout, told));
+  return heard[0];
 }
 
 }  // namespace
@@ -454,9 +462,10 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeNcclCollective(
     torch::Device device) {
   timeout = TimeoutFromEnvironment(timeout);
   if (!device.is_cpu()) device.set_index(std::max<int>(device.index(), 0));
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
+  Told told;
   ASSIGN_OR_RETURN(const std::string id,
-                   ShareId(*api, assignment, coordinator, timeout));
+                   ShareId(*api, assignment, coordinator, timeout, &told));
   if (id.size() != kNcclIdBytes) {
     return absl::InternalError(absl::StrCat("rank 0's NCCL id has ", id.size(),
                                             " bytes, want ", kNcclIdBytes));
@@ -465,9 +474,15 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeNcclCollective(
   NcclComm* comm = nullptr;
   int result = api->init(&comm, assignment.world_size(), id.data(),
                          assignment.rank(), std::max<int>(device.index(), 0));
+  absl::Time tell_at = SteadyNow() + kTellAgain;
   while (result == kNcclInProgress && !fence.stop_requested() &&
-         absl::Now() < deadline) {
+         SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));
+    // A peer that has not heard the id keeps all others here.
+    if (SteadyNow() >= tell_at) {
+      TellAgain(assignment, coordinator, told).IgnoreError();
+      tell_at = SteadyNow() + kTellAgain;
+    }
     result = api->state(comm);
   }
   if (result == kNcclOk) {

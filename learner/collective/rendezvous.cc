@@ -37,9 +37,6 @@ absl::Status NameTheMissing(const v1::Assignment& assignment,
       ": ", absl::StrJoin(missing, ", ")));
 }
 
-// A coordinator that was started again has forgotten what it was told.
-constexpr absl::Duration kTellAgain = absl::Seconds(2);
-
 absl::Status Tell(const v1::Assignment& assignment,
                   CoordinatorClient* coordinator, const std::string& topic,
                   const std::string& value) {
@@ -75,8 +72,11 @@ absl::Status MeetAll(const v1::Assignment& assignment,
 
 absl::StatusOr<std::vector<std::string>> ExchangeAll(
     const v1::Assignment& assignment, CoordinatorClient* coordinator,
-    const std::string& topic, const std::string& value,
-    absl::Duration timeout) {
+    const std::string& topic, const std::string& value, absl::Duration timeout,
+    Told* told) {
+  Told just_this;
+  if (told == nullptr) told = &just_this;
+  told->emplace_back(topic, value);
   const absl::Time deadline = SteadyNow() + timeout;
   RETURN_IF_ERROR(Tell(assignment, coordinator, topic, value));
   while (true) {
@@ -87,9 +87,18 @@ absl::StatusOr<std::vector<std::string>> ExchangeAll(
     if (left <= kTellAgain) {
       return NameTheMissing(assignment, coordinator, topic, timeout);
     }
-    const absl::Status told = Tell(assignment, coordinator, topic, value);
-    if (!told.ok() && !absl::IsUnavailable(told)) return told;
+    RETURN_IF_ERROR(TellAgain(assignment, coordinator, *told));
   }
+}
+
+absl::Status TellAgain(const v1::Assignment& assignment,
+                       CoordinatorClient* coordinator, const Told& told) {
+  for (const auto& [topic, value] : told) {
+    const absl::Status status = Tell(assignment, coordinator, topic, value);
+    if (absl::IsUnavailable(status)) break;
+    RETURN_IF_ERROR(status);
+  }
+  return absl::OkStatus();
 }
 
 bool OnSameHost(const v1::Member& a, const v1::Member& b) {

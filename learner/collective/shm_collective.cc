@@ -132,11 +132,12 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeShmCollective(
       locator = segment.locator();
     }
   }
+  Told told;
   ASSIGN_OR_RETURN(
       const auto seats,
       ExchangeAll(assignment, coordinator, "shared-memory",
                   absl::StrCat(Neighbourhood(), " ", ::getpid(), " ", locator),
-                  timeout));
+                  timeout, &told));
 
   std::vector<PeerProcess> peer;
   absl::Status reached = Reach(seats, &segment, &peer);
@@ -146,7 +147,7 @@ absl::StatusOr<std::unique_ptr<Collective>> MakeShmCollective(
   ASSIGN_OR_RETURN(
       const auto verdicts,
       ExchangeAll(assignment, coordinator, "shared-memory-verdict",
-                  reached.ok() ? kOk : reached.ToString(), timeout));
+                  reached.ok() ? kOk : reached.ToString(), timeout, &told));
   for (size_t rank = 0; rank < verdicts.size(); ++rank) {
     if (verdicts[rank] == kOk) continue;
     LOG_IF(INFO, assignment.rank() == 0)

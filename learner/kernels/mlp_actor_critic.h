@@ -37,7 +37,8 @@ class MlpActorCritic {
   // Discrete actions: inverts the cumulative distribution of each choice at
   // `uniforms` [N, K], each in [0, 1); null takes the most likely value, the first if
   // several are. Of `mask` [N, A] a 0 forbids a value, of a choice that allows any;
-  // null forbids none. Writes `action` [N, K], `log_prob` [N], of all choices
+  // null forbids none. What is forbidden is not taken where logits are NaN either, and
+  // `log_prob` is NaN then. Writes `action` [N, K], `log_prob` [N], of all choices
   // together, and, unless it is null, `value` [N].
   void DecideDiscrete(const float* observations, const uint8_t* mask,
                       int64_t rows, const float* uniforms, int64_t* action,

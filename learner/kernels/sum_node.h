@@ -26,18 +26,22 @@ FLOTILLA_INLINE SumNode NodeOver(const SumNode& left, const SumNode& right) {
           right.least < left.least ? right.least : left.least};
 }
 
+// From node `i` to that of its children which holds `at`, which is counted from where the
+// node's weights begin. Without a branch, as which way it goes cannot be foretold.
+FLOTILLA_INLINE void GoDown(const SumNode* nodes, int64_t* i, double* at) {
+  const SumNode* const left = nodes + 2 * *i;
+  // Rounding must not lead into a part that weighs nothing.
+  const bool right = !((*at < left->sum) | (left[1].sum == 0));
+  *at -= static_cast<double>(right) * left->sum;
+  *i = 2 * *i + right;
+}
+
 // The leaf at `at` in [0, the root's sum) when weights are laid end to end. Its weight
 // is above 0, however `at` was rounded, if any is.
 FLOTILLA_INLINE int64_t FindLeaf(const SumNode* nodes, int64_t leaves,
                                  double at) {
   int64_t i = 1;
-  while (i < leaves) {
-    const double left = nodes[2 * i].sum;
-    // Rounding must not lead into a part that weighs nothing.
-    const bool go_left = at < left ? true : nodes[2 * i + 1].sum == 0;
-    if (!go_left) at -= left;
-    i = 2 * i + !go_left;
-  }
+  while (i < leaves) GoDown(nodes, &i, &at);
   return i - leaves;
 }
 

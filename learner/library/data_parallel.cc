@@ -155,11 +155,9 @@ absl::StatusOr<DataParallel> DataParallel::Wrap(torch::nn::Module* module,
   std::vector<torch::Tensor> state = module->parameters();
   for (const torch::Tensor& buffer : module->buffers()) state.push_back(buffer);
   for (torch::Tensor& tensor : state) {
-    const torch::Tensor copy =
-        tensor.to(tensor.is_floating_point() ? torch::kFloat32 : torch::kInt64)
-            .contiguous();
-    RETURN_IF_ERROR(collective->Broadcast(copy, /*root=*/0));
-    tensor.copy_(copy);
+    const torch::Tensor whole = tensor.contiguous();
+    RETURN_IF_ERROR(collective->Broadcast(whole, /*root=*/0));
+    if (!whole.is_same(tensor)) tensor.copy_(whole);
   }
   return DataParallel(
       std::make_unique<State>(std::move(trained), collective, options));

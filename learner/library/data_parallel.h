@@ -44,8 +44,9 @@ class DataParallel {
     double MeanSeconds() const { return calls > 0 ? seconds / calls : 0; }
   };
 
-  // Gives every rank rank 0's parameters and buffers. `module`, whose trained
-  // parameters are float32 and on one device, and `collective` are borrowed.
+  // Gives every rank rank 0's parameters and buffers, of any dtype, bit for bit.
+  // `module`, whose trained parameters are float32 and on one device, and
+  // `collective` are borrowed.
   // Errors: kInvalidArgument naming a parameter that is not float32 or lies
   // elsewhere; those of Collective::Broadcast.
   static absl::StatusOr<DataParallel> Wrap(torch::nn::Module* module,

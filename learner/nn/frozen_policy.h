@@ -7,7 +7,8 @@
 
 namespace flotilla {
 
-// A policy that reads a network, with a copy of that of its own.
+// A policy that reads a network, with a copy of that of its own. It has no resident(),
+// whatever its Reader has: what it sees and decides goes through the host.
 template <typename Net, typename Reader>
 class FrozenPolicy : public Policy {
  public:

@@ -12,12 +12,15 @@ namespace flotilla {
 namespace {
 
 // T without the steps at the end that were lost in every row, as where a
-// straggler's rollout was ended short: the next rollout goes on before them.
+// straggler's rollout was ended short: the next rollout goes on before them. If they
+// were played, the first of them stays: it holds what the step before led to, which is
+// not what opens the next rollout.
 int64_t LengthPlayed(const Rollout& r) {
   const uint8_t* valid = Host<uint8_t>(r.valid);
   int64_t steps = r.length * r.rows;
   while (steps > 0 && !valid[steps - 1]) --steps;
-  return (steps + r.rows - 1) / r.rows;
+  const int64_t length = (steps + r.rows - 1) / r.rows;
+  return std::max(length, std::min(r.played, length + 1));
 }
 
 // Its final observations by step: agents come to their ends in turns of their own.
@@ -296,17 +299,19 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Draws* draws,
     SampleThere(n, beta, draws, batch);
     return true;
   }
-  const torch::Tensor numbers =
-      Staging({3, n}, torch::kFloat32, options_.device);
-  float* n_step_return = Host<float>(numbers);
+  const bool again = batch->numbers.defined() && batch->numbers.size(1) == n;
+  if (!again) MakeRoom(n, batch);
+  float* n_step_return = Host<float>(batch->numbers);
   float* discounts = n_step_return + n;
   float* weights = discounts + n;
-  batch->action = MakeActions(action_, {n}, !options_.device.is_cpu());
-  batch->id = torch::empty({n}, torch::kInt32);
   const int64_t K = action_.choices(), A = action_.continuous;
+  std::vector<double> at(n);
+  for (double& one : at) one = draws->Uniform() * weights_.total();
+  std::vector<int64_t> leaves(n);
+  weights_.FindEach(at, leaves.data());
   std::vector<ObservationStore::Place> seen(2 * n);  // and what followed
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t leaf = weights_.Find(draws->Uniform() * weights_.total());
+    const int64_t leaf = leaves[i];
     const int64_t row = leaf % rows_;
     const Window window = WindowOf(leaf);
     seen[i] = {StepOf(leaf), row};
@@ -327,16 +332,32 @@ bool ReplayBuffer::Sample(int64_t n, double beta, Draws* draws,
     discounts[i] = window.discount;
     weights[i] = ImportanceOf(weights_.least(), weights_.Get(leaf), beta);
   }
-  const Batch both = observations_.Gather(seen, options_.device);
+  observations_.Gather(seen, &batch->seen);
+  if (!again) Hand(n, batch);
+  return true;
+}
+
+void ReplayBuffer::MakeRoom(int64_t n, ReplayBatch* batch) const {
+  batch->seen = observations_.EmptyBatch(2 * n, options_.device);
+  batch->numbers = Staging({3, n}, torch::kFloat32, options_.device);
+  batch->action = MakeActions(action_, {n}, !options_.device.is_cpu());
+  batch->id = torch::empty({n}, torch::kInt32);
+}
+
+void ReplayBuffer::Hand(int64_t n, ReplayBatch* batch) const {
+  const Batch both = batch->seen.To(options_.device);
   batch->observation = both.Narrow(0, n);
   batch->next_observation = both.Narrow(n, n);
   batch->action = batch->action.Map(
       [this](const torch::Tensor& t) { return ToDevice(t, options_.device); });
-  const torch::Tensor there = ToDevice(numbers, options_.device);
+  const torch::Tensor there = ToDevice(batch->numbers, options_.device);
   batch->n_step_return = there[0];
   batch->discount = there[1];
   batch->weight = there[2];
-  return true;
+  if (options_.device.is_cpu()) return;
+  // Pinned memory may still be read.
+  batch->seen = {};
+  batch->numbers.reset();
 }
 
 void ReplayBuffer::SetErrors(const torch::Tensor& id,

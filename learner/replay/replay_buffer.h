@@ -35,6 +35,11 @@ struct ReplayBatch {
   torch::Tensor weight;         // [N] float32  importance weights, 1 at most
   torch::Tensor id;             // [N] int32  for SetErrors, until the next Add;
                                 // where the replay is (Options::memory)
+
+  // On a CPU what the rest are views of, [2 N, ...] what was seen, then what followed,
+  // and [3, N], which Sample fills again: from one replay alone.
+  Batch seen = {};
+  torch::Tensor numbers = {};
 };
 
 // The newest `capacity` transitions of B environments, which become
@@ -92,7 +97,8 @@ class ReplayBuffer {
   // priority ^ alpha: that of its last SetErrors, or the largest so far.
   // Weights are (least priority / its priority) ^ (alpha beta). The same
   // contents and `draws` draw the same, wherever the replay is: of n places one for
-  // each. Returns false, drawing nothing, while no window is closed.
+  // each. Returns false, drawing nothing, while no window is closed. On a CPU the
+  // memory of a batch of as many is filled again, and what was kept of it changes.
   bool Sample(int64_t n, double beta, Draws* draws, ReplayBatch* batch) const;
 
   // The priorities of `id` are now |TD error|, `td_error` [N] float32; of one that
@@ -154,6 +160,9 @@ class ReplayBuffer {
   void KeepFinal(int64_t leaf, const uint8_t* row);
   void DropFinal(int64_t leaf);
   Window WindowOf(int64_t leaf) const;
+  void MakeRoom(int64_t n, ReplayBatch* batch) const;
+  // Views of what is in that room, on Options::device.
+  void Hand(int64_t n, ReplayBatch* batch) const;
   // To the device, if the replay is there, what it does not know yet; or all of it.
   void SendChanges();
   void SendEverything();

@@ -18,4 +18,19 @@ void SumTree::Set(int64_t leaf, double weight) {
   }
 }
 
+void SumTree::FindEach(std::span<double> at, int64_t* leaf) const {
+  constexpr size_t kTogether = 16;
+  while (!at.empty()) {
+    const std::span<double> some = at.first(std::min(kTogether, at.size()));
+    std::fill_n(leaf, some.size(), int64_t{1});
+    for (int64_t level = 1; level < leaves_; level *= 2) {
+      for (size_t i = 0; i < some.size(); ++i) {
+        GoDown(nodes_.data(), &leaf[i], &some[i]);
+      }
+    }
+    for (size_t i = 0; i < some.size(); ++i) *leaf++ -= leaves_;
+    at = at.subspan(some.size());
+  }
+}
+
 }  // namespace flotilla

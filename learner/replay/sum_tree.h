@@ -31,6 +31,9 @@ class SumTree {
   // The leaf at `at` in [0, total()) when weights are laid end to end. Its
   // weight is above 0, however `at` was rounded. Needs total() > 0.
   int64_t Find(double at) const { return FindLeaf(nodes_.data(), leaves_, at); }
+  // Find for each of `at` [n], which is used up, side by side: memory is waited for
+  // once a level.
+  void FindEach(std::span<double> at, int64_t* leaf) const;
 
   int64_t bytes() const { return nodes_.size() * sizeof(SumNode); }
   std::span<const SumNode> nodes() const { return nodes_; }

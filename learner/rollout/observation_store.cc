@@ -314,19 +314,21 @@ Batch ObservationStore::Gather(const torch::Tensor& index,
   return batch;
 }
 
-Batch ObservationStore::Gather(std::span<const Place> places,
-                               torch::Device device) const {
-  Batch batch = EmptyBatch(static_cast<int64_t>(places.size()), device);
-  int64_t to = 0;
-  for (const Place& place : places) {
-    if (place.final_row != nullptr) {
-      CopyFinal(place.t, place.b, place.final_row, to, &batch);
-    } else {
-      CopyRow(place.t, place.b, to, &batch);
+void ObservationStore::Gather(std::span<const Place> places, Batch* out) const {
+  CHECK_EQ(out->leaf.size(), layout_.size());
+  for (int i = 0; i < num_leaves(); ++i) {
+    uint8_t* to = HostBytes(out->leaf[i]);
+    CHECK_EQ(out->leaf[i].nbytes(),
+             places.size() * layout_[i].spec.stack * layout_[i].bytes);
+    for (const Place& place : places) {
+      if (place.final_row != nullptr) {
+        CopyFinalStack(i, place.t, place.b, place.final_row, to);
+      } else {
+        CopyStack(i, place.t, place.b, to);
+      }
+      to += layout_[i].spec.stack * layout_[i].bytes;
     }
-    ++to;
   }
-  return batch.To(device);
 }
 
 void ObservationStore::View(int64_t t, int64_t first, int64_t rows,

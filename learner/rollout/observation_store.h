@@ -129,13 +129,14 @@ class ObservationStore {
   // on a device: there, where `index` is too; the host neither copies nor waits.
   Batch Gather(const torch::Tensor& index,
                torch::Device device = torch::kCPU) const;
-  // The observations at M places of a store on the host, on `device`.
+  // Fills `out`, of EmptyBatch, with the observations at its M places of a store on the
+  // host.
   struct Place {
     int64_t t, b;
     // Of what followed step t, whose episode ended; else null. [row_bytes]
     const uint8_t* final_row = nullptr;
   };
-  Batch Gather(std::span<const Place> places, torch::Device device) const;
+  void Gather(std::span<const Place> places, Batch* out) const;
   // Of a ring on a device, there: the observations at `place` [M] int32, each
   // (t mod N) * B + b. Of the last F of them what followed, where `slot` [F] int32 is
   // not -1: that row of `finals` [S, row_bytes] uint8. The host neither copies nor

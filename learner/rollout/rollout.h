@@ -45,6 +45,9 @@ struct Rollout {
 
   int64_t policy_version = 0;
   int64_t valid_steps = 0;  // sum of `valid`
+  // Steps from the first on that a collector played, lost or not; those after only pad
+  // it. 0: nobody says.
+  int64_t played = 0;
 
   // On the host: the same on the device that learns, where an actor that decides
   // there has left what was seen and decided, and the values of final observations;

@@ -14,16 +14,16 @@ namespace {
 // fails before anybody can say why: all are filled up to a multiple of this.
 constexpr size_t kGrain = 512;  // 4 KiB
 
-// FNV-1a, cut to the 52 bits that a double keeps whole. Never 0.
-double Hash(absl::string_view text) {
+}  // namespace
+
+// FNV-1a, cut to the 52 bits that a double keeps whole.
+double HashOf(absl::string_view text) {
   uint64_t hash = 0xcbf29ce484222325;
   for (const char c : text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   }
   return static_cast<double>((hash >> 12) | 1);
 }
-
-}  // namespace
 
 Agreement::Agreement(int rank, int world_size)
     : rank_(rank), world_size_(world_size), values_(world_size, 0.0) {}
@@ -73,7 +73,7 @@ Agreement::PerRank Agreement::AddPerRank(absl::string_view name, double mine) {
 }
 
 absl::Status Agreement::Reduce(Collective* collective) {
-  hash_ = Hash(layout_);
+  hash_ = HashOf(layout_);
   values_[rank_] = hash_;
   values_.resize((values_.size() + kGrain - 1) / kGrain * kGrain, 0.0);
   RETURN_IF_ERROR(collective->AllReduceSum(

@@ -13,6 +13,10 @@
 
 namespace flotilla {
 
+// A number that tells texts apart and that a sum with zeros keeps whole, for
+// Agreement::AddPerRank. Never 0.
+double HashOf(absl::string_view text);
+
 // What the ranks agree on, once an iteration: a few numbers, reduced over ranks
 // in one collective, read once and acted on by everyone alike. Adding a number
 // gives a handle, which reads what became of it:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,22 @@ constexpr int kAttempts = 3;
 constexpr absl::Duration kTellInterval = absl::Seconds(1);
 
 }  // namespace
+
+std::vector<Metric> MetricsOf(const v1::Evaluation& evaluation) {
+  std::vector<Metric> metrics = {
+      {"eval/mean_return", evaluation.mean_return()},
+      {"eval/mean_length", evaluation.mean_length()},
+      {"eval/update", static_cast<double>(evaluation.update())}};
+  const size_t ours = metrics.size();
+  for (const auto& [own, mean] : evaluation.mean_metric()) {
+    const std::string name = "eval/" + own;
+    const bool taken =
+        std::any_of(metrics.begin(), metrics.begin() + ours,
+                    [&](const Metric& metric) { return metric.name == name; });
+    if (!taken) metrics.push_back({name, mean});
+  }
+  return metrics;
+}
 
 EvaluationRounds::EvaluationRounds(const LoopParts& parts,
                                    std::unique_ptr<Evaluator> evaluator,
@@ -108,20 +125,13 @@ absl::Status EvaluationRounds::TakeFinished(Progress* progress) {
             << " episodes";
   tell_at_ = absl::InfinitePast();
   Tell();
-  std::vector<Metric> metrics = {
-      {"eval/mean_return", last_->mean_return()},
-      {"eval/mean_length", last_->mean_length()},
-      {"eval/update", static_cast<double>(last_->update())}};
-  for (const auto& [name, mean] : last_->mean_metric()) {
-    metrics.push_back({"eval/" + name, mean});
-  }
-  recorder_->WriteMetrics(*progress, metrics);
-  // Than what is kept, whatever has been committed of it: one that could not be
-  // written is none.
-  const double kept = recorder_->best_return();
-  progress->best_return =
-      std::max({progress->best_return, kept, last_->mean_return()});
-  if (last_->mean_return() > kept) {
+  recorder_->WriteMetrics(*progress, MetricsOf(*last_));
+  // Better than what is kept, whatever has been committed of it: one that could not
+  // be written is none.
+  const bool best = recorder_->IsBest(last_->mean_return());
+  progress->best_return = std::max(
+      {progress->best_return, recorder_->best_return(), last_->mean_return()});
+  if (best) {
     evaluated_.progress.best_return = last_->mean_return();
     recorder_->Save(std::move(evaluated_), /*best=*/true);
   }

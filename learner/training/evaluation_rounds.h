@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -15,8 +16,13 @@
 #include "learner/training/loop_parts.h"
 #include "learner/training/recorder.h"
 #include "learner/training/run_state.h"
+#include "services/base/metrics.h"
 
 namespace flotilla {
+
+// What metrics.jsonl gets of an evaluation: the means, the update that it is of, and
+// those of the environment's own metrics that are not called as one of these.
+std::vector<Metric> MetricsOf(const v1::Evaluation& evaluation);
 
 // Rank 0's evaluations during a run: one at a time, beside training. What comes
 // of them goes to the coordinator, which tells every rank when to stop, and to
@@ -37,13 +43,14 @@ class EvaluationRounds {
   // blocks for it. Not while busy.
   void Begin(Progress* progress);
 
-  // Takes in the round that has finished, if one has. Never blocks. A round
-  // that failed is logged and skipped.
+  // Takes in the round that has finished, if one has. A round that failed is
+  // logged and skipped. Blocks only for a checkpoint that is still being written,
+  // where that decides what is best, or is followed by a better one.
   void Take(Progress* progress);
 
   // For runs that wait for their verdicts: takes in what has finished, and
-  // begins the oldest of what is `due` and comes after round `decided`. Never
-  // blocks for it. One that failed is played again.
+  // begins the oldest of what is `due` and comes after round `decided`. Blocks as
+  // Take does. One that failed is played again.
   // Errors: kResourceExhausted when one has failed too often in a row.
   absl::Status Play(const std::deque<Snapshot>& due, int64_t decided,
                     Progress* progress);

@@ -69,20 +69,25 @@ void GameKeeper::ThreadMain() {
     }
     if (!changed) continue;
     const absl::Time began = absl::Now();
-    Write();
+    if (!Write()) {  // with the next, or with what is left
+      MutexLock lock(&mu_);
+      changed_ = true;
+    }
     period = std::max(kPeriod, (absl::Now() - began) / kMostShare);
   }
 }
 
-void GameKeeper::Write() {
+bool GameKeeper::Write() {
   v1::RecordedGames games = empty_;
   {
     MutexLock lock(&mu_);
     kept_.AddTo(&games);
   }
   const absl::Status written = WriteGames(path_, games);
-  if (written.ok() || std::exchange(complained_, true)) return;
-  LOG(WARNING) << "games cannot be seen again: " << written.message();
+  LOG_IF(WARNING, !written.ok() && !complained_)
+      << "games cannot be seen again: " << written.message();
+  complained_ = !written.ok();
+  return written.ok();
 }
 
 }  // namespace flotilla

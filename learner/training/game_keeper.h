@@ -19,7 +19,8 @@ namespace flotilla {
 // Rank 0's album: the games of its environments that are worth seeing again, in
 // RUN/episodes/training.games. Written on a thread of its own, while there is
 // something new, every few seconds, or as seldom as writing takes a hundredth of
-// that thread's time. A failure is logged once, and the run goes on.
+// that thread's time. Where it fails that is logged, once until it works
+// again, and the run goes on.
 //
 // Thread-safe.
 class GameKeeper final : public GameSink {
@@ -37,7 +38,7 @@ class GameKeeper final : public GameSink {
 
  private:
   void ThreadMain();
-  void Write();
+  bool Write();
 
   const std::string path_;
   const v1::RecordedGames empty_;

@@ -223,7 +223,7 @@ StopSigns Iteration::LookForSigns(const v1::Assignment& assignment,
   const int signal = parts_.first_signal();
   return {.solved = verdicts_->EndTheRun(update),
           .told_to_stop = command.stop() || assignment.stopping(),
-          .preempted = signal != 0 && signal != SIGINT,
+          .preempted = (signal != 0 && signal != SIGINT) || command.preempted(),
           .interrupted = signal == SIGINT};
 }
 

@@ -52,14 +52,15 @@ class Leader {
   void Record(const std::vector<Metric>& line, const Progress& progress);
 
   // Takes in evaluations that have finished, and begins one of what has been
-  // learnt by now if that `is_due`. Never blocks. Errors: those of PlayDue.
+  // learnt by now if that `is_due`. Blocks as EvaluationRounds::Take does.
+  // Errors: those of PlayDue.
   absl::Status Evaluate(bool is_due, const Verdicts& verdicts,
                         Progress* progress);
 
   // Whether the clock wants a checkpoint after the update that comes.
   bool AsksToSave() const;
 
-  // Evaluates on, where ranks wait for verdicts. Never blocks.
+  // Evaluates on, where ranks wait for verdicts. Blocks likewise.
   // Errors: those of EvaluationRounds::Play.
   absl::Status PlayDue(const Verdicts& verdicts, Progress* progress);
 

@@ -106,7 +106,7 @@ void Recorder::GoOnAt(const Progress& progress) {
   const auto best = SavedProgress(folder_.checkpoints() + "/best");
   if (best.ok() && best->global_step <= progress.global_step) {
     MutexLock lock(&mu_);
-    best_return_ = best->best_return;
+    best_return_ = best_written_ = best->best_return;
   }
 }
 
@@ -147,15 +147,13 @@ void Recorder::Save(Snapshot snapshot, bool best,
                     std::shared_future<void> after) {
   FinishSaving().IgnoreError();  // logged when it failed
   const auto began = std::chrono::steady_clock::now();
-  double best_before = 0;
-  {
+  if (best) {
     MutexLock lock(&mu_);
-    best_before = best_return_;
-    if (best) best_return_ = snapshot.progress.best_return;
+    best_return_ = snapshot.progress.best_return;
   }
   saving_ = std::async(
       std::launch::async,
-      [this, best, best_before, began, after = std::move(after),
+      [this, best, began, after = std::move(after),
        snapshot = std::move(snapshot)]() -> absl::Status {
         if (after.valid()) after.wait();
         const Progress& at = snapshot.progress;
@@ -179,7 +177,11 @@ void Recorder::Save(Snapshot snapshot, bool best,
         LOG_IF(ERROR, !saved.ok()) << trouble;
         MutexLock lock(&mu_);
         trouble_ = trouble;
-        if (!saved.ok()) best_return_ = best_before;
+        if (saved.ok()) {
+          best_written_ = best_return_;
+        } else {
+          best_return_ = best_written_;
+        }
         save_seconds_ = std::chrono::duration<double>(
                             std::chrono::steady_clock::now() - began)
                             .count();
@@ -190,6 +192,16 @@ void Recorder::Save(Snapshot snapshot, bool best,
 double Recorder::best_return() const {
   MutexLock lock(&mu_);
   return best_return_;
+}
+
+bool Recorder::IsBest(double mean_return) {
+  {
+    MutexLock lock(&mu_);
+    if (mean_return > best_return_) return true;
+    if (!(mean_return > best_written_)) return false;  // nor is a NaN
+  }
+  if (saving_.valid()) saving_.wait();
+  return mean_return > best_return();
 }
 
 double Recorder::save_seconds() const {

@@ -60,6 +60,11 @@ class Recorder {
   // no later than what this run went on from; else that of none.
   double best_return() const;
 
+  // Whether what was evaluated at `mean_return` is better than that. Waits for the one
+  // that is being written if that decides it: had it failed, the one before would be
+  // best.
+  bool IsBest(double mean_return);
+
   // How long the last one took to write; 0: there was none yet.
   double save_seconds() const;
 
@@ -90,6 +95,8 @@ class Recorder {
   std::string changes_;  // as the folder has them
   mutable Mutex mu_;
   double best_return_ ABSL_GUARDED_BY(mu_) = Progress().best_return;
+  // Of the one that is marked best: less than that while a better one is being written.
+  double best_written_ ABSL_GUARDED_BY(mu_) = Progress().best_return;
   std::string trouble_ ABSL_GUARDED_BY(mu_);
   double save_seconds_ ABSL_GUARDED_BY(mu_) = 0;
   std::future<absl::Status> saving_;  // last: it uses the others

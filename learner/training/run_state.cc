@@ -46,6 +46,18 @@ bool Parse(const std::string& text, double* value) {
   return absl::SimpleAtod(text, value) && std::isfinite(*value);
 }
 
+// What is small takes Torch longer to begin than to copy.
+void CopyOver(const torch::Tensor& from, torch::Tensor to) {
+  constexpr size_t kSmall = 1 << 18;  // bytes
+  if (from.nbytes() <= kSmall && from.is_cpu() && to.is_cpu() &&
+      from.is_contiguous() && to.is_contiguous() &&
+      from.scalar_type() == to.scalar_type() && from.sizes() == to.sizes()) {
+    std::memcpy(HostBytes(to), HostBytes(from), from.nbytes());
+  } else {
+    to.copy_(from);
+  }
+}
+
 void CopyInto(const std::vector<NamedTensor>& from,
               std::vector<NamedTensor>* to) {
   torch::NoGradGuard no_grad;
@@ -57,7 +69,7 @@ void CopyInto(const std::vector<NamedTensor>& from,
     return;
   }
   for (size_t i = 0; i < from.size(); ++i) {
-    (*to)[i].tensor.copy_(from[i].tensor);
+    CopyOver(from[i].tensor, (*to)[i].tensor);
   }
 }
 
@@ -234,6 +246,19 @@ void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
   CopyBack(snapshot.state, live.State());
   *progress = snapshot.progress;
   live.WasReplaced();
+}
+
+std::string LayoutOf(const LiveState& live) {
+  std::string layout;
+  for (const std::vector<NamedTensor>& tensors :
+       {live.Weights(), live.State()}) {
+    for (const NamedTensor& t : tensors) {
+      absl::StrAppend(&layout, t.name, " ",
+                      c10::toString(t.tensor.scalar_type()), " ",
+                      c10::str(t.tensor.sizes()), "\n");
+    }
+  }
+  return layout;
 }
 
 absl::Status ShareState(Collective* collective, int source,

@@ -90,8 +90,11 @@ void TakeSnapshot(const LiveState& live, const Progress& progress,
 void RestoreSnapshot(const Snapshot& snapshot, const LiveState& live,
                      Progress* progress);
 
+// What ShareState gives but for the numbers: each tensor's name, type and shape.
+std::string LayoutOf(const LiveState& live);
+
 // Gives every rank the state and progress of rank `source`. Blocks for
-// all. Errors: those of the collective.
+// all, which have the same layout. Errors: those of the collective.
 absl::Status ShareState(Collective* collective, int source,
                         const LiveState& live, Progress* progress);
 

@@ -13,7 +13,9 @@
 #include "absl/time/clock.h"
 #include "learner/actor/env_worker.h"
 #include "learner/torch.h"
+#include "services/base/sha256.h"
 #include "services/base/status_macros.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -27,8 +29,13 @@ bool EndsGeneration(const absl::Status& status) {
 // How a rank ends whose run is over before it has finished it.
 // Errors: kResourceExhausted if the run failed; kAborted.
 absl::Status WhyOver(const v1::Command& newest) {
-  if (newest.failure().empty()) return absl::AbortedError("the run is over");
-  return absl::ResourceExhaustedError(newest.failure());
+  if (!newest.failure().empty()) {
+    return absl::ResourceExhaustedError(newest.failure());
+  }
+  return absl::AbortedError(
+      newest.closed()
+          ? "the run is over"
+          : absl::StrCat("the run was told to stop: ", newest.stop_reason()));
 }
 
 // Whatever parts the same learners so often, and for as long as they may wait for one
@@ -61,6 +68,7 @@ void TrainingLoop::BeginAt(const Progress& progress, bool has_state) {
 }
 
 absl::StatusOr<RunOutcome> TrainingLoop::Run() {
+  parts_.coordinator->SetLayoutDigest(Sha256Hex(Layout()));
   for (;;) {
     const absl::Status joined = JoinNextGeneration();
     if (absl::IsCancelled(joined) && parts_.stop.stop_requested()) {
@@ -71,7 +79,7 @@ absl::StatusOr<RunOutcome> TrainingLoop::Run() {
     if (absl::IsAborted(joined)) {
       // Nothing to save, or too late: the others have finished the run.
       LOG(INFO) << "nothing is left to do: " << joined.message();
-      return RunOutcome::kCompleted;
+      return WasPreempted() ? RunOutcome::kPreempted : RunOutcome::kCompleted;
     }
     RETURN_IF_ERROR(joined);
     absl::StatusOr<RunOutcome> outcome = RunOutcome::kCompleted;
@@ -110,11 +118,11 @@ absl::Status TrainingLoop::GiveUpIfBarren(const absl::Status& ended) {
   }
   if (progress_.update > barren_update_ || learners != barren_learners_) {
     barren_ = 0;
-    barren_since_ = absl::Now();
+    barren_since_ = SteadyNow();
   }
   barren_update_ = progress_.update;
   barren_learners_ = std::move(learners);
-  const absl::Duration passed = absl::Now() - barren_since_;
+  const absl::Duration passed = SteadyNow() - barren_since_;
   if (++barren_ < kBarrenGenerations ||
       passed <
           absl::Seconds(parts_.config.distributed().join_timeout_seconds())) {
@@ -138,10 +146,19 @@ absl::Status TrainingLoop::GiveUpIfBarren(const absl::Status& ended) {
           : ""));
 }
 
+// Whether the run that this rank came too late for is to be resumed. The answer to
+// its join may be here before the newest command is.
+bool TrainingLoop::WasPreempted() const {
+  const v1::Command newest = parts_.coordinator->Latest();
+  if (newest.preempted() || newest.closed()) return newest.preempted();
+  const auto status = parts_.coordinator->GetStatus();
+  return status.ok() && status->preempted();
+}
+
 absl::Status TrainingLoop::JoinNextGeneration() {
   Enter(v1::STARTING, "the other learners");
   const absl::Time deadline =
-      absl::Now() +
+      SteadyNow() +
       absl::Seconds(parts_.config.distributed().join_timeout_seconds());
   // In short waits, so that a signal is not kept waiting. What has been learnt
   // is saved first, by those that are left.
@@ -155,8 +172,19 @@ absl::Status TrainingLoop::JoinNextGeneration() {
       stopping =
           parts_.coordinator
               ->StopRun(absl::StrCat(parts_.member_id, " got ", "SIG",
-                                     sigabbrev_np(parts_.first_signal())))
+                                     sigabbrev_np(parts_.first_signal())),
+                        /*preempted=*/parts_.first_signal() != SIGINT)
               .ok();
+    }
+    // What this process heard while it started outlives the coordinator that said
+    // it: another that has come in its place serves the run that follows, and must
+    // not be stopped by a rank that has no part in that.
+    if (assignment_.generation() == 0) {
+      const v1::Command newest = parts_.coordinator->Latest();
+      const bool may_save = has_state_ && newest.generation() > 0;
+      if (newest.closed() || (newest.stop() && !may_save)) {
+        return WhyOver(newest);
+      }
     }
     absl::StatusOr<v1::Assignment> assignment =
         parts_.coordinator->JoinGeneration(progress_.update, has_state_,
@@ -167,7 +195,7 @@ absl::Status TrainingLoop::JoinNextGeneration() {
     }
     const bool patient = absl::IsDeadlineExceeded(assignment.status()) ||
                          absl::IsUnavailable(assignment.status());
-    if (!patient || absl::Now() > deadline) return assignment.status();
+    if (!patient || SteadyNow() > deadline) return assignment.status();
     // A coordinator that is gone answers nobody. It may have said so before.
     const v1::Command newest = parts_.coordinator->Latest();
     if (newest.closed()) return WhyOver(newest);
@@ -183,14 +211,13 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
   // Another writes the run's folder from here on.
   if (!leads()) leader_.reset();
   const bool has_peers = assignment_.world_size() > 1;
-  // Also from a share that only half succeeds.
+  // Also from a share that only half succeeds, for who has learnt nothing yet, too.
   committed_ = Snapshot();
-  if (has_peers && has_state_) {
-    TakeSnapshot(parts_.Live(), progress_, &committed_);
-  }
+  if (has_peers) TakeSnapshot(parts_.Live(), progress_, &committed_);
   ASSIGN_OR_RETURN(collective_,
                    MakeCollective(assignment_, parts_.config.distributed(),
                                   parts_.coordinator, parts_.device));
+  RETURN_IF_ERROR(CheckThatAllTrainTheSame());
   RETURN_IF_ERROR(TakeStateThatIsFurthest());
   if (leads() && leader_ == nullptr) {
     ASSIGN_OR_RETURN(
@@ -250,6 +277,46 @@ absl::Status TrainingLoop::Evaluate(bool is_due, bool solved) {
   verdicts_.Committed(is_due, solved, &progress_);
   if (!leads()) return absl::OkStatus();
   return leader_->Evaluate(is_due, verdicts_, &progress_);
+}
+
+// What learners need the same of to take each other's state.
+std::string TrainingLoop::Layout() const {
+  std::string layout =
+      absl::StrCat(LayoutOf(parts_.Live()), "agents ", parts_.agents);
+  for (const std::string& metric : parts_.episode_metrics) {
+    absl::StrAppend(&layout, "\nmetric ", metric);
+  }
+  return layout;
+}
+
+// Before any rank gives another what only fits its own network and environments.
+// The coordinator lets nobody in whose layout is another than the run's; where nobody
+// holds its state yet, or that coordinator has forgotten it, this finds it.
+// Errors: kFailedPrecondition, on all ranks alike.
+absl::Status TrainingLoop::CheckThatAllTrainTheSame() const {
+  if (!collective_->has_group()) return absl::OkStatus();
+  Agreement agreement(assignment_.rank(), assignment_.world_size());
+  const Agreement::PerRank hash =
+      agreement.AddPerRank("layout", HashOf(Layout()));
+  RETURN_IF_ERROR(agreement.Reduce(collective_.get()));
+  const auto name = [&](int rank) {
+    const v1::Member& member = assignment_.learner(rank);
+    return absl::StrCat("rank ", rank, " (", member.id(), " on ", member.host(),
+                        ")");
+  };
+  std::vector<std::string> others;
+  for (int rank = 1; rank < assignment_.world_size(); ++rank) {
+    if (agreement[hash][rank] != agreement[hash][0]) {
+      others.push_back(name(rank));
+    }
+  }
+  if (others.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "these have another network or other episode metrics than ", name(0),
+      ": ", absl::StrJoin(others, ", "),
+      ". All ranks must run the same build with the same configuration, and "
+      "environments with the same observations, actions, agents and episode "
+      "metrics"));
 }
 
 // On all ranks of a new generation.
@@ -325,18 +392,18 @@ absl::Status TrainingLoop::AwaitAllRanks(RunOutcome outcome) {
   // does not come back in that time, tells nobody of the end.
   const absl::Duration patience =
       absl::Seconds(parts_.config.distributed().join_timeout_seconds());
-  absl::Time heard = absl::Now(), ask_at = heard + patience;
+  absl::Time heard = SteadyNow(), ask_at = heard + patience;
   while (!parts_.coordinator->Latest().closed()) {
     if (fence_.stop_requested()) {
       return absl::AbortedError("rank 0 was lost before it had saved");
     }
-    if (absl::Now() >= ask_at) {
+    if (SteadyNow() >= ask_at) {
       if (parts_.coordinator->GetStatus().ok()) {
-        heard = absl::Now();
-      } else if (absl::Now() - heard > 2 * patience) {
+        heard = SteadyNow();
+      } else if (SteadyNow() - heard > 2 * patience) {
         break;
       }
-      ask_at = absl::Now() + patience / 10;
+      ask_at = SteadyNow() + patience / 10;
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

@@ -51,7 +51,10 @@ class TrainingLoop {
 
  private:
   absl::Status JoinNextGeneration();
+  bool WasPreempted() const;
   absl::StatusOr<RunOutcome> RunGeneration();
+  std::string Layout() const;
+  absl::Status CheckThatAllTrainTheSame() const;
   absl::Status TakeStateThatIsFurthest();
   void CountRestarts();
   absl::Status Evaluate(bool is_due, bool solved = false);

@@ -1,6 +1,7 @@
 #include "learner/training/verdicts.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -114,7 +115,8 @@ absl::Status Verdicts::Await(
       if (parts_.stop.stop_requested() && !told) {
         told = parts_.coordinator
                    ->StopRun(absl::StrCat(parts_.member_id, " got SIG",
-                                          sigabbrev_np(parts_.first_signal())))
+                                          sigabbrev_np(parts_.first_signal())),
+                             /*preempted=*/parts_.first_signal() != SIGINT)
                    .ok();
       }
       RETURN_IF_ERROR(play());

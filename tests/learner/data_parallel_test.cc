@@ -209,6 +209,34 @@ TEST(DataParallelTest, Bfloat16TakesHalfTheBytes) {
   });
 }
 
+// What is not trained, of dtypes that float32 and int64 do not hold.
+struct WithBuffers : torch::nn::Module {
+  explicit WithBuffers(double fill) {
+    register_module("linear", torch::nn::Linear(2, 2));
+    register_buffer("exact", torch::full({3}, fill, torch::kFloat64));
+    register_buffer("phase", at::complex(torch::full({2}, fill),
+                                         torch::full({2}, 2 * fill)));
+    register_buffer("on", torch::full({2}, fill > 0, torch::kBool));
+    register_buffer("turned", torch::full({2, 3}, fill).t());
+  }
+};
+
+TEST(DataParallelTest, BuffersOfAnyDtypeArriveBitForBit) {
+  WithBuffers want(1.0 / 3);
+  RunRanks(2, [&](const v1::Assignment& assignment,
+                  FakeCoordinatorClient* coordinator) {
+    auto shm =
+        MakeShmCollective(assignment, coordinator, absl::Seconds(20)).value();
+    WithBuffers module(assignment.rank() == 0 ? 1.0 / 3 : 0);
+    ASSERT_TRUE(DataParallel::Wrap(&module, shm.get()).ok());
+    for (const auto& buffer : want.named_buffers()) {
+      EXPECT_TRUE(
+          torch::equal(module.named_buffers()[buffer.key()], buffer.value()))
+          << buffer.key();
+    }
+  });
+}
+
 TEST(DataParallelTest, TwoNumbersOfSamplesAreRefused) {
   SoloCollective alone;
   torch::nn::Sequential net = MakeNet();

@@ -102,12 +102,21 @@ void DecideDiscrete(const MlpPlan& plan, float* workspace,
         float* exponentials =
             workspace + plan.plane_scratch + first_logit * kTileRows + n;
         const Softmax softmax = MakeSoftmax(values, logits, exponentials);
-        const IntVec chosen =
+        IntVec chosen =
             uniforms == nullptr
                 ? ArgMax(values, logits, softmax.largest)
                 : InvertCumulative(values, exponentials, softmax.sum,
                                    LoadChoice(uniforms + at * choices, choices,
                                               k, count - n));
+        // Logits that are NaN or infinite may have led to a forbidden one.
+        for (int64_t i = 0; mask != nullptr && i < kLanes && i < count - n;
+             ++i) {
+          const uint8_t* const allowed =
+              mask + (at + i) * plan.actions + first_logit;
+          if (allowed[chosen[i]] == 0) {
+            chosen[i] = FirstAllowed(values, allowed, chosen[i]);
+          }
+        }
         sum += CategoricalLogProb(values, logits, softmax, chosen);
         for (int64_t i = 0; i < kLanes && i < count - n; ++i) {
           action[(at + i) * choices + k] = chosen[i];

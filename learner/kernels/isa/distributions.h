@@ -37,7 +37,15 @@ void ForbidChoices(const MlpPlan& plan, const uint8_t* allowed, float* logits) {
   }
 }
 
-// log p_a = (logits_a - largest) - log_sum.
+// The first that is allowed, or `otherwise`.
+int32_t FirstAllowed(int actions, const uint8_t* allowed, int32_t otherwise) {
+  for (int32_t a = 0; a < actions; ++a) {
+    if (allowed[a] != 0) return a;
+  }
+  return otherwise;
+}
+
+// log p_a = (logits_a - largest) - log_sum: NaN where any logit is.
 struct Softmax {
   Vec largest;
   Vec sum;  // of e^(logits - largest)
@@ -51,7 +59,7 @@ FLOTILLA_INLINE Softmax MakeSoftmax(int actions, const float* logits,
   s.largest = Load(logits);
   for (int a = 1; a < actions; ++a) {
     const Vec z = Load(logits + a * kTileRows);
-    s.largest = z > s.largest ? z : s.largest;
+    s.largest = ((z > s.largest) | (z != z)) ? z : s.largest;
   }
   s.sum = Vec{};
   for (int a = 0; a < actions; ++a) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <stop_token>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -111,6 +112,7 @@ class AgentCollectorTest : public ::testing::Test {
       ASSERT_OK(collector_->Collect(&policy_, &draws_, {}, preemption, &r,
                                     &stats_, opponents));
       ASSERT_EQ(r.valid_steps, r.valid.sum().item<int64_t>());
+      ASSERT_EQ(r.played, r.valid.sum(0).max().item<int64_t>());
       for (int64_t b = 0; b < B; ++b) Append(r, b);
     }
   }
@@ -335,6 +337,28 @@ TEST_F(AgentCollectorTest, StatesThatAreResetAreThoseOfTheReplay) {
     }
   }
   EXPECT_GT(pending, 0);
+}
+
+// Of games of 4 and 5 plies two rollouts are all but the last one, which ends the second
+// game after the collection that it was decided in has failed.
+TEST_F(AgentCollectorTest,
+       AStateBeginsAnewWhereAFailedCollectionsStepEndsAGame) {
+  Start(2, /*environments=*/1, /*groups=*/1);
+  Rollout r = MakeRollout(spaces_, 2, collector_->rows(), false, 1);
+  const auto collect = [&](std::stop_token stop) {
+    return collector_->Collect(&policy_, &draws_, stop, nullptr, &r, &stats_);
+  };
+  ASSERT_OK(collect({}));
+  ASSERT_OK(collect({}));
+  std::stop_source stopped;
+  stopped.request_stop();
+  ASSERT_TRUE(absl::IsCancelled(collect(stopped.get_token())));
+  EXPECT_EQ(r.initial_state[0][0].item<float>(), 2);
+  ASSERT_OK(collect({}));
+  ASSERT_EQ(r.valid[0][0].item<int>(), 1);
+  EXPECT_EQ(r.observation.leaf(0)[0][0][0].item<float>(), 2);  // the game
+  EXPECT_EQ(r.value[0][0].item<float>(), 0);
+  EXPECT_EQ(r.initial_state[0][0].item<float>(), 0);
 }
 
 TEST_F(AgentCollectorTest, NothingIsLostWhereARolloutEndsShort) {

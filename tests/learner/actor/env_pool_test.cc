@@ -64,6 +64,16 @@ void AwaitStopped(pid_t pid) {
   ASSERT_EQ(state, "T");
 }
 
+// Loses the worker of a slot that has nothing to answer; another has taken its
+// place then. The first comes at once, and may be there before anybody looks;
+// the one after it takes 200 ms.
+void LoseAndReplace(EnvPool* pool, int slot) {
+  kill(PidOf(*pool, slot), SIGKILL);
+  do {
+    Act(pool, slot);
+  } while (pool->Receive(slot, {}).value() != EnvPool::Event::kReset);
+}
+
 TEST(EnvPoolTest, SlotsCoverTheRowsAndStartWithResets) {
   auto pool = Start(CartPole(12, /*workers=*/2, /*groups=*/3));
   EXPECT_EQ(pool->num_slots(), 6);
@@ -126,10 +136,11 @@ TEST(EnvPoolTest, WhatWasDecidedForALostWorkerIsNotSentToItsReplacement) {
 TEST(EnvPoolTest, WhoGivesUpDoesNotWaitForAReplacement) {
   auto pool = Start(CartPole(2, /*workers=*/1, /*groups=*/1));
   ASSERT_EQ(pool->Receive(0, {}).value(), EnvPool::Event::kReset);
+  LoseAndReplace(pool.get(), 0);
   Act(pool.get(), 0);
   kill(PidOf(*pool, 0), SIGKILL);
   auto event = EnvPool::Event::kLate;
-  while (pool->restarts() == 0) {
+  while (pool->restarts() == 1) {
     if (event == EnvPool::Event::kStep) Act(pool.get(), 0);
     event = pool->Receive(0, {}, [] { return true; }).value();
   }
@@ -142,6 +153,7 @@ TEST(EnvPoolTest, OthersGoOnWhileOneIsAbsent) {
   EnvWorkerOptions options = CartPole(4, /*workers=*/2, /*groups=*/1);
   auto pool = Start(options);
   for (int slot : {0, 1}) pool->Receive(slot, {}).value();
+  LoseAndReplace(pool.get(), 1);
   kill(PidOf(*pool, 1), SIGKILL);
   int absent = 0, steps = 0;
   bool back = false;
@@ -155,7 +167,7 @@ TEST(EnvPoolTest, OthersGoOnWhileOneIsAbsent) {
     ++steps;
   }
   EXPECT_GT(absent, 0) << "the other worker waited " << steps << " steps";
-  EXPECT_EQ(pool->restarts(), 1);
+  EXPECT_EQ(pool->restarts(), 2);
 }
 
 TEST(EnvPoolTest, AStoppedWorkerIsReplacedAfterItsStepTimeout) {
@@ -510,6 +522,31 @@ TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
   EXPECT_THAT(leases.released(), testing::ElementsAre("bad", "bad", "bad"));
 }
 
+// It may have been leased, and is nobody else's then.
+TEST(LeaseEnvWorkerTest, WhatWasNotAnsweredIsAskedForAgainAndNotBeside) {
+  TempDir folder;
+  Leases leases(folder.path());
+  leases.LoseAnswers(2);
+  EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
+  options.coordinator = &leases;
+  DroppedServers dropped;
+  std::stop_source stop;
+  int asked = 0;
+  leases.on_lease = [&] {
+    if (++asked == 5) stop.request_stop();
+  };
+  const auto worker =
+      LeaseEnvWorker(options, &dropped, 0, From(1), 4, 1, stop.get_token());
+  EXPECT_EQ(worker.status().code(), absl::StatusCode::kCancelled);
+  const std::vector<std::string> ids = leases.lease_ids();
+  ASSERT_EQ(ids.size(), 5u);
+  EXPECT_NE(ids[0], "");
+  EXPECT_EQ(ids[1], ids[0]);
+  EXPECT_EQ(ids[2], ids[0]);  // the first that is answered: there is none
+  EXPECT_NE(ids[3], ids[0]);
+  EXPECT_NE(ids[4], ids[3]);
+}
+
 TEST(LeaseEnvWorkerTest, AServerThatRefusesDoesNotKeepAnotherOut) {
   TempDir folder;
   Leases leases(folder.path(), /*again=*/true);
@@ -610,16 +647,18 @@ TEST(EnvPoolTest, AStopIsHeardWhileALocalWorkerStarts) {
 TEST(EnvPoolTest, StatusHasEachWorkersRate) {
   auto pool = Start(CartPole(4, /*workers=*/2, /*groups=*/1));
   for (int slot : {0, 1}) pool->Receive(slot, {}).value();
-  EXPECT_EQ(pool->Describe()[0].steps_per_second(), 0);  // none yet
+  auto workers = pool->Describe();
+  EXPECT_EQ(workers[0].steps_per_second(), 0);  // none yet
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (pool->Describe()[1].steps_per_second() == 0) {
+  while (workers[1].steps_per_second() == 0) {
     ASSERT_LT(absl::Now(), deadline);
     for (int slot : {0, 1}) {
       Act(pool.get(), slot);
       pool->Receive(slot, {}).value();
     }
+    workers = pool->Describe();
   }
-  EXPECT_GT(pool->Describe()[0].steps_per_second(), 0);
+  EXPECT_GT(workers[0].steps_per_second(), 0);
 }
 
 }  // namespace

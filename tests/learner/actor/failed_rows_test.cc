@@ -29,9 +29,37 @@ TEST(FailedRowsTest, CountsWhatWasLostLately) {
   EXPECT_EQ(recent.lost, 5 * 10 + 15);
   EXPECT_TRUE(recent.full);
   EXPECT_EQ(recent.share(), 65.0 / 200);
-  // An hour without rollouts says nothing about them.
-  rows.NoteBatch(10, 0, kStart + absl::Hours(1));
-  EXPECT_EQ(rows.Recent().rows, 10);
+}
+
+// As of an evaluation that is awaited, a generation that forms, a clock that is set.
+TEST(FailedRowsTest, AnHourWithoutRolloutsMakesNoMomentOfFailureAWindow) {
+  for (const absl::Duration passes : {absl::Hours(1), -absl::Hours(1)}) {
+    FailedRows rows(Config(0.5, 20));
+    absl::Time now = kStart;
+    for (int s = 0; s < 30; ++s) rows.NoteBatch(10, 0, now += absl::Seconds(1));
+    now += passes;
+    rows.NoteBatch(10, 10, now);
+    EXPECT_EQ(rows.Recent().lost, 10);
+    EXPECT_GE(rows.Recent().rows, 150);
+    EXPECT_FALSE(rows.TooMany());
+    EXPECT_FALSE(rows.Alarming());
+    for (int s = 0; s < 10; ++s)
+      rows.NoteBatch(10, 10, now += absl::Seconds(1));
+    EXPECT_TRUE(rows.TooMany());
+  }
+}
+
+// Nor do short rollouts between long updates escape it.
+TEST(FailedRowsTest, RolloutsOfASecondFillAWindowAfterSome) {
+  FailedRows rows(Config(0.5, 20));
+  int rollouts = 0;
+  for (absl::Time now = kStart; !rows.TooMany(); now += absl::Minutes(1)) {
+    ASSERT_LT(++rollouts, 30);
+    for (int i = 0; i < 4; ++i) {
+      rows.NoteBatch(10, 10, now += absl::Milliseconds(250));
+    }
+  }
+  EXPECT_GE(rollouts, 4);
 }
 
 TEST(FailedRowsTest, TooManyOnlyOnceTheWindowIsFullAndAboveTheShare) {

@@ -181,6 +181,21 @@ TEST_F(FailingRowsTest, PendingRowsAreNotLearnedFromUntilTheyAreBack) {
   EXPECT_EQ(rollout_.observation.leaf(0)[5][0][0].item<float>(), 10);
 }
 
+TEST_F(FailingRowsTest, ALastStepThatEveryRowLostWasPlayed) {
+  Serve("env")->factory.set_spoil([](int step, float*, v1::StepBatch* batch) {
+    for (int r = 0; step == 8 && r < 2; ++r) {
+      batch->add_error()->set_row(r);
+      batch->mutable_error(r)->set_message("it broke");
+    }
+  });
+  Start();
+  ASSERT_OK(Collect());
+  for (int64_t row = 0; row < 4; ++row) {
+    EXPECT_THAT(Lost(row), testing::ElementsAre(7));
+  }
+  EXPECT_EQ(rollout_.played, 8);
+}
+
 TEST_F(FailingRowsTest, AServerThatGoesOnIsDroppedAndAnotherLeased) {
   Serve("good");
   // The newest is leased first, and again after it was given back.

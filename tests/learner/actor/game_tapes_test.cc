@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -242,6 +244,48 @@ TEST_F(GameTapesTest, AGameThatIsTooLongIsForgottenAndTheNextIsKnown) {
   ASSERT_EQ(sink_.games.size(), 1u);
   EXPECT_EQ(sink_.games[0].episode(0).seed(), SeedOf(0, 2));
   EXPECT_EQ(sink_.games[0].episode(0).action(0), "\2");
+}
+
+TEST_F(GameTapesTest, AGameOfVeryManyEpisodesIsTooLong) {
+  GameTapes tapes = Make(Spec(), /*max_bytes=*/1000);
+  Begin(&tapes);
+  for (int i = 0; i < 20; ++i) {
+    Act(&tapes, 0, {1, 1, 1, 1});
+    tapes.Stepped(0, End(0, 0, /*goes_on=*/true));
+  }
+  Act(&tapes, 0, {1, 1, 1, 1});
+  tapes.Stepped(0, End(0, 0));
+  EXPECT_TRUE(sink_.games.empty());
+  Act(&tapes, 0, {2, 1, 1, 1});
+  tapes.Stepped(0, End(0, 0));
+  ASSERT_EQ(sink_.games.size(), 1u);
+  EXPECT_EQ(sink_.games[0].episode(0).seed(), SeedOf(0, 21));
+}
+
+int64_t ResidentBytes() {
+  int64_t pages = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+// Of servers that never say that one is over.
+TEST_F(GameTapesTest, AGameThatNobodyIsHandedDoesNotGrow) {
+  v1::StepBatch all_end;
+  for (const int row : {0, 1, 2, 3}) all_end.add_final_row(row);
+  const std::string columns[] = {Columns({1, 1, 1, 1})};
+  for (const bool wanted : {false, true}) {
+    SCOPED_TRACE(wanted);
+    GameTapes tapes = Make(Spec(), /*max_bytes=*/10);
+    if (!wanted) tapes.set_sink(nullptr);
+    Begin(&tapes);
+    const int64_t before = ResidentBytes();
+    for (int i = 0; i < 200000; ++i) {
+      tapes.Acted(0, columns);
+      tapes.Stepped(0, all_end);
+    }
+    // Kept, its episodes would take about 100 MB.
+    EXPECT_LT(ResidentBytes() - before, 20'000'000);
+  }
 }
 
 // Only rank 0's games are kept, which another may become.

@@ -24,9 +24,14 @@ class Leases : public FakeCoordinatorClient {
     free_.back().set_address(address);
   }
   absl::StatusOr<std::vector<v1::Member>> LeaseEnvServers(
-      const std::string&, int count, const std::string&) override {
+      const std::string&, int count, const std::string&,
+      const std::string& lease_id) override {
     on_lease();
     MutexLock lock(&mu_);
+    lease_ids_.push_back(lease_id);
+    if (lease_ids_.size() <= unanswered_) {
+      return absl::UnavailableError("injected: the answer is lost");
+    }
     std::vector<v1::Member> leased;
     while (count-- > 0 && !free_.empty()) {
       leased.push_back(free_.back());
@@ -50,6 +55,17 @@ class Leases : public FakeCoordinatorClient {
   }
   std::function<void()> on_lease = [] {};  // before anybody asks
 
+  // The answers to the first `count` requests are lost.
+  void LoseAnswers(size_t count) {
+    MutexLock lock(&mu_);
+    unanswered_ = count;
+  }
+  // Of every request, in order.
+  std::vector<std::string> lease_ids() {
+    MutexLock lock(&mu_);
+    return lease_ids_;
+  }
+
   std::vector<std::string> released() {
     MutexLock lock(&mu_);
     return released_;
@@ -61,6 +77,8 @@ class Leases : public FakeCoordinatorClient {
   std::vector<v1::Member> free_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::Member> leased_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> released_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> lease_ids_ ABSL_GUARDED_BY(mu_);
+  size_t unanswered_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace flotilla

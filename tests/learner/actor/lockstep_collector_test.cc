@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "learner/actor/env_pool.h"
 #include "learner/nn/policies.h"
@@ -84,6 +86,13 @@ void Stop(pid_t child) {
   kill(child, SIGSTOP);
   siginfo_t stopped;
   ASSERT_EQ(waitid(P_PID, child, &stopped, WSTOPPED | WNOWAIT), 0);
+}
+
+// Asks once `passes` is over. Steps on their way get as long as two have taken
+// until then: no worker that is well may be late.
+bool AskAfter(absl::Duration passes) {
+  absl::SleepFor(passes);
+  return true;
 }
 
 EnvWorkerOptions CartPole(int workers, int groups) {
@@ -180,7 +189,9 @@ TEST(LockstepCollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
   for (int i = 0; i < 40; ++i) {
     Preemption preemption;
     int polls = 0;
-    preemption.asked = [&] { return ++polls > i % 20; };
+    preemption.asked = [&] {
+      return ++polls > i % 20 && AskAfter(absl::Milliseconds(45));
+    };
     preemption.min_steps = 5;
     ASSERT_TRUE(player.Collect(&r, &preemption).ok());
     if (last.defined()) {
@@ -188,6 +199,7 @@ TEST(LockstepCollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
     }
     const int64_t steps = r.valid.select(1, 0).sum().item<int64_t>();
     EXPECT_GE(steps, 5);
+    EXPECT_EQ(r.played, steps);
     EXPECT_EQ(player.stats.preempted, steps < 20);
     // All that were taken, and none after.
     EXPECT_EQ(r.valid.narrow(0, 0, steps).min().item<int>(), 1);
@@ -252,7 +264,7 @@ void TakeAFifthStepLate(Player* player, Rollout* r) {
   const auto stuck = static_cast<pid_t>(player->pool->Describe()[1].pid());
   Stop(stuck);
   Preemption preemption;
-  preemption.asked = [] { return true; };
+  preemption.asked = [] { return AskAfter(absl::Milliseconds(100)); };
   ASSERT_TRUE(player->Collect(r, &preemption).ok());
   ASSERT_EQ(r->valid_steps, 4);
   kill(stuck, SIGCONT);
@@ -495,7 +507,7 @@ TEST(LockstepCollectorTest, StateGoesOnWhereAStepCameLate) {
   const auto stuck = static_cast<pid_t>(player.pool->Describe()[1].pid());
   Stop(stuck);
   Preemption preemption;
-  preemption.asked = [] { return true; };
+  preemption.asked = [] { return AskAfter(absl::Milliseconds(100)); };
   ASSERT_TRUE(collect(&preemption).ok());
   kill(stuck, SIGCONT);
   EXPECT_EQ(r.valid_steps, 4);

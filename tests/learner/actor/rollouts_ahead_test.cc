@@ -55,6 +55,8 @@ struct Learner {
     normalizer = Normalizer(config.model(), Discount(config),
                             options.spaces.normalized(), kB);
     options.normalizer = &normalizer;
+    options.live_policy = &live;
+    options.opponents = [] { return nullptr; };
     options.freeze = [this] {
       return std::make_unique<VersionPolicy>(version++, &decided);
     };
@@ -71,8 +73,22 @@ struct Learner {
     }
   }
 
+  // Ends its generation by the `fence_at`th row that it decides for.
+  struct Live : VersionPolicy {
+    explicit Live(Learner* learner)
+        : VersionPolicy(0, &learner->decided), learner(learner) {}
+    void Decide(const Observations& seen, bool greedy, Draws* draws,
+                const DecisionOutput& out) override {
+      VersionPolicy::Decide(seen, greedy, draws, out);
+      if (learner->decided == learner->fence_at) learner->fence.request_stop();
+    }
+    Learner* learner;
+  };
+
   std::atomic<int64_t> decided = 0;  // by all policies
-  int64_t version = 0;               // of the next policy
+  int64_t fence_at = -1;
+  Live live{this};
+  int64_t version = 0;  // of the next policy
   std::unique_ptr<EnvPool> pool;
   Normalizer normalizer;
   std::stop_source fence;
@@ -242,6 +258,22 @@ TEST(RolloutsAheadTest, AKilledWorkerIsReplacedWhileTheLearnerLearns) {
   }
   EXPECT_EQ(learner.pool->restarts(), 1);
   ASSERT_TRUE(learner.source->Next(u, nullptr).ok());
+}
+
+// Who learns from none of a rollout notes none of what it saw.
+TEST(RolloutsWhenAskedTest, OfARolloutThatIsCutOffNothingIsNoted) {
+  v1::RunConfig config = Config(false);
+  config.mutable_ppo();
+  config.mutable_model()->set_normalize_observations(true);
+  Learner learner(config);
+  ASSERT_TRUE(learner.source->Next(0, nullptr).ok());
+  learner.fence_at = learner.decided + kB * kT / 2;
+  ASSERT_FALSE(learner.source->Next(1, nullptr).ok());
+  learner.source->Begin(/*rank=*/0, std::stop_source().get_token());
+  const auto after = learner.source->Next(1, nullptr);
+  ASSERT_TRUE(after.ok());
+  // As of the first: with the step that opens it.
+  EXPECT_EQ(after->noted[0], (kT + 1) * kB);
 }
 
 TEST(RolloutsAheadTest, ScalingIsThatOfThePolicyAndNotesTravelAlong) {

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -215,6 +216,11 @@ TEST(CheckpointTest, ARunThatWentBackKeepsItsNewCheckpoints) {
     for (const int64_t step : {10, 20, 30}) {
       ASSERT_TRUE(store.Save(MakeData(step)).ok());
     }
+  }
+  for (const char* step : {"20", "30"}) {  // by any clock of some time ago
+    const std::filesystem::path sums =
+        dir / absl::StrCat("step_0000000000", step, "/SHA256SUMS");
+    last_write_time(sums, last_write_time(sums) - std::chrono::hours(1));
   }
   CheckpointStore resumed(dir.path(), 2);  // from step 10
   ASSERT_TRUE(resumed.Save(MakeData(15)).ok());

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,9 +12,13 @@
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -353,7 +358,7 @@ TEST_P(CollectiveTest, ADeadlineNamesTheRanksThatDidNotCome) {
         EXPECT_EQ(collective->Broadcast(torch::ones({1}), 0), status);
         over = true;
       },
-      absl::Milliseconds(200));
+      absl::Seconds(2));  // also to meet in
 }
 
 TEST_P(CollectiveTest, APeerThatIsGoneIsUnavailable) {
@@ -668,6 +673,66 @@ TEST(GlooCollectiveTest, BrokenPipesAreNoLongerDeadly) {
   struct sigaction current {};
   ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &current), 0);
   EXPECT_EQ(current.sa_handler, SIG_IGN);
+}
+
+// Tells when its rank, in the making of its collective, has connected to all.
+class ConnectingCoordinator : public FakeCoordinatorClient {
+ public:
+  ConnectingCoordinator(const std::string& folder,
+                        std::function<void()> connected)
+      : FakeCoordinatorClient(folder), connected_(std::move(connected)) {}
+
+  std::stop_token Fence(uint64_t generation) override {
+    connected_();
+    return FakeCoordinatorClient::Fence(generation);
+  }
+
+ private:
+  const std::function<void()> connected_;
+};
+
+// Ends of TCP connections that this process has.
+int Connections() {
+  int connections = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator("/proc/self/fd")) {
+    int fd = -1;
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    if (absl::SimpleAtoi(entry.path().filename().string(), &fd) &&
+        ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+        peer.ss_family != AF_UNIX) {
+      ++connections;
+    }
+  }
+  return connections;
+}
+
+TEST(GlooCollectiveTest, APeerThatIsLostWhileTheGroupFormsIsUnavailable) {
+  TempDir folder;
+  std::latch all_connected(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank) {
+    ranks.emplace_back([&, rank] {
+      ConnectingCoordinator coordinator(folder.path(), [&, rank] {
+        all_connected.arrive_and_wait();
+        if (rank == 2) return;
+        // Until both have seen rank 2 leave: what is left is between them.
+        const absl::Time until = absl::Now() + kPatience;
+        while (Connections() > 2 && absl::Now() < until) {
+          absl::SleepFor(absl::Milliseconds(1));
+        }
+      });
+      const auto made =
+          MakeGlooCollective(MakeAssignment(rank, 3), &coordinator, kPatience);
+      if (rank == 2) {
+        EXPECT_TRUE(made.ok()) << made.status();
+      } else {
+        EXPECT_TRUE(absl::IsUnavailable(made.status())) << made.status();
+      }
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
 }
 
 }  // namespace

@@ -179,6 +179,7 @@ struct FakeNcclCalls {
   }
   static int Query(NcclEvent* event) {
     if (fake->never_over) return kNcclInProgress;
+    if (fake->query_busy > 0 && fake->query_busy-- > 0) return kNcclInProgress;
     {
       std::lock_guard lock(fake->mu_);
       if (!fake->rounds_[event->id][event->call].done) return kNcclInProgress;
@@ -193,7 +194,7 @@ FakeNccl::FakeNccl(const FakeNcclDevice* device) : device_(device) {
   CHECK(fake == nullptr) << "there is one at a time";
   fake = this;
   api_ = {.version = 22809,
-          .abort_patience_ms = 200,
+          .abort_patience_ms = 20'000,
           .make_id = FakeNcclCalls::MakeId,
           .init = FakeNcclCalls::Init,
           .state = FakeNcclCalls::State,

@@ -47,12 +47,16 @@ class FakeNccl {
 
   const NcclApi* api() const { return &api_; }
 
+  // Before any rank is there.
+  void set_abort_patience_ms(int ms) { api_.abort_patience_ms = ms; }
+
   static constexpr int kError = 3;  // any that it reports
 
   // How often something is still in progress when it is asked for.
   std::atomic<int> init_busy = 2;
   std::atomic<int> call_busy = 0;
   std::atomic<int> finalize_busy = 0;
+  std::atomic<int> query_busy = 0;  // of all that is queued, together
   // A call is in progress until all ranks have made it: for a device whose kernels
   // run when they are launched.
   std::atomic<bool> calls_wait = false;

@@ -117,6 +117,7 @@ TEST_F(NcclOnDeviceTest, AMissingEventAfterASumIsFound) {
     const c10::StreamGuard other(NewStream());
     const torch::Tensor twice = tensor * 2;
     EXPECT_EQ(twice.size(0), 4);
+    collective->Abort();  // or the sum is waited for
   });
   EXPECT_GE(ReadCounts().missing_events, kRanks);
 }
@@ -184,7 +185,8 @@ TEST_F(NcclOnDeviceTest, AfterALossTheNextGenerationGoesOn) {
                        FakeCoordinatorClient* coordinator) {
     const c10::StreamGuard own(NewStream());
     const int rank = assignment.rank();
-    auto collective = Make(assignment, coordinator, absl::Milliseconds(300));
+    // Also to meet in.
+    auto collective = Make(assignment, coordinator, absl::Seconds(2));
     there.arrive_and_wait();
     ASSERT_NE(collective, nullptr);
     if (rank == 2) return;  // is lost

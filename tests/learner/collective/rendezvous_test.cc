@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
+#include "tests/testing/ports.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
 
@@ -25,7 +26,8 @@ class RendezvousTest : public ::testing::Test {
  protected:
   RendezvousTest() {
     options_.journal = folder_ / "journal";
-    coordinator_ = std::make_unique<TestCoordinator>(options_);
+    coordinator_ =
+        std::make_unique<TestCoordinator>(options_, AddressToListenAt());
     for (int i = 0; i < 2; ++i) {
       auto client = JoinRun(coordinator_->address(), TestLearner(i), {}, kLong,
                             kTestSecret);
@@ -84,6 +86,25 @@ TEST_F(RendezvousTest, WhatACoordinatorForgotIsSaidAgain) {
     const auto heard = Exchange(rank, rank == 0 ? "zero" : "one");
     ASSERT_OK(heard);
     EXPECT_THAT(*heard, ElementsAre("zero", "one"));
+  });
+}
+
+TEST_F(RendezvousTest, SoIsWhatWasSaidBeforeToWhoHasNotHeardIt) {
+  Both([this](int rank) {
+    if (rank == 1) {
+      // Once rank 0 has heard all of the first topic, and rank 1 nothing.
+      const uint64_t generation = places_[1].generation();
+      ASSERT_OK(clients_[1]->Set(generation, "collective/first/1", "one"));
+      ASSERT_OK(clients_[1]->Wait(generation, {"collective/second/0"}, kLong));
+      RestartCoordinator();
+    }
+    Told told;
+    for (const char* topic : {"first", "second"}) {
+      const auto heard = ExchangeAll(places_[rank], clients_[rank].get(), topic,
+                                     rank == 0 ? "zero" : "one", kLong, &told);
+      ASSERT_OK(heard);
+      EXPECT_THAT(*heard, ElementsAre("zero", "one"));
+    }
   });
 }
 

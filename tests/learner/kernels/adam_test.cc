@@ -123,6 +123,14 @@ TEST_P(AdamTest, EpsilonCountsWhereGradientsAreTiny) {
                      kernels());
 }
 
+// The smallest of a configuration (OptimizerConfig.epsilon).
+TEST_P(AdamTest, TheSmallestEpsilonLeavesAnIdleParameterWhereItIs) {
+  const std::vector<float> parameters(37, 0.5f);
+  Optimizer optimizer(parameters, kernels());
+  optimizer.Step({.epsilon = 1e-15}, std::vector<float>(37));
+  EXPECT_EQ(optimizer.parameters(), parameters);
+}
+
 TEST_P(AdamTest, ClippedGradientHasTheMaximumNorm) {
   Optimizer optimizer(std::vector<float>(4), kernels());
   const AdamResult result =

@@ -335,6 +335,63 @@ TEST_P(MlpActorCriticTest, SeveralChoicesAreIndependent) {
   }
 }
 
+// Neither drawn nor as the likeliest, and what was seen by others does not matter.
+TEST_P(MlpActorCriticTest, ForbiddenActionsAreNotTakenOfObservationsOfNaN) {
+  MlpShape shape = {6, {20, 16}, Activation::kTanh, true, 9, false};
+  shape.choices = {2, 4, 3};
+  MlpActorCritic network = MakeNetwork(shape);
+  constexpr int kRows = 100, kChoices = 3;
+  const std::vector<float> clean =
+      RandomNormals(kRows * shape.observations, 1, &rng_);
+  std::vector<float> observations = clean;
+  for (int n = 0; n < kRows; n += 2) {
+    observations[n * shape.observations + n % shape.observations] =
+        std::numeric_limits<float>::quiet_NaN();
+  }
+  const std::vector<float> uniforms = RandomUniforms(kRows * kChoices, &rng_);
+  std::vector<uint8_t> mask(kRows * shape.actions);
+  for (uint8_t& one : mask) one = rng_() % 2;
+  for (const bool greedy : {false, true}) {
+    const std::vector<float> noise = greedy ? std::vector<float>() : uniforms;
+    const Decisions d = Decide(&network, observations, noise, mask);
+    const Decisions of_clean = Decide(&network, clean, noise, mask);
+    for (int n = 0; n < kRows; ++n) {
+      const bool broken = n % 2 == 0;
+      ASSERT_EQ(std::isnan(d.log_prob[n]), broken) << n;
+      if (!broken) {
+        ASSERT_EQ(d.log_prob[n], of_clean.log_prob[n]) << n;
+      }
+      const uint8_t* allowed = &mask[n * shape.actions];
+      for (int k = 0; k < kChoices; allowed += shape.choices[k++]) {
+        const int64_t taken = d.discrete[n * kChoices + k];
+        const bool any = std::any_of(allowed, allowed + shape.choices[k],
+                                     [](uint8_t one) { return one != 0; });
+        ASSERT_TRUE(!any || allowed[taken] != 0) << n << ' ' << k;
+        if (!broken) {
+          ASSERT_EQ(taken, of_clean.discrete[n * kChoices + k]) << n;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MlpActorCriticTest, OneBrokenLogitShowsInTheLogProbability) {
+  const MlpShape shape = {2, {8}, Activation::kTanh, false, 4, false};
+  MlpActorCritic network = MakeNetwork(shape);
+  const int64_t bias = ParameterLayout(shape).back().offset;
+  for (int broken = 0; broken < shape.actions; ++broken) {
+    std::vector<float> parameters = parameters_;
+    parameters[bias + broken] = std::numeric_limits<float>::quiet_NaN();
+    network.SetParameters(parameters.data());
+    for (const bool greedy : {false, true}) {
+      const Decisions d =
+          Decide(&network, std::vector<float>(shape.observations),
+                 greedy ? std::vector<float>() : std::vector<float>{0.5f});
+      EXPECT_TRUE(std::isnan(d.log_prob[0])) << broken;
+    }
+  }
+}
+
 TEST_P(MlpActorCriticTest, RowsDoNotDependOnTheirNeighbours) {
   for (const MlpShape& shape : TestShapesInBoth()) {
     SCOPED_TRACE(Describe(shape));

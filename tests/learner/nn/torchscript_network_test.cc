@@ -39,6 +39,8 @@ constexpr char kTwoMlps[] = R"(
 
 class TorchScriptNetworkTest : public testing::Test {
  protected:
+  TorchScriptNetworkTest() { torch::manual_seed(1); }
+
   std::string Save(const torch::jit::Module& module) {
     const std::string path = folder_ / "net.pt";
     module.save(path);

@@ -327,18 +327,21 @@ TEST_P(ReplayTest, FinalObservationsComeInAnyOrder) {
 void ExpectTheSameDraws(const ReplayBuffer& first, const ReplayBuffer& second) {
   EXPECT_EQ(first.size(), second.size());
   Draws draws(9), again(9);
-  ReplayBatch a, b;
-  ASSERT_EQ(first.Sample(64, 0.7, &draws, &a),
-            second.Sample(64, 0.7, &again, &b));
-  if (!a.id.defined()) return;
-  EXPECT_TRUE(torch::equal(a.id, b.id));
-  EXPECT_TRUE(torch::equal(a.observation.leaf[0], b.observation.leaf[0]));
-  EXPECT_TRUE(
-      torch::equal(a.next_observation.leaf[0], b.next_observation.leaf[0]));
-  EXPECT_TRUE(torch::equal(a.action.discrete, b.action.discrete));
-  EXPECT_TRUE(torch::equal(a.n_step_return, b.n_step_return));
-  EXPECT_TRUE(torch::equal(a.discount, b.discount));
-  EXPECT_TRUE(torch::equal(a.weight, b.weight));
+  ReplayBatch a;  // whose memory is filled again
+  for (const int64_t n : {64, 64, 32}) {
+    ReplayBatch b;
+    ASSERT_EQ(first.Sample(n, 0.7, &draws, &a),
+              second.Sample(n, 0.7, &again, &b));
+    if (!a.id.defined()) return;
+    EXPECT_TRUE(torch::equal(a.id, b.id));
+    EXPECT_TRUE(torch::equal(a.observation.leaf[0], b.observation.leaf[0]));
+    EXPECT_TRUE(
+        torch::equal(a.next_observation.leaf[0], b.next_observation.leaf[0]));
+    EXPECT_TRUE(torch::equal(a.action.discrete, b.action.discrete));
+    EXPECT_TRUE(torch::equal(a.n_step_return, b.n_step_return));
+    EXPECT_TRUE(torch::equal(a.discount, b.discount));
+    EXPECT_TRUE(torch::equal(a.weight, b.weight));
+  }
 }
 
 void SetSomeErrors(ReplayBuffer* replay) {
@@ -414,6 +417,33 @@ TEST(ReplayBufferTest, DiscountIsGammaToTheNumberOfRewards) {
     EXPECT_EQ(batch.next_observation.leaf[0][i].item<float>(), next[start]);
   }
   EXPECT_EQ(starts.size(), 5);
+}
+
+// That leads to what was seen before the failure, not to what opens the next rollout.
+TEST(ReplayBufferTest, ALastStepThatEveryRowLostCostsNoOther) {
+  const Spaces spaces = VectorSpaces(1, 2);
+  ReplayBuffer replay(spaces, 1, OptionsOf(1, 100));
+  Rollout r = MakeRollout(spaces, 4, 1, false);
+  r.observation.leaf(0).copy_(torch::arange(5).reshape({5, 1, 1}));
+  r.valid.narrow(0, 0, 2).fill_(1);
+  r.played = 4;  // two that were lost
+  replay.Add(r);
+  r.observation.leaf(0).add_(10);
+  r.played = 2;  // two that pad it
+  replay.Add(r);
+  r.observation.leaf(0).add_(2);
+  replay.Add(r);
+  EXPECT_EQ(replay.size(), 3 + 2 + 2);
+  Draws draws(1);
+  ReplayBatch batch;
+  ASSERT_TRUE(replay.Sample(200, 1, &draws, &batch));
+  std::map<float, float> next;
+  for (int i = 0; i < 200; ++i) {
+    next[batch.observation.leaf[0][i].item<float>()] =
+        batch.next_observation.leaf[0][i].item<float>();
+  }
+  EXPECT_EQ(next, (std::map<float, float>{
+                      {0, 1}, {1, 2}, {10, 11}, {11, 12}, {12, 13}, {13, 14}}));
 }
 
 // What seems to go on does not: other environments may look alike.

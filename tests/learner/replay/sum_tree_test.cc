@@ -38,6 +38,26 @@ TEST(SumTreeTest, FindsWhatALoopOverTheWeightsFinds) {
   }
 }
 
+TEST(SumTreeTest, FindsEachAsAlone) {
+  Random rng(3);
+  for (int64_t leaves : {1, 5, 1000}) {
+    SumTree tree(leaves);
+    for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+      // Also nothing, and what rounds.
+      if (leaf == 0 || rng.Below(3) > 0) tree.Set(leaf, rng.Uniform());
+    }
+    for (int64_t n : {0, 1, 15, 16, 33, 500}) {
+      std::vector<double> at(n);
+      std::vector<int64_t> found(n, -1), want(n);
+      for (double& one : at) one = rng.Uniform() * tree.total();
+      if (n > 0) at.back() = tree.total();
+      for (int64_t i = 0; i < n; ++i) want[i] = tree.Find(at[i]);
+      tree.FindEach(at, found.data());
+      EXPECT_EQ(found, want);
+    }
+  }
+}
+
 TEST(SumTreeTest, RoundingNeverFindsWhatWeighsNothing) {
   SumTree tree(8);
   tree.Set(2, 0.1);

@@ -72,12 +72,16 @@ class FakeAlgorithm : public Algorithm {
     return std::make_unique<FakePolicy>(weight());
   }
   std::vector<NamedTensor> Weights() override { return {{"weight", weight_}}; }
-  std::vector<NamedTensor> State() override { return {}; }
+  std::vector<NamedTensor> State() override {
+    if (on_state) on_state();
+    return {};
+  }
 
   float weight() const { return weight_.item<float>(); }
 
   std::vector<int> epochs;  // that it was to go through, by update
   std::vector<int64_t>* frozen_at = nullptr;  // by which step it explored
+  std::function<void()> on_state;             // asked for
   int most_epochs = 100;
   int64_t fails_at = -1;
   absl::Status failure = absl::UnavailableError("injected: a peer is lost");

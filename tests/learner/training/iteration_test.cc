@@ -191,6 +191,14 @@ TEST(IterationTest, OneRanksSignStopsAllAtTheSameUpdate) {
               coordinator->SetLatest(command);
             }),
             RunOutcome::kStopped);
+  // By a rank that got a signal and may be gone.
+  EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient* coordinator) {
+              v1::Command command;
+              command.set_stop(true);
+              command.set_preempted(true);
+              coordinator->SetLatest(command);
+            }),
+            RunOutcome::kPreempted);
   EXPECT_EQ(OutcomeAfter([](Rank*, FakeCoordinatorClient* coordinator) {
               v1::Command command;
               command.mutable_evaluation()->set_round(1);

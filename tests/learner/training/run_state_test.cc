@@ -123,6 +123,13 @@ TEST(RunStateTest, EveryoneTakesTheSourcesState) {
   }
 }
 
+TEST(RunStateTest, ALayoutIsOfShapesAndNotOfNumbers) {
+  Learner one(1), other(2);
+  EXPECT_EQ(LayoutOf(one.live()), LayoutOf(other.live()));
+  other.episodes = EpisodeWindow(5, 1);
+  EXPECT_NE(LayoutOf(one.live()), LayoutOf(other.live()));
+}
+
 TEST(RunStateTest, ACheckpointOfAnotherNetworkIsRefusedByTensor) {
   Learner saved(1);
   Snapshot snapshot;

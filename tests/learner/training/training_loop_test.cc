@@ -6,7 +6,9 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <stop_token>
+#include <utility>
 
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -25,6 +27,7 @@ using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::SizeIs;
 
 TEST_F(TrainingLoopTest, AllRanksTrainToTheEndAndRank0WritesTheResult) {
   for (const End& end : Train(Config())) {
@@ -101,13 +104,75 @@ TEST_F(TrainingLoopTest, ARankWithoutStateTakesTheSources) {
   EXPECT_THAT(RecordedUpdates(), ElementsAre(4, 5));
 }
 
+// Rank 1 has the source's weights, and nothing else of it, when it becomes the
+// source itself.
+TEST_F(TrainingLoopTest, WhatWasSharedByHalvesIsUndone) {
+  source_ = 1;
+  bool torn = false;
+  const auto ends = Train(
+      Config(), [&](int rank, FakeLearner* learner,
+                    FakeCoordinatorClient* coordinator, TrainingLoop* loop) {
+        if (rank == 0) {
+          Progress progress;
+          progress.update = 3;
+          progress.global_step = 3 * kWorld * kFakeSteps;
+          learner->algorithm.Weights()[0].tensor.fill_(3 * kUpdate);
+          loop->BeginAt(progress, /*has_state=*/true);
+        } else if (rank == 1) {
+          learner->algorithm.on_state = [&torn, learner, coordinator] {
+            if (learner->algorithm.weight() == 0 || std::exchange(torn, true)) {
+              return;
+            }
+            coordinator->ReportFailure(1, "injected").IgnoreError();
+          };
+        }
+      });
+  EXPECT_TRUE(torn);
+  for (const End& end : ends) {
+    ASSERT_OK(end.outcome);
+    EXPECT_EQ(end.progress.update, kUpdates);
+    EXPECT_EQ(end.weight, kUpdates * kUpdate);
+  }
+}
+
+TEST_F(TrainingLoopTest, RanksWhoseEnvironmentsDifferAreRefusedByName) {
+  const std::vector<std::function<void(FakeLearner*)>> differences = {
+      [](FakeLearner* learner) { learner->episodes = EpisodeWindow(100, 2); },
+      [](FakeLearner* learner) { learner->parts.episode_metrics = {"wins"}; },
+      [](FakeLearner* learner) { learner->parts.agents = 2; }};
+  for (const auto& differ : differences) {
+    std::vector<std::string> told(kWorld);
+    RunRanks(kWorld, [&](const v1::Assignment& assignment,
+                         FakeCoordinatorClient* coordinator) {
+      coordinator->SetAssignment(assignment);
+      FakeLearner learner(Config());
+      learner.parts.coordinator = coordinator;
+      learner.parts.episode_metrics = {"score"};
+      learner.episodes = EpisodeWindow(100, 1);
+      if (assignment.rank() == 1) differ(&learner);
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+      EXPECT_THAT(loop.Run(),
+                  StatusIs(absl::StatusCode::kFailedPrecondition,
+                           AllOf(HasSubstr("rank 0 (learner/0/0 on host-a): "
+                                           "rank 1 (learner/0/1 on host-a). "),
+                                 HasSubstr("the same configuration"))));
+      told[assignment.rank()] = coordinator->layout_digest();
+    });
+    // What a coordinator knows them apart by, before they meet.
+    EXPECT_THAT(told[0], SizeIs(64));
+    EXPECT_EQ(told[2], told[0]);
+    EXPECT_NE(told[1], told[0]);
+  }
+}
+
 TEST_F(TrainingLoopTest, ARunThatIsToldToStopSavesWhereItIs) {
   const auto ends = Train(
       Config(1000), [&](int rank, FakeLearner* learner,
                         FakeCoordinatorClient* coordinator, TrainingLoop*) {
         if (rank != 2) return;
         learner->rollouts.on_next = [coordinator](int64_t update) {
-          if (update == 3) coordinator->StopRun("enough").IgnoreError();
+          if (update == 3) coordinator->StopRun("enough", false).IgnoreError();
         };
       });
   for (const End& end : ends) {
@@ -130,7 +195,7 @@ TEST_F(TrainingLoopTest, ARunThatIsToldToStopDoesNotWaitForItsLastEvaluation) {
     learner.parts.coordinator = coordinator;
     learner.evaluate = [&](float, uint64_t, std::stop_token stop)
         -> absl::StatusOr<std::vector<EvaluatedEpisode>> {
-      coordinator->StopRun("enough").IgnoreError();
+      coordinator->StopRun("enough", false).IgnoreError();
       absl::Notification told;
       const std::stop_callback tell(stop, [&] { told.Notify(); });
       told.WaitForNotification();
@@ -250,6 +315,104 @@ TEST_F(TrainingLoopTest, ARunThatIsOverIsNotJoinedThoughTheCoordinatorIsGone) {
   });
 }
 
+// How a rank ends that has trained nothing and whose join is refused.
+RunOutcome OutcomeOfALatecomer(const v1::Command& newest,
+                               const absl::StatusOr<v1::Status>& status) {
+  RunOutcome ended = RunOutcome::kSolved;
+  TempDir folder;
+  RunRanks(1, [&](const v1::Assignment&, FakeCoordinatorClient* coordinator) {
+    coordinator->RefuseJoins(absl::AbortedError("the run is over"));
+    coordinator->SetLatest(newest);
+    coordinator->SetStatus(status);
+    FakeLearner learner(Config());
+    learner.parts.coordinator = coordinator;
+    TrainingLoop loop(learner.parts, learner.LeaderIn(folder.path()),
+                      [](const absl::Status&) {});
+    const auto outcome = loop.Run();
+    ASSERT_OK(outcome);
+    ended = *outcome;
+  });
+  return ended;
+}
+
+TEST_F(TrainingLoopTest, WhoComesTooLateToAPreemptedRunIsPreemptedToo) {
+  const auto told = [](bool stop, bool closed, bool preempted) {
+    v1::Command command;
+    command.set_stop(stop);
+    command.set_closed(closed);
+    command.set_preempted(preempted);
+    return command;
+  };
+  const absl::Status gone = absl::UnavailableError("no coordinator answers");
+  v1::Status preempted;
+  preempted.set_preempted(true);
+  // The refusal may come before the newest command does.
+  EXPECT_EQ(OutcomeOfALatecomer(v1::Command(), preempted),
+            RunOutcome::kPreempted);
+  EXPECT_EQ(OutcomeOfALatecomer(v1::Command(), v1::Status()),
+            RunOutcome::kCompleted);
+  EXPECT_EQ(OutcomeOfALatecomer(v1::Command(), gone), RunOutcome::kCompleted);
+  // The coordinator may have gone after it.
+  EXPECT_EQ(OutcomeOfALatecomer(told(true, false, true), gone),
+            RunOutcome::kPreempted);
+  EXPECT_EQ(OutcomeOfALatecomer(told(false, true, true), gone),
+            RunOutcome::kPreempted);
+  // Another may be there, of the run that follows.
+  EXPECT_EQ(OutcomeOfALatecomer(told(true, true, false), preempted),
+            RunOutcome::kCompleted);
+}
+
+// Of which it has heard by a coordinator that was there before this one.
+TEST_F(TrainingLoopTest, ARankThatHasHeardTheEndWhileItStartedJoinsNothing) {
+  for (const bool closed : {false, true}) {
+    SCOPED_TRACE(closed);
+    RunRanks(1, [&](const v1::Assignment& assignment,
+                    FakeCoordinatorClient* coordinator) {
+      coordinator->SetAssignment(assignment);
+      v1::Command newest;
+      newest.set_stop(!closed);
+      newest.set_closed(closed);
+      newest.set_preempted(true);
+      coordinator->SetLatest(newest);
+      FakeLearner learner(Config());
+      learner.parts.coordinator = coordinator;
+      TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                        [](const absl::Status&) {});
+      if (!closed) loop.BeginAt(Progress(), /*has_state=*/true);  // resumed
+      const auto outcome = loop.Run();
+      ASSERT_OK(outcome);
+      EXPECT_EQ(*outcome, RunOutcome::kPreempted);
+      EXPECT_EQ(loop.progress().update, 0);
+    });
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder() + "/summary.json"));
+}
+
+// It was started again, from a checkpoint, when the run was told to stop.
+TEST_F(TrainingLoopTest, ARankThatHoldsTheRunsStateJoinsToSaveIt) {
+  RunRanks(1,
+           [&](v1::Assignment assignment, FakeCoordinatorClient* coordinator) {
+             assignment.set_stopping(true);
+             coordinator->SetAssignment(assignment);
+             v1::Command newest;
+             newest.set_generation(1);
+             newest.set_stop(true);
+             newest.set_preempted(true);
+             coordinator->SetLatest(newest);
+             FakeLearner learner(Config());
+             learner.parts.coordinator = coordinator;
+             TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+                               [](const absl::Status&) {});
+             Progress progress;
+             progress.update = 3;
+             loop.BeginAt(progress, /*has_state=*/true);
+             const auto outcome = loop.Run();
+             ASSERT_OK(outcome);
+             EXPECT_EQ(*outcome, RunOutcome::kPreempted);
+           });
+  EXPECT_THAT(Summary(), HasSubstr("\"status\": \"preempted\""));
+}
+
 TEST_F(TrainingLoopTest, CollectingIsSteppingOrInferenceByTurns) {
   v1::RunConfig config = Config();
   config.mutable_distributed()->set_heartbeat_seconds(0.002);
@@ -289,7 +452,9 @@ TEST_F(TrainingLoopTest, ACheckpointIsSavedWhenTheClockSaysSo) {
     learner->rollouts.on_next = [&, coordinator](int64_t update) {
       std::error_code absent;
       seen = seen || std::filesystem::exists(latest, absent);
-      if (seen || update > 200000) coordinator->StopRun("seen").IgnoreError();
+      if (seen || update > 200000) {
+        coordinator->StopRun("seen", false).IgnoreError();
+      }
     };
   });
   EXPECT_TRUE(seen);
@@ -435,6 +600,8 @@ TEST_F(TrainingLoopTest, LearnersThatMeetInVainGiveUp) {
     coordinator->SetAssignments(generations);
     v1::RunConfig config = Config();
     config.mutable_distributed()->set_join_timeout_seconds(0.5);
+    // Each goes by its own clock: one may come once more, and meets nobody.
+    config.mutable_distributed()->set_timeout_seconds(20);
     FakeLearner learner(config);
     learner.parts.coordinator = coordinator;
     if (assignment.rank() == 1) {

@@ -37,7 +37,6 @@ class VerdictsTest : public TrainingLoopTest {
 
   static v1::RunConfig StopConfig(bool at_once = false) {
     v1::RunConfig config = Config(1000);
-    config.mutable_distributed()->set_timeout_seconds(2);
     v1::EvaluationConfig* e = config.mutable_evaluation();
     e->set_every_updates(2);
     e->set_stop_return(kGood * kUpdate);
@@ -73,16 +72,17 @@ class VerdictsTest : public TrainingLoopTest {
 };
 
 TEST_F(VerdictsTest, AVerdictActsAtItsUpdateHoweverLongItTakes) {
+  v1::RunConfig config = StopConfig();
+  config.mutable_distributed()->set_timeout_seconds(2);
   // Longer than a collective may take; and no time at all.
   for (const absl::Duration takes : {absl::Seconds(3), absl::ZeroDuration()}) {
     rounds_.clear();
     std::vector<int64_t> frozen_at;
-    const auto ends =
-        Train(StopConfig(), [&](int rank, FakeLearner* learner,
-                                FakeCoordinatorClient*, TrainingLoop*) {
-          learner->evaluate = Recording(takes);
-          if (rank == 0) learner->algorithm.frozen_at = &frozen_at;
-        });
+    const auto ends = Train(config, [&](int rank, FakeLearner* learner,
+                                        FakeCoordinatorClient*, TrainingLoop*) {
+      learner->evaluate = Recording(takes);
+      if (rank == 0) learner->algorithm.frozen_at = &frozen_at;
+    });
     ExpectSolvedAt(ends, kGood + kDelay);
     // On their cadence, each of them, and none after the one that ends it.
     EXPECT_THAT(rounds_, ElementsAre(1, 2));
