@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/status/status.h"
 #include "envserver/multi_agent_environment.h"
 #include "flotilla/v1/env.pb.h"
 
@@ -37,15 +38,23 @@ struct BatchColumns {
 // and depends on no other. Steps are not counted: spec().max_episode_steps and the
 // automatic reset are applied outside.
 //
-// Nothing here fails or throws: what can belongs behind an Environment. Not
-// thread-safe; calls on one object never overlap, but may come from different
-// threads.
+// Nothing here but CheckFits fails, and nothing throws: what can belongs behind an
+// Environment. Not thread-safe; calls on one object never overlap, but may come from
+// different threads.
 class BatchEnvironment {
  public:
   virtual ~BatchEnvironment() = default;
 
   // Constant for the object's life.
   virtual const v1::EnvSpec& spec() const = 0;
+
+  // Whether a stream may have so many such environments, in one object or several:
+  // asked of one of them, before the others take memory. Errors: kInvalidArgument,
+  // naming the options that make them too large.
+  virtual absl::Status CheckFits(size_t environments) const {
+    static_cast<void>(environments);
+    return absl::OkStatus();
+  }
 
   // Starts an episode in one environment and writes its rows of `observation`:
   // per leaf [R, ...].

@@ -19,6 +19,8 @@ absl::StatusOr<std::unique_ptr<BatchVectorEnv>> BatchVectorEnv::Make(
   spec.set_renders(first->renders());
   ASSIGN_OR_RETURN(GroupLayout layout,
                    MakeGroupLayout(spec, options.num_envs, options.num_groups));
+  RETURN_IF_ERROR(first->CheckFits(static_cast<size_t>(layout.groups) *
+                                   static_cast<size_t>(layout.environments())));
   const int parts =
       std::clamp(layout.rows / options.rows_of_thread, 1,
                  std::min(options.threads, layout.environments()));

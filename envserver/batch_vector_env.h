@@ -45,8 +45,8 @@ class BatchVectorEnv final : public VectorEnv {
     int rows_of_thread = kRowsOfThread;
   };
 
-  // `listener` must outlive the result. Errors: those of `make`, and of
-  // MakeGroupLayout.
+  // `listener` must outlive the result. Errors: those of `make`, of
+  // MakeGroupLayout and of BatchEnvironment::CheckFits.
   static absl::StatusOr<std::unique_ptr<BatchVectorEnv>> Make(
       const Options& options, const MakeBatch& make, Listener* listener);
 

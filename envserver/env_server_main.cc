@@ -31,10 +31,12 @@
 #include "services/base/status_macros.h"
 #include "services/base/version.h"
 #include "services/coordinator/coordinator_client.h"
+#include "services/coordinator/member_metadata.h"
 #include "services/env/env_service.h"
 #include "services/rpc/credential_flags.h"
 #include "services/rpc/reachable_address.h"
 #include "services/rpc/server.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -97,6 +99,7 @@ CommandLine MakeLine(const std::string& program, Flags* flags) {
 constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr absl::Duration kJoinTimeout = absl::Seconds(60);
 constexpr absl::Duration kJoinAttempt = absl::Seconds(2);
+constexpr absl::Duration kJoinPause = absl::Milliseconds(200);
 constexpr std::chrono::seconds kReportPeriod(1);
 
 int Threads(const Flags& flags) {
@@ -108,6 +111,14 @@ std::string ListenAddress(const Flags& flags) {
   const bool local =
       flags.coordinator.empty() || IsLocalAddress(flags.coordinator);
   return local ? "127.0.0.1:0" : "0.0.0.0:0";
+}
+
+// Whether another has our place: one that ended in the same container, say, where
+// host and pid are the same again. Its place is free when it is found dead. What a
+// certificate does not allow is refused in other words, and for good.
+bool IsTaken(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) &&
+         absl::StrContains(status.message(), kSecretMetadata);
 }
 
 // Null without --coordinator, or after `stop`.
@@ -127,13 +138,18 @@ absl::StatusOr<std::unique_ptr<CoordinatorClient>> JoinCoordinator(
   self.set_version(Version());
   self.set_num_envs(flags.num_envs);
   self.set_restarts(flags.restarts);
-  const absl::Time deadline = absl::Now() + kJoinTimeout;
+  const absl::Time deadline = SteadyNow() + kJoinTimeout;
   while (!stop.stop_requested()) {
     auto client =
         JoinRun(flags.coordinator, self, flags.credentials, kJoinAttempt);
-    if (client.ok() || !absl::IsUnavailable(client.status()) ||
-        absl::Now() > deadline) {
+    const bool taken = IsTaken(client.status());
+    if (client.ok() || !(taken || absl::IsUnavailable(client.status())) ||
+        SteadyNow() > deadline) {
       return client;
+    }
+    if (taken) {
+      LOG_FIRST_N(WARNING, 1) << client.status().message() << "; trying again";
+      absl::SleepFor(kJoinPause);
     }
   }
   return nullptr;

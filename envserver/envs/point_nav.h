@@ -44,7 +44,7 @@ class PointNav final : public Environment {
   // What env.options.kwargs may hold.
   static std::vector<EnvironmentOption> Options();
 
-  // The library keeps the scenes of all environments of a process.
+  // The library keeps scenes for all environments of a process.
   // Errors: kInvalidArgument naming the option that is out of range.
   static absl::StatusOr<std::unique_ptr<PointNav>> Make(
       const EnvironmentArguments& arguments,

@@ -85,17 +85,30 @@ Scene Scene::Make(uint64_t seed, SceneSplit split) {
 
 std::shared_ptr<const Scene> SceneLibrary::Get(SceneSplit split,
                                                uint64_t index) {
-  const std::pair key(split, index);
+  const Key key(split, index);
   {
     MutexLock lock(&mu_);
-    const auto found = scenes_.find(key);
-    if (found != scenes_.end()) return found->second;
+    if (auto found = Find(key)) return found;
   }
   // Two who ask at once make the same.
   auto scene = std::make_shared<const Scene>(
       Scene::Make(HashSeed({static_cast<uint64_t>(split), index}), split));
   MutexLock lock(&mu_);
-  return scenes_.emplace(key, std::move(scene)).first->second;
+  if (auto found = Find(key)) return found;
+  kept_.emplace_front(key, scene);
+  places_.emplace(key, kept_.begin());
+  if (kept_.size() > most_kept_) {
+    places_.erase(kept_.back().first);
+    kept_.pop_back();
+  }
+  return scene;
+}
+
+std::shared_ptr<const Scene> SceneLibrary::Find(const Key& key) {
+  const auto found = places_.find(key);
+  if (found == places_.end()) return nullptr;
+  kept_.splice(kept_.begin(), kept_, found->second);
+  return kept_.front().second;
 }
 
 }  // namespace flotilla

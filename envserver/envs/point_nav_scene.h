@@ -1,7 +1,9 @@
 #ifndef FLOTILLA_ENVSERVER_ENVS_POINT_NAV_SCENE_H_
 #define FLOTILLA_ENVSERVER_ENVS_POINT_NAV_SCENE_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <map>
 #include <memory>
 #include <utility>
@@ -38,11 +40,18 @@ struct Scene {
 };
 
 // What the environments of a process share: a camera, and the scenes, each made
-// when it is first asked for (some 2 ms) and then kept (some 50 KB).
+// when it is asked for (some 2 ms) and then kept (some 50 KB). Of more than it keeps,
+// those go that were asked for longest ago, and are made again, the same, if they are
+// asked for again.
 //
 // Thread-safe.
 class SceneLibrary {
  public:
+  static constexpr size_t kMostKept = 20'000;  // 1 GB
+
+  // `most_kept`: at least 1.
+  explicit SceneLibrary(size_t most_kept = kMostKept) : most_kept_(most_kept) {}
+
   // Scene `index` of a split: no index of the one is a scene of the other, for
   // their seeds differ.
   std::shared_ptr<const Scene> Get(SceneSplit split, uint64_t index);
@@ -50,10 +59,19 @@ class SceneLibrary {
   const DepthCamera& camera() const { return camera_; }
 
  private:
+  using Key = std::pair<SceneSplit, uint64_t>;
+  // Who plays in a scene keeps it, too.
+  using Kept = std::list<std::pair<Key, std::shared_ptr<const Scene>>>;
+
+  // Null: it is not kept.
+  std::shared_ptr<const Scene> Find(const Key& key)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const DepthCamera camera_;
+  const size_t most_kept_;
   Mutex mu_;
-  std::map<std::pair<SceneSplit, uint64_t>, std::shared_ptr<const Scene>>
-      scenes_ ABSL_GUARDED_BY(mu_);
+  Kept kept_ ABSL_GUARDED_BY(mu_);  // whatever was asked for last is first
+  std::map<Key, Kept::iterator> places_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace flotilla

@@ -67,10 +67,10 @@ class PongGame {
 // frame_skip (4): ticks that a step takes.
 //
 // Sizes, speeds and points are those of Pong in PufferLib 3.0 (pong.ini), so is that
-// a paddle which moves as it meets the ball makes it faster up or down: 13 pixels a
-// tick at most, which a paddle's 8 cannot follow. All code is ours. What differs:
-// the script, which goes towards where the ball is in every tick; how what is
-// observed is scaled; and the time limit.
+// a paddle which wants to move as it meets the ball, even if an edge keeps it where it
+// is, makes the ball faster up or down: 13 pixels a tick at most, which a paddle's 8
+// cannot follow. All code is ours. What differs: the script, which goes towards where
+// the ball is in every tick; how what is observed is scaled; and the time limit.
 class Pong final : public GameBatch<PongGame> {
  public:
   static std::vector<EnvironmentOption> Options();

@@ -14,6 +14,8 @@ namespace {
 constexpr size_t kBytes = SnakeField::kObserved * sizeof(float);
 // Cells are drawn at random: at most half of them are taken.
 constexpr int kTries = 64;
+// Of all fields of a stream.
+constexpr size_t kMaxFieldBytes = size_t{1} << 30;
 
 }  // namespace
 
@@ -119,6 +121,11 @@ void SnakeField::Observe(int snake, float* to) const {
   std::memcpy(to, wide, kBytes);
 }
 
+size_t SnakeField::bytes() const {
+  return cells_.size() * sizeof(Cell) + snakes_.size() * sizeof(Snake) +
+         rings_.size() * sizeof(int);
+}
+
 std::vector<EnvironmentOption> Snake::Options() {
   return {{"agents", 256, "snakes on a field, each a row"},
           {"food", 4096, "cells of food"},
@@ -181,6 +188,19 @@ Snake::Snake(size_t environments, const SnakeField::Size& size,
     spec_.add_episode_metric(metric);
   }
   spec_.set_max_episode_steps(1000);
+}
+
+absl::Status Snake::CheckFits(size_t environments) const {
+  const SnakeField& field = fields_.front();
+  const size_t most = kMaxFieldBytes / field.bytes();
+  if (environments <= most) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "num_envs is ", environments * agents_, ", of \"Snake\" with ",
+      "env.options.kwargs.width ", field.size().width, ", height ",
+      field.size().height, " and agents ", agents_, ", whose fields take ",
+      field.bytes(), " bytes each; want at most ", most * agents_,
+      " rows, for all to fit into ", kMaxFieldBytes,
+      " bytes; have smaller fields or more workers"));
 }
 
 void Snake::Reset(size_t environment, uint64_t seed, Row observation) noexcept {

@@ -1,10 +1,12 @@
 #ifndef FLOTILLA_ENVSERVER_ENVS_SNAKE_H_
 #define FLOTILLA_ENVSERVER_ENVS_SNAKE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "envserver/batch_environment.h"
 #include "envserver/environment_arguments.h"
@@ -44,6 +46,8 @@ class SnakeField {
   Cell at(int x, int y) const { return cells_[Index(x, y)]; }
   int length(int snake) const { return snakes_[snake].length; }
   int food() const { return food_; }
+  const Size& size() const { return size_; }
+  size_t bytes() const;  // of memory
 
   v1::Frame Render() const;
 
@@ -91,6 +95,7 @@ class SnakeField {
 //
 // width, height (640, 360): cells; agents (256); food (4096): cells; longest (256):
 // cells of a snake, which then grows no more; reward_food (0.1), reward_death (-1).
+// The fields of a stream take 1 GiB at most.
 //
 // Field, snakes, food, sight and rewards are those of Snake in PufferLib 3.0
 // (snake.ini). All code is ours. What differs: cells are observed by what they do and
@@ -104,6 +109,7 @@ class Snake final : public BatchEnvironment {
       const EnvironmentArguments& arguments, size_t environments);
 
   const v1::EnvSpec& spec() const override { return spec_; }
+  absl::Status CheckFits(size_t environments) const override;
   void Reset(size_t environment, uint64_t seed,
              Row observation) noexcept override;
   void StepAll(const BatchColumns& columns) noexcept override;

@@ -313,6 +313,30 @@ TEST(PointNavTest, SplitsShareNoPlan) {
   }
 }
 
+TEST(PointNavTest, ScenesThatWereAskedForLongestAgoAreNotKept) {
+  SceneLibrary library(/*most_kept=*/2);
+  const auto get = [&](uint64_t i) {
+    return library.Get(SceneSplit::kTrain, i);
+  };
+  const auto first = get(0);
+  std::weak_ptr<const Scene> second = get(1);
+  EXPECT_EQ(get(0), first);
+  EXPECT_FALSE(second.expired());
+  const auto third = get(2);
+  EXPECT_TRUE(second.expired());
+  EXPECT_EQ(get(0), first);
+  EXPECT_EQ(get(2), third);
+  // Who plays in one keeps it, and what is made again is the same.
+  get(1);
+  const auto again = get(0);
+  EXPECT_NE(again, first);
+  EXPECT_TRUE(again->plan == first->plan);
+  ASSERT_EQ(again->episodes.size(), first->episodes.size());
+  for (size_t i = 0; i < first->episodes.size(); ++i) {
+    EXPECT_EQ(again->episodes[i].distance, first->episodes[i].distance);
+  }
+}
+
 TEST(PointNavTest, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_THAT(MakeEnvironment({{"split", "test"}}),
               StatusIs(absl::StatusCode::kInvalidArgument,

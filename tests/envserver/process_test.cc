@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <memory>
@@ -17,8 +18,10 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "services/base/host_name.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
+#include "services/coordinator/coordinator_client.h"
 #include "services/env/env_stream.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -32,16 +35,24 @@ constexpr absl::Duration kLimit = absl::Seconds(30);
 
 class ProcessTest : public testing::Test {
  protected:
-  std::unique_ptr<Subprocess> Start(std::vector<std::string> flags) {
+  static std::string Program(const std::string& name) {
     const char* bin = std::getenv("FLOTILLA_BIN");
+    return absl::StrCat(bin == nullptr ? ProgramFolder() : bin, "/", name);
+  }
+
+  std::unique_ptr<Subprocess> Launch(std::vector<std::string> command,
+                                     const std::string& log) {
     SubprocessOptions options;
-    options.argv = {absl::StrCat(bin == nullptr ? ProgramFolder() : bin,
-                                 "/flotilla-envserver")};
-    options.argv.insert(options.argv.end(), flags.begin(), flags.end());
-    options.log_path = dir_ / "log";
+    options.argv = std::move(command);
+    options.log_path = dir_ / log;
     auto process = Subprocess::Start(options);
     CHECK(process.ok()) << process.status();
     return *std::move(process);
+  }
+
+  std::unique_ptr<Subprocess> Start(std::vector<std::string> flags) {
+    flags.insert(flags.begin(), Program("flotilla-envserver"));
+    return Launch(std::move(flags), "log");
   }
 
   // A server on a unix socket that is ready.
@@ -134,6 +145,46 @@ TEST_F(ProcessTest, AddressFileNamesTheFreePort) {
   int port = 0;
   EXPECT_TRUE(absl::SimpleAtoi(parts[1], &port));
   EXPECT_GT(port, 0);
+}
+
+// As in a container that is started again, where host and pid are the same.
+TEST_F(ProcessTest, APlaceIsAwaitedUntilWhoHadItIsDead) {
+  const std::string at = "unix:" + (dir_ / "coordinator");
+  const auto coordinator =
+      Launch({Program("flotilla-coordinator"), "--listen=" + at,
+              "--heartbeat-seconds=0.1", "--dead-after-seconds=3"},
+             "coordinator.log");
+  // Its pid is known before it is one.
+  ASSERT_EQ(mkfifo((dir_ / "go").c_str(), 0600), 0);
+  const auto server =
+      Launch({"/bin/sh", "-c", "read go < \"$1\"; shift; exec \"$@\"", "sh",
+              dir_ / "go", Program("flotilla-envserver"),
+              "--listen=" + address(), "--coordinator=" + at, "--num-envs=7"},
+             "log");
+  v1::Member before;
+  before.set_id(absl::StrCat("env/", HostName(), "/", server->pid()));
+  before.set_incarnation(1);
+  before.set_role(v1::ENV_SERVER);
+  v1::Member other = before;
+  other.set_id("env/other/1");
+  ASSERT_OK_AND_ASSIGN(auto place, JoinRun(at, before, {}, kLimit));
+  ASSERT_OK_AND_ASSIGN(const auto observer, JoinRun(at, other, {}, kLimit));
+  WriteFile(dir_ / "go", "now\n");
+  absl::Time deadline = absl::Now() + kLimit;
+  while (!absl::StrContains(Log(), "is another's") && absl::Now() < deadline) {
+    ASSERT_FALSE(server->Wait(absl::Milliseconds(5))) << Log();
+  }
+  place.reset();
+  deadline = absl::Now() + kLimit;
+  bool joined = false;
+  while (!joined && absl::Now() < deadline) {
+    ASSERT_FALSE(server->Wait(absl::Milliseconds(5))) << Log();
+    ASSERT_OK_AND_ASSIGN(const v1::Status status, observer->GetStatus());
+    for (const v1::EnvServerStatus& joiner : status.env_server()) {
+      joined |= joiner.id() == before.id() && joiner.num_envs() == 7;
+    }
+  }
+  EXPECT_TRUE(joined) << Log();
 }
 
 TEST_F(ProcessTest, TermEndsItGracefullyWhileALearnerPlays) {

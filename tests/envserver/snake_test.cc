@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "envserver/registry.h"
+#include "tests/envserver/vector_env_rig.h"
 #include "tests/testing/status_matchers.h"
 
 namespace flotilla {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using Move = SnakeField::Move;
 using View = std::array<float, SnakeField::kObserved>;
@@ -164,6 +166,28 @@ TEST(SnakeTest, AFieldThatIsTooSmallIsRefused) {
   EXPECT_THAT(
       registry.Make("Snake", options, 0),
       StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("agents")));
+}
+
+TEST(SnakeTest, MoreFieldsThanFitIntoMemoryAreRefused) {
+  const EnvironmentRegistry registry;
+  const RegistryFactory factory(&registry, 1);
+  v1::Hello hello;
+  hello.set_env_id("Snake");
+  hello.set_num_groups(2);
+  auto& kwargs = *hello.mutable_options()->mutable_kwargs();
+  kwargs["agents"] = "1";
+  kwargs["width"] = "2048";
+  kwargs["height"] = "2048";
+  Completions done;
+  hello.set_num_envs(2);
+  EXPECT_OK(factory.Make(hello, &done));
+  // No part has more fields than there may be, all of them together do.
+  hello.set_num_envs(254);
+  EXPECT_THAT(factory.Make(hello, &done).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       AllOf(HasSubstr("num_envs is 254"),
+                             HasSubstr("width 2048, height 2048"),
+                             HasSubstr("want at most 253 rows"))));
 }
 
 TEST(SnakeTest, APictureShowsEachCell) {
