@@ -29,10 +29,11 @@ struct Range {
     low = std::min(low, value);
     high = std::max(high, value);
   }
-  // So that there is something between its ends.
+  // So that there is something between its ends, also of a constant that is one but
+  // for rounding.
   void Widen() {
     if (low > high) low = 0, high = 1;
-    if (low < high) return;
+    if (high - low > 1e-9 * std::max(std::abs(low), std::abs(high))) return;
     const double around = low == 0 ? 1 : std::abs(low) / 10;
     low -= around;
     high += around;
@@ -162,8 +163,10 @@ std::vector<double> NiceTicks(double low, double high, int count) {
     if (times * power >= least * 0.999) step = times * power;
   }
   std::vector<double> ticks;
-  for (double at = std::ceil(low / step); at * step <= high; ++at) {
-    ticks.push_back(at * step);
+  const double first = std::ceil(low / step);
+  // Counted: where the range is tiny beside its values, one more may change nothing.
+  for (int i = 0; i <= count && (first + i) * step <= high; ++i) {
+    ticks.push_back((first + i) * step);
   }
   return ticks;
 }

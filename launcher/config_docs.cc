@@ -186,13 +186,15 @@ void AppendComment(const std::string& comment, size_t width,
   }
 }
 
-// Cells of a name and what is said of it, the latter in a column of its own.
+// Cells of a name and what is said of it, the latter in a column of its own, which a
+// name that is as long as a whole section's value does not push away.
 using Entries = std::vector<std::pair<std::string, std::string>>;
 void AppendEntries(const Entries& entries, size_t width, std::string* text) {
   size_t widest = 0;
   for (const auto& [name, about] : entries) {
     widest = std::max(widest, Characters(name));
   }
+  widest = std::min(widest, width * 2 / 5);
   for (const auto& [name, about] : entries) {
     std::string line = absl::StrCat("  ", Padded(name, widest), "  ", about);
     absl::StripTrailingAsciiWhitespace(&line);

@@ -92,22 +92,25 @@ absl::Status CoordinatorProcess::Begin(const std::string& address) {
 }
 
 absl::Status CoordinatorProcess::Check() {
+  std::string trouble = "the coordinator ";
   if (restart_at_) {
     if (absl::Now() < *restart_at_) return absl::OkStatus();
     restart_at_.reset();
-    return Launch(address_);
+    const absl::Status launched = Launch(address_);
+    if (launched.ok()) return absl::OkStatus();
+    absl::StrAppend(&trouble, "cannot be started (", launched.message(), ")");
+  } else {
+    const auto exit = process_->Poll();
+    if (!exit) return absl::OkStatus();
+    absl::StrAppend(&trouble, "died (", exit->ToString(), ")");
   }
-  const auto exit = process_->Poll();
-  if (!exit) return absl::OkStatus();
-  const std::string died =
-      absl::StrCat("the coordinator died (", exit->ToString(), ")");
   const auto pause = budget_.Charge(absl::Now());
   if (!pause) {
     return absl::UnavailableError(absl::StrCat(
-        died, " again and again; log: ", options_.folder.coordinator_log()));
+        trouble, " again and again; log: ", options_.folder.coordinator_log()));
   }
-  options_.notice(absl::StrCat(died, "; starting it again", AfterPause(*pause),
-                               ", training goes on"));
+  options_.notice(absl::StrCat(trouble, "; starting it again",
+                               AfterPause(*pause), ", training goes on"));
   restart_at_ = absl::Now() + *pause;
   return absl::OkStatus();
 }

@@ -43,11 +43,15 @@ Json GameToJson(const GameAlbum::Place& place) {
                {"episodes", game.episode_size()},
                {"global_step", game.global_step()}};
   for (const std::string& as : game.kept_as()) json["kept_as"].push_back(as);
+  Json own = Json::object();  // the environment's, under names that may be ours
   for (const v1::GameSlot& slot : game.slot()) {
     json["returns"].push_back(slot.raw_return());
-    for (const auto& [name, value] : slot.metric()) json[name] = value;
+    for (const auto& [name, value] : slot.metric()) own[name] = value;
   }
   if (!game.error().empty()) json["error"] = game.error();
+  for (const auto& [name, value] : own.items()) {
+    if (!json.contains(name)) json[name] = value;
+  }
   return json;
 }
 

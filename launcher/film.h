@@ -24,7 +24,8 @@ struct FilmOptions {
 int FilmGame(const std::string& command, const GameAlbum::Place& place,
              const FilmOptions& options);
 
-// What a game was: {"number": 3, "kept_as": ["best"], "return": 500, ...}
+// What a game was: {"number": 3, "kept_as": ["best"], "return": 500, ...}, and the
+// environment's own metrics, but for one that is called as any of these.
 Json GameToJson(const GameAlbum::Place& place);
 // "return 500.00 over 500 steps", or how it failed.
 std::string DescribeGame(const v1::RecordedGame& game);

@@ -33,6 +33,8 @@ namespace fs = std::filesystem;
 constexpr char kSums[] = "SHA256SUMS";
 constexpr char kWeights[] = "weights.safetensors";
 constexpr char kHeld[] = ".following";  // in the run's folder
+constexpr int kAttempts = 3;            // to play with a checkpoint
+constexpr int kAttemptPolls = 10;       // between them
 
 absl::Status SystemError(const std::string& what, const std::string& path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
@@ -110,14 +112,17 @@ Json MakeLine(const std::string& name, const std::string& weights,
   std::map<std::string, std::pair<double, int>> sums;
   for (const Json& episode : episodes) {
     for (const auto& [member, value] : episode.items()) {
-      if (member == "return" || !value.is_number()) continue;
+      if (member == "return" || member == "mean_length" || !value.is_number()) {
+        continue;
+      }
       auto& [sum, count] = sums[member == "length" ? "mean_length" : member];
       sum += value.get<double>();
       ++count;
     }
   }
   for (const auto& [member, sum] : sums) {
-    line["eval/" + member] = sum.first / sum.second;
+    const std::string key = "eval/" + member;
+    if (!line.contains(key)) line[key] = sum.first / sum.second;
   }
   if (line.contains("update")) line["eval/update"] = update;
   line["seconds"] = seconds;
@@ -141,6 +146,40 @@ void Wait(absl::Duration time, const std::stop_token& stop) {
   std::unique_lock lock(mutex);
   never.wait_for(lock, stop, absl::ToChronoNanoseconds(time),
                  [] { return false; });
+}
+
+// Whether it would be so the next time, too.
+bool IsFinal(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kUnimplemented:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// As log->Append, but waits while the disk is full: a run goes on then, too,
+// and the line took an evaluation. Errors: those of Append; of a full disk only
+// at `stop`.
+absl::Status AppendOnceThereIsRoom(const Json& line,
+                                   const FollowOptions& options, FollowLog* log,
+                                   const std::stop_token& stop) {
+  for (bool told = false;; told = true) {
+    const absl::Status status = log->Append(line);
+    if (!absl::IsResourceExhausted(status) || stop.stop_requested()) {
+      return status;
+    }
+    if (!told) {
+      options.on_skipped(absl::StrCat(
+          line.at("checkpoint").get<std::string>(),
+          " is evaluated, its line waits for room: ", status.message()));
+    }
+    Wait(options.poll, stop);
+  }
 }
 
 }  // namespace
@@ -205,6 +244,11 @@ absl::Status FollowLog::Append(const Json& line) {
         " was removed or replaced while it was being written; start "
         "again"));
   }
+  // Nothing may stand behind a part of a line.
+  if (whole_ >= 0 && ftruncate(fd_, whole_) != 0) {
+    return SystemError("shorten", path_);
+  }
+  whole_ = -1;
   const std::string text = FormatJson(line) + "\n";
   const off_t before = lseek(fd_, 0, SEEK_END);
   const ssize_t written = write(fd_, text.data(), text.size());
@@ -213,8 +257,9 @@ absl::Status FollowLog::Append(const Json& line) {
       errno = ENOSPC;
     }
     const absl::Status status = SystemError("write", path_);
-    // What is there of it goes at the next start, if not now.
-    [[maybe_unused]] const int shortened = ftruncate(fd_, before);
+    // What is there of it goes before the next line, or at the next start, if
+    // not now.
+    if (ftruncate(fd_, before) != 0) whole_ = before;
     return status;
   }
   done_.insert({line.at("checkpoint").get<std::string>(),
@@ -287,6 +332,7 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
   fs::remove_all(holding, error);  // a killed follower's
   const absl::Cleanup let_go = [&] { fs::remove_all(holding, error); };
   std::set<std::pair<std::string, std::string>> failed;
+  std::map<std::pair<std::string, std::string>, int> attempts;
   bool waited = false;
   while (!stop.stop_requested()) {
     if (!run.HoldsRun()) {
@@ -321,21 +367,27 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
           absl::StrCat(name, " is left out: the run has removed it"));
       continue;
     }
+    Json line;
     if (status.ok()) {
       const auto played = play(held);
       status = played.status();
       if (status.ok()) {
         // The name may have become another's before it was held.
-        const Json line =
-            MakeLine(name, WeightsSha256(held).value_or(weights), held, *played,
-                     absl::ToDoubleSeconds(absl::Now() - began));
-        RETURN_IF_ERROR(log->Append(line));
-        options.on_evaluated(line);
+        line = MakeLine(name, WeightsSha256(held).value_or(weights), held,
+                        *played, absl::ToDoubleSeconds(absl::Now() - began));
       }
     }
+    // First: on a full disk, what the run removes has to make room.
     fs::remove_all(held, error);
     if (absl::IsCancelled(status)) return status;
-    if (!status.ok()) {
+    if (status.ok()) {
+      RETURN_IF_ERROR(AppendOnceThereIsRoom(line, options, log, stop));
+      options.on_evaluated(line);
+    } else if (absl::IsResourceExhausted(status) ||  // no room to hold it in
+               (!IsFinal(status) && ++attempts[{name, weights}] < kAttempts)) {
+      // The memory of an accelerator, an env server: they may be back.
+      Wait(kAttemptPolls * options.poll, stop);
+    } else {
       failed.insert({name, weights});
       options.on_skipped(absl::StrCat(
           name, " is left out, it cannot be played: ", status.message()));

@@ -47,7 +47,8 @@ class FollowLog {
   bool Has(const std::string& checkpoint, const std::string& weights) const;
 
   // Adds a line; it is on the disk when this returns. Errors: what the system
-  // says; kFailedPrecondition if the file was removed or replaced.
+  // says, kResourceExhausted of a full disk, after which it may be added again;
+  // kFailedPrecondition if the file was removed or replaced.
   absl::Status Append(const Json& line);
 
  private:
@@ -56,6 +57,7 @@ class FollowLog {
 
   const std::string path_;
   const int fd_;
+  int64_t whole_ = -1;  // the size of its whole lines, if a part of one follows
   std::set<std::pair<std::string, std::string>> done_;
 };
 
@@ -82,7 +84,7 @@ struct FollowOptions {
   absl::Duration poll = absl::Milliseconds(500);
   // Of each line that was written.
   std::function<void(const Json& line)> on_evaluated = [](const Json&) {};
-  // Of what was left out and why, in words.
+  // Of what was left out, or waits for room on the disk, and why, in words.
   std::function<void(const std::string& text)> on_skipped =
       [](const std::string&) {};
   // Called once, when for the first time nothing is left to do but wait.
@@ -92,9 +94,11 @@ struct FollowOptions {
 // Evaluates every checkpoint of `run` that `log` does not have, in the order of
 // steps, until the run is over and none is left, or `stop`. One that is removed
 // before its turn is left out; so is one that cannot be played, until the next
-// call. A run that was preempted or killed is not over: it may go on. Returns
-// how many could not be played. Blocks.
-// Errors: kCancelled; those of `log`; kNotFound if the run's folder is gone.
+// call: at once if it never will, else after three attempts. A line waits for
+// room on a full disk. A run that was preempted or killed is not over: it may
+// go on. Returns how many could not be played. Blocks.
+// Errors: kCancelled; those of `log`, of a full disk only at `stop`; kNotFound
+// if the run's folder is gone.
 absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
                               const FollowOptions& options, FollowLog* log,
                               std::stop_token stop);

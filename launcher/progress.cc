@@ -147,10 +147,6 @@ std::string FirstWord(const std::string& text) {
   return text.substr(0, text.find(' '));
 }
 
-std::string Cut(const std::string& line, size_t width) {
-  return line.size() <= width ? line : line.substr(0, width);
-}
-
 // `leased`: it is on its own, and a learner may have leased it.
 std::string EnvServerLine(const v1::EnvServerStatus& server, bool leased) {
   std::string line = absl::StrFormat(

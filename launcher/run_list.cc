@@ -67,10 +67,11 @@ std::string RunTable(const std::vector<RunRecord>& runs, size_t width) {
                     DescribeDifferences(differences[i])});
   }
   std::string text;
-  for (const auto& line : absl::StrSplit(
-           Table(std::move(rows), {3, 4, 5, 6, 7}), '\n', absl::SkipEmpty())) {
-    const bool cut = width > 3 && Characters(std::string(line)) > width;
-    absl::StrAppend(&text, cut ? line.substr(0, width - 3) : line,
+  const std::vector<std::string> lines = absl::StrSplit(
+      Table(std::move(rows), {3, 4, 5, 6, 7}), '\n', absl::SkipEmpty());
+  for (const std::string& line : lines) {
+    const bool cut = width > 3 && Characters(line) > width;
+    absl::StrAppend(&text, cut ? Cut(line, width - 3) : line,
                     cut ? "...\n" : "\n");
   }
   for (const RunRecord& run : runs) {

@@ -168,14 +168,22 @@ void TakeSummary(const v1::RunSummary& summary, RunRecord* run) {
   if (summary.has_world_size()) run->learners = summary.world_size();
 }
 
-void TakeMetrics(const std::string& path, RunRecord* run) {
+// Whether there may be an evaluation among its metrics: it has them now, or may have
+// been told to in flight. One that was resumed without them is not searched.
+bool MayEvaluate(const RunFolder& folder, const v1::RunConfig& config) {
+  return config.evaluation().every_updates() > 0 || WrittenAt(folder.changes());
+}
+
+void TakeMetrics(const RunFolder& folder, RunRecord* run) {
+  const std::string path = folder.metrics();
   const NewestMetrics metrics = ReadNewestMetrics(path);
   const auto take = [&](const char* name, auto* out) {
     const auto found = metrics.find(name);
     if (found != metrics.end()) *out = found->second;
   };
   take("eval/mean_return", &run->eval_return);
-  if (!run->eval_return) {  // there may be many updates since
+  // There may be many updates since.
+  if (!run->eval_return && MayEvaluate(folder, run->config)) {
     run->eval_return = FindNewestMetric(path, "eval/mean_return");
   }
   take("charts/episodic_return", &run->mean_return);
@@ -202,12 +210,15 @@ void AddRunFolders(const fs::path& folder, int depth,
   }
   if (depth == kDeepest) return;
   std::error_code error;
+  std::vector<fs::path> folders, links;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     std::error_code ignored;
-    if (entry.is_directory(ignored)) {
-      AddRunFolders(entry.path(), depth + 1, runs);
-    }
+    if (!entry.is_directory(ignored)) continue;
+    (entry.is_symlink(ignored) ? links : folders).push_back(entry.path());
   }
+  // What is behind a link is rather called by a name of its own.
+  folders.insert(folders.end(), links.begin(), links.end());
+  for (const fs::path& inner : folders) AddRunFolders(inner, depth + 1, runs);
 }
 
 // Runs that can be compared field by field.
@@ -270,7 +281,7 @@ RunRecord ReadRunRecord(const std::string& path, absl::Time now) {
   if (summary && run.status_from == "summary.json") {
     TakeSummary(*summary, &run);
   } else {
-    TakeMetrics(folder.metrics(), &run);
+    TakeMetrics(folder, &run);
   }
   if (run.status != "running" && IsCutOff(folder.metrics())) {
     run.notes.push_back(absl::StrCat(
@@ -297,8 +308,18 @@ absl::StatusOr<std::vector<std::string>> FindRunFolders(
   }
   std::vector<std::string> runs;
   AddRunFolders(folder, 0, &runs);
+  KeepEachRunOnce(&runs);
   std::sort(runs.begin(), runs.end());
   return runs;
+}
+
+void KeepEachRunOnce(std::vector<std::string>* paths) {
+  std::set<std::string> seen;
+  std::erase_if(*paths, [&](const std::string& path) {
+    std::error_code error;
+    const std::string whole = fs::canonical(path, error);
+    return !seen.insert(error ? path : whole).second;
+  });
 }
 
 std::vector<RunDifferences> FindDifferences(
@@ -342,16 +363,19 @@ std::string DescribeDifferences(const RunDifferences& differences) {
 
 absl::StatusOr<std::vector<RunRecord>> ReadRunRecords(
     const std::vector<std::string>& folders, absl::Time now) {
-  std::vector<RunRecord> runs;
+  std::vector<std::string> paths;
   for (const std::string& folder : folders) {
-    ASSIGN_OR_RETURN(const auto paths, FindRunFolders(folder));
-    if (paths.empty()) {
+    ASSIGN_OR_RETURN(const auto found, FindRunFolders(folder));
+    if (found.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat("there is no run in ", folder));
     }
-    for (const std::string& path : paths) {
-      runs.push_back(ReadRunRecord(path, now));
-    }
+    paths.insert(paths.end(), found.begin(), found.end());
+  }
+  KeepEachRunOnce(&paths);
+  std::vector<RunRecord> runs;
+  for (const std::string& path : paths) {
+    runs.push_back(ReadRunRecord(path, now));
   }
   return runs;
 }

@@ -56,10 +56,13 @@ bool HasResult(const RunFolder& folder);
 // Reads what there is at `path`, which HoldsRun(); what is broken is noted.
 RunRecord ReadRunRecord(const std::string& path, absl::Time now);
 
-// The runs in `folder`, or itself, by name; folders in it are looked through,
-// runs' own are not. Errors: kNotFound, kInvalidArgument if it is no folder.
+// The runs in `folder`, or itself, by name, each once; folders in it are looked
+// through, runs' own are not. Errors: kNotFound, kInvalidArgument if it is no folder.
 absl::StatusOr<std::vector<std::string>> FindRunFolders(
     const std::string& folder);
+
+// Leaves each run once, under the first of its paths: links, too, lead to one.
+void KeepEachRunOnce(std::vector<std::string>* paths);
 
 // In what runs differ: for each, the fields and their values, of all fields in
 // which any two of them do; "learners" is one, seed is none. Runs of another
@@ -71,8 +74,8 @@ std::vector<RunDifferences> FindDifferences(const std::vector<RunRecord>& runs);
 // "ppo.epochs=8 learners=2"
 std::string DescribeDifferences(const RunDifferences& differences);
 
-// Those of all runs in `folders`, in their order. Errors: kInvalidArgument, naming
-// it, if there is none in one of them; those of FindRunFolders.
+// Those of all runs in `folders`, in their order, each once. Errors: kInvalidArgument,
+// naming it, if there is none in one of them; those of FindRunFolders.
 absl::StatusOr<std::vector<RunRecord>> ReadRunRecords(
     const std::vector<std::string>& folders, absl::Time now);
 

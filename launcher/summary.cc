@@ -201,12 +201,15 @@ NewestMetrics ReadNewestMetrics(const std::string& path) {
 }
 
 std::optional<double> FindNewestMetric(const std::string& path,
-                                       const std::string& name) {
+                                       const std::string& name,
+                                       int64_t look_back) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   const std::string key = absl::StrCat("\"", name, "\"");
   std::string later;  // the rest of the line that a block ends in
-  for (std::streamoff end = file ? std::streamoff(file.tellg()) : 0; end > 0;) {
-    const std::streamoff begin = std::max<std::streamoff>(0, end - kBlock);
+  const std::streamoff size = file ? std::streamoff(file.tellg()) : 0;
+  const std::streamoff least = std::max<std::streamoff>(0, size - look_back);
+  for (std::streamoff end = size; end > least;) {
+    const std::streamoff begin = std::max(least, end - kBlock);
     std::string block(end - begin, '\0');
     file.seekg(begin);
     if (!file.read(block.data(), end - begin)) break;

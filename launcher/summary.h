@@ -1,6 +1,7 @@
 #ifndef FLOTILLA_LAUNCHER_SUMMARY_H_
 #define FLOTILLA_LAUNCHER_SUMMARY_H_
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,9 +20,11 @@ std::string DescribeSummary(const v1::RunSummary& summary);
 using NewestMetrics = std::map<std::string, double>;
 NewestMetrics ReadNewestMetrics(const std::string& path);
 
-// The newest of one name in all of the file, wherever in it that is.
+// The newest of one name, wherever it is in the last `look_back` bytes of the file: days
+// of a fast run are gigabytes.
 std::optional<double> FindNewestMetric(const std::string& path,
-                                       const std::string& name);
+                                       const std::string& name,
+                                       int64_t look_back = 64 << 20);
 
 // What there is to say of a run that failed for `failure`, as people are told it:
 // what rank 0 wrote in this run, if it did, and else what the coordinator knew

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "services/base/text_file.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -61,7 +62,7 @@ SupervisorResult Supervisor::Run() {
     ForwardStop();
     for (auto& slot : slots_) Reap(slot.get());
     if (failed_ || AllDone()) break;
-    if (absl::Now() >= stop_deadline_) {
+    if (SteadyNow() >= stop_deadline_) {
       EndStop();
       break;
     }
@@ -70,7 +71,7 @@ SupervisorResult Supervisor::Run() {
       if (SomeoneEnded()) {  // well: the run is over
         slot->restart_at.reset();
         slot->exit_code = kExitFailed;
-      } else if (absl::Now() >= *slot->restart_at) {
+      } else if (SteadyNow() >= *slot->restart_at) {
         Start(slot.get());
       }
     }
@@ -102,11 +103,16 @@ void Supervisor::Start(Slot* slot) {
   std::error_code ignored;
   std::filesystem::remove(options_.error_path(slot->index), ignored);
   auto process = Subprocess::Start(options_.command(start));
-  if (!process.ok()) {
+  if (process.ok()) {
+    slot->process = *std::move(process);
+  } else if (
+      replaces) {  // no room for a process, or one that is being installed
+    StartAgain(slot,
+               absl::StrCat(options_.name(slot->index), " cannot be started (",
+                            process.status().message(), ")"));
+  } else {
     Fail(kExitFailed, std::string(process.status().message()));
-    return;
   }
-  slot->process = *std::move(process);
 }
 
 void Supervisor::Reap(Slot* slot) {
@@ -148,17 +154,22 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
     }
     return;
   }
+  StartAgain(slot, died);
+}
+
+// After a pause, while the run goes on and its budget lasts.
+void Supervisor::StartAgain(Slot* slot, const std::string& trouble) {
   const bool others_done = SomeoneEnded();
   if (others_done || options_.run_is_over()) {
-    options_.notice(absl::StrCat(died, " after the run had ended"));
+    options_.notice(absl::StrCat(trouble, " after the run had ended"));
     slot->exit_code = others_done ? kExitFailed : kExitDone;
     return;
   }
-  const std::optional<absl::Duration> pause = slot->budget.Charge(absl::Now());
+  const std::optional<absl::Duration> pause = slot->budget.Charge(SteadyNow());
   if (!pause) {
     Fail(kExitFailed,
          RootCause(absl::StrCat(
-             died,
+             trouble,
              options_.max_restarts == 0
                  ? std::string("; --max-restarts is 0")
                  : absl::StrCat(
@@ -168,17 +179,17 @@ void Supervisor::OnCrash(Slot* slot, const Subprocess::Exit& exit) {
   }
   const std::string words = FirstLine(options_.error_path(slot->index));
   options_.notice(absl::StrCat(
-      died, words.empty() ? "" : absl::StrCat(": ", words),
+      trouble, words.empty() ? "" : absl::StrCat(": ", words),
       "; starting it again", AfterPause(*pause), " (restart ",
       slot->budget.total(), "; log: ", options_.log_path(slot->index), ")"));
-  slot->restart_at = absl::Now() + *pause;
+  slot->restart_at = SteadyNow() + *pause;
 }
 
 void Supervisor::ForwardStop() {
   const int signal = options_.stop_signal();
   if (signal == 0 || forwarded_ != 0) return;
   forwarded_ = signal;
-  stop_deadline_ = absl::Now() + options_.save_and_stop;
+  stop_deadline_ = SteadyNow() + options_.save_and_stop;
   options_.notice(
       absl::StrCat(signal == SIGINT ? "interrupted" : sigdescr_np(signal),
                    ": saving and stopping, for ",

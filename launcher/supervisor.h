@@ -75,7 +75,8 @@ struct SupervisorResult {
 //
 //   a learner dies    -> started again after a pause, same name, next
 //                        incarnation, until its budget is spent; then all are
-//                        killed and the earliest failure is the root cause
+//                        killed and the earliest failure is the root cause. So
+//                        it is when it cannot be started again for a moment
 //   one is given up   -> killed: that is a death
 //   a stop signal     -> forwarded once to all; they save and exit with 130
 //                        (SIGINT) or 75; SIGKILL for those that take longer than
@@ -96,6 +97,7 @@ class Supervisor {
   void Start(Slot* slot);
   void Reap(Slot* slot);
   void OnCrash(Slot* slot, const Subprocess::Exit& exit);
+  void StartAgain(Slot* slot, const std::string& trouble);
   void ForwardStop();
   void EndStop();
   bool SomeoneEnded() const;

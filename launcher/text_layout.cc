@@ -19,10 +19,13 @@ size_t TerminalWidth(std::FILE* out) {
 
 void AppendWrapped(std::string line, size_t width, size_t hang,
                    std::string* text) {
+  hang = std::min(hang, width / 2);
   while (line.size() > width) {
+    const size_t first = line.find_first_not_of(' ');
     size_t end = line.rfind(' ', width);
-    if (end == line.npos || line.find_first_not_of(' ') >= end) {
-      end = line.find(' ', width);
+    if (end == line.npos || first >= end) {
+      // Not among the blanks that the line begins with: they would come again.
+      end = line.find(' ', std::max(width, first));
       if (end == line.npos) break;
     }
     const size_t next = line.find_first_not_of(' ', end);
@@ -37,6 +40,16 @@ void AppendWrapped(std::string line, size_t width, size_t hang,
 size_t Characters(const std::string& text) {
   return std::count_if(text.begin(), text.end(),
                        [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+std::string Cut(const std::string& text, size_t width) {
+  if (Characters(text) <= width) return text;
+  size_t end = 0;
+  for (size_t seen = 0; end < text.size(); ++end) {
+    const bool begins = (text[end] & 0xC0) != 0x80;
+    if (begins && seen++ == width) break;
+  }
+  return text.substr(0, end);
 }
 
 std::string Padded(const std::string& text, size_t width, bool right) {

@@ -13,13 +13,16 @@ namespace flotilla {
 size_t TerminalWidth(std::FILE* out);
 
 // Appends `line`, broken between words where it is wider than `width`; what
-// goes on is indented by `hang`. A word of that width alone stays whole: it is a
-// path.
+// goes on is indented by `hang`, half the width at most. A word of that width alone
+// stays whole: it is a path.
 void AppendWrapped(std::string line, size_t width, size_t hang,
                    std::string* text);
 
 // Characters, as far as UTF-8 tells.
 size_t Characters(const std::string& text);
+
+// The first `width` characters of it.
+std::string Cut(const std::string& text, size_t width);
 
 // `text` and blanks, `width` characters in all; on the right side with `right`.
 std::string Padded(const std::string& text, size_t width, bool right = false);

@@ -45,9 +45,10 @@ struct Trackers::SideCar {
   RestartBudget budget{kMostRestarts, kRestartWindow};
   std::unique_ptr<Subprocess> process = nullptr;  // null: it does not run
   absl::Time started = absl::InfinitePast();
-  // InfiniteFuture: never again.
-  absl::Time start_at = absl::InfinitePast();
+  absl::Time start_at = absl::InfinitePast();  // where it does not run
   bool silent = false;
+  // Its budget was spent and it has not come to send since: that was told.
+  bool left_alone = false;
 };
 
 absl::StatusOr<std::vector<std::string>> ParseTrackers(
@@ -122,28 +123,37 @@ std::string Trackers::LogOf(const SideCar& car) const {
   return absl::StrCat(folder_.logs(), "/track_", car.name, ".log");
 }
 
-void Trackers::Start(SideCar* car) {
+absl::Status Trackers::Start(SideCar* car) {
   car->started = absl::Now();
-  car->start_at = absl::InfiniteFuture();
   car->silent = false;
-  auto command = WatchCommand(
-      {"track", "--tracker=" + car->name, "--run-dir=" + folder_.path(),
-       "--project=" + options_.project, "--group=" + options_.group,
-       "--tags=" + options_.tags});
-  absl::Status failed = command.status();
-  if (failed.ok()) {
-    SubprocessOptions program;
-    program.argv = *std::move(command);
-    program.log_path = LogOf(*car);
-    program.guarded = true;
-    auto process = Subprocess::Start(program);
-    failed = process.status();
-    if (process.ok()) car->process = *std::move(process);
-  }
-  if (!failed.ok()) {
-    notice_(absl::StrCat("tracker ", car->name, ": ", failed.message(),
-                         "; training goes on without it"));
-  }
+  SubprocessOptions program;
+  ASSIGN_OR_RETURN(
+      program.argv,
+      WatchCommand({"track", "--tracker=" + car->name,
+                    "--run-dir=" + folder_.path(),
+                    "--project=" + options_.project,
+                    "--group=" + options_.group, "--tags=" + options_.tags}));
+  program.log_path = LogOf(*car);
+  program.guarded = true;
+  ASSIGN_OR_RETURN(car->process, Subprocess::Start(program));
+  return absl::OkStatus();
+}
+
+void Trackers::StartAgain(SideCar* car, const std::string& why,
+                          absl::Time now) {
+  // A week in which it fails is no reason to say so a thousand times.
+  const bool told = car->left_alone;
+  const auto pause = told ? std::nullopt : car->budget.Charge(now);
+  car->start_at = now + pause.value_or(kRestartWindow);
+  car->left_alone = !pause;
+  if (told) return;
+  notice_(absl::StrCat(
+      "tracker ", car->name, " ", why, "; ",
+      pause ? absl::StrCat("starting it again", AfterPause(*pause))
+            : absl::StrCat("it is left alone now, but for a try every ",
+                           absl::FormatDuration(kRestartWindow),
+                           " and at the run's end; log: ", LogOf(*car)),
+      ", training goes on"));
 }
 
 void Trackers::Check(absl::Time now) {
@@ -151,26 +161,31 @@ void Trackers::Check(absl::Time now) {
   check_at_ = now + kLookInterval;
   for (const auto& car : cars_) {
     if (car->process == nullptr) {
-      if (now >= car->start_at) Start(car.get());
+      if (now < car->start_at) continue;
+      const absl::Status started = Start(car.get());
+      if (!started.ok()) {
+        StartAgain(car.get(),
+                   absl::StrCat("does not start: ", started.message()), now);
+      }
       continue;
     }
     if (const auto exit = car->process->Poll()) {
       car->process.reset();
-      const auto pause = car->budget.Charge(now);
-      car->start_at = pause ? now + *pause : absl::InfiniteFuture();
-      notice_(absl::StrCat(
-          "tracker ", car->name, " ended (", exit->ToString(),
-          "): ", PrintableLine(LastLine(LogOf(*car)), kLongestReason), "; ",
-          pause ? absl::StrCat("starting it again", AfterPause(*pause))
-                : absl::StrCat("it is left alone now; log: ", LogOf(*car)),
-          ", training goes on"));
+      StartAgain(
+          car.get(),
+          absl::StrCat("ended (", exit->ToString(), "): ",
+                       PrintableLine(LastLine(LogOf(*car)), kLongestReason)),
+          now);
       continue;
     }
     const absl::Time sign = std::max(
         car->started, WrittenAt(absl::StrCat(folder_.path(), "/trackers/",
                                              car->name, ".json")));
     const bool silent = now - sign > kSilent;
-    if (silent != car->silent) {
+    // After it was left alone it has to send for a while, not only to begin.
+    if (car->left_alone ? sign - car->started > kSilent
+                        : silent != car->silent) {
+      car->left_alone = false;
       notice_(absl::StrCat("tracker ", car->name,
                            silent ? absl::StrCat(" has sent nothing for ",
                                                  absl::FormatDuration(kSilent),
@@ -181,20 +196,24 @@ void Trackers::Check(absl::Time now) {
   }
 }
 
-void Trackers::Finish(std::stop_token stop) {
+void Trackers::Finish(const std::function<bool()>& stopped) {
   const absl::Time began = absl::Now();
   if (cars_.empty()) return;
+  // What has just ended, waits to be started again or was left alone has the
+  // rest yet to send.
+  for (const auto& car : cars_) {
+    if (car->process != nullptr && car->process->Poll()) car->process.reset();
+    if (car->process != nullptr || stopped()) continue;
+    const absl::Status started = Start(car.get());
+    if (!started.ok()) {
+      notice_(absl::StrCat("tracker ", car->name,
+                           " does not start: ", started.message()));
+    }
+  }
   std::error_code error;
   std::filesystem::create_directory(folder_.path() + "/trackers", error);
   const absl::Status said = WriteFileAtomically(Over(), "");
   if (!said.ok()) notice_(absl::StrCat("trackers: ", said.message()));
-  // What waits to be started again has the rest yet to send.
-  for (const auto& car : cars_) {
-    if (car->process == nullptr && car->start_at != absl::InfiniteFuture() &&
-        !stop.stop_requested()) {
-      Start(car.get());
-    }
-  }
   bool told = false;
   for (const auto& car : cars_) {
     if (car->process == nullptr) {
@@ -207,7 +226,7 @@ void Trackers::Finish(std::stop_token stop) {
         began + (car->silent ? kSilentFinishTimeout : kFinishTimeout);
     std::optional<Subprocess::Exit> exit;
     while (!(exit = car->process->Wait(kPoll)) && absl::Now() < deadline &&
-           !stop.stop_requested()) {
+           !stopped()) {
       if (told || absl::Now() - began < kSayItWaits) continue;
       told = true;
       notice_(

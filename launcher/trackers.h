@@ -41,7 +41,8 @@ absl::Status CheckTrackers(const TrackOptions& options, std::stop_token stop);
 // The side-cars that send a run's metrics to trackers: a Python process each,
 // which reads metrics.jsonl (launcher/python/flotilla_watch/track.py). None of
 // them can stop or slow the run: one that dies is started again, within a
-// budget, and goes on where it was; one that hangs is told of.
+// budget and beyond it now and then, and goes on where it was; one that hangs
+// is told of.
 //
 // Not thread-safe.
 class Trackers {
@@ -54,15 +55,17 @@ class Trackers {
   // Starts what has to be started and tells what has to be told. Never blocks.
   void Check(absl::Time now);
 
-  // Lets them send the rest, also those that wait to be started again, and ends
-  // them. Blocks for a minute at most, for less where one has been silent, or until
-  // `stop`.
-  void Finish(std::stop_token stop);
+  // Lets them send the rest, those that do not run started once more, and ends
+  // them. Blocks for a minute at most, for less where one has been silent, or
+  // until `stopped`.
+  void Finish(const std::function<bool()>& stopped);
 
  private:
   struct SideCar;
 
-  void Start(SideCar* car);
+  absl::Status Start(SideCar* car);
+  // Has `car`, which does not run for the reason `why`, started later.
+  void StartAgain(SideCar* car, const std::string& why, absl::Time now);
   std::string LogOf(const SideCar& car) const;
   // The file that tells them that the run is over.
   std::string Over() const;

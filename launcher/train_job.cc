@@ -34,6 +34,7 @@
 #include "services/base/status_macros.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
+#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -102,14 +103,23 @@ class Job {
     StatusPoller poller(calls_.get(), kPollInterval);
     poller_ = &poller;
     Supervisor supervisor(MakeSupervisorOptions());
-    const SupervisorResult result = supervisor.Run();
+    SupervisorResult result = supervisor.Run();
     const auto last = calls_->GetStatus(absl::Seconds(1));
     if (result.failure.empty()) summary_ = FreshSummary();
     latest_ = last.ok() ? std::optional(*last) : poller.Latest();
+    if (result.exit_code == kExitDone && WasPreempted()) {
+      result.exit_code = kExitPreempted;
+    }
     TellTroubles();
     progress_.Finish(AsItEnded(latest_));
     Conclude(result);
-    if (trackers_ != nullptr) trackers_->Finish(signals_.StopNow());
+    if (trackers_ != nullptr) {
+      // Until the next signal at most, as in AwaitPeers.
+      trackers_->Finish([this, signals = signals_.signals()] {
+        return signals_.signals() != signals ||
+               signals_.StopNow().stop_requested();
+      });
+    }
     return result.exit_code;
   }
 
@@ -198,8 +208,15 @@ class Job {
       RETURN_IF_ERROR(Connect(topology.coordinator));
       ASSIGN_OR_RETURN(const v1::Status status,
                        calls_->GetStatus(kCallTimeout));
+      const bool peers_live = PeersLive();
+      if (status.state() == v1::CLOSED && !peers_live) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            "the coordinator at ", address_,
+            " served a run that is over: start it anew, without the journal "
+            "of that run"));
+      }
       CountEarlierStarts(status);
-      if (!PeersLive()) RETURN_IF_ERROR(GoOnFromNamed());
+      if (!peers_live) RETURN_IF_ERROR(GoOnFromNamed());
       // Left by one of the run's own, which would be asked for.
       if (JournalEpoch(job_.folder) != status.epoch()) {
         std::error_code absent;
@@ -236,18 +253,23 @@ class Job {
     RETURN_IF_ERROR(Connect(job_.topology.coordinator));
     const absl::Duration timeout =
         absl::Seconds(job_.config.distributed().join_timeout_seconds());
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     bool told = false;
     for (;;) {
       const auto status = calls_->GetStatus(absl::Seconds(1));
-      if (status.ok()) {
+      // Where a run was preempted, the next one's will be. If none comes, learners
+      // hear from this one how theirs ended.
+      const bool late = SteadyNow() > deadline;
+      const bool of_the_last = status.ok() && status->state() == v1::CLOSED &&
+                               status->preempted() && !late;
+      if (status.ok() && !of_the_last) {
         // Now the run's token is there, if it has one.
         RETURN_IF_ERROR(Connect(address_));
         CountEarlierStarts(*status);
         return absl::OkStatus();
       }
       if (signals_.first_signal() != 0) return absl::CancelledError("stopped");
-      if (!absl::IsUnavailable(status.status()) || absl::Now() > deadline) {
+      if (!status.ok() && (late || !absl::IsUnavailable(status.status()))) {
         return status.status();
       }
       if (!told) progress_.Say("waiting for the coordinator at " + address_);
@@ -320,8 +342,8 @@ class Job {
 
   // Once a second: it asks a file system that may be far away.
   absl::Status KeepFolder() {
-    if (job_.lock == nullptr || absl::Now() < keep_at_) return absl::OkStatus();
-    keep_at_ = absl::Now() + absl::Seconds(1);
+    if (job_.lock == nullptr || SteadyNow() < keep_at_) return absl::OkStatus();
+    keep_at_ = SteadyNow() + absl::Seconds(1);
     return job_.lock->Keep();
   }
 
@@ -469,12 +491,19 @@ class Job {
   // Until the next signal at most: nobody waits longer who wants to be gone.
   void AwaitPeers() {
     const int signals = signals_.signals();
-    const absl::Time deadline = absl::Now() + kLingerTimeout;
-    while (absl::Now() < deadline && PeersLive() &&
+    const absl::Time deadline = SteadyNow() + kLingerTimeout;
+    while (SteadyNow() < deadline && PeersLive() &&
            signals_.signals() == signals &&
            !signals_.StopNow().stop_requested()) {
       absl::SleepFor(absl::Milliseconds(100));
     }
+  }
+
+  // Also where all of ours ended as if there was nothing to save: they died after
+  // the others had saved, or came too late and could ask nobody.
+  bool WasPreempted() const {
+    if (summary_) return summary_->status() == v1::RunSummary::PREEMPTED;
+    return latest_ && latest_->preempted();
   }
 
   // What rank 0 wrote, if this run got that far.

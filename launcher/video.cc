@@ -24,6 +24,7 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Minutes(1);
 constexpr absl::Duration kEndTimeout = absl::Minutes(10);
+constexpr absl::Duration kUndoTimeout = absl::Seconds(1);
 constexpr absl::Duration kEncoderPoll = absl::Milliseconds(5);
 
 // Before each frame, little-endian; 0 x 0 says that all have come.
@@ -71,6 +72,8 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
                                  absl::StrCat("--fps=", frames_per_second),
                                  "--error-file=" + folder + "/error"}));
   encoder.log_path = folder + "/log";
+  // Without us it would wait in its open() of the pipe.
+  encoder.guarded = true;
   ASSIGN_OR_RETURN(writer->encoder_, Subprocess::Start(encoder));
   const absl::Time deadline = absl::Now() + kStartTimeout;
   for (;;) {
@@ -91,6 +94,13 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
   const int fd = writer->pipe_.get();
   fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK);
   return writer;
+}
+
+VideoWriter::~VideoWriter() {
+  // Before it has the pipe it has made nothing.
+  if (pipe_.get() < 0) return;
+  pipe_ = OwnedFd();
+  encoder_->Wait(kUndoTimeout);
 }
 
 absl::Status VideoWriter::Write(const v1::Frame& frame) {
@@ -116,7 +126,11 @@ absl::Status VideoWriter::Close() {
   const absl::Time deadline = absl::Now() + kEndTimeout;
   std::optional<Subprocess::Exit> exit;
   while (!exit && absl::Now() < deadline) {
-    if (stop_.stop_requested()) return absl::CancelledError("stopped");
+    if (stop_.stop_requested()) {
+      // It has all frames, and would go on without the pipe.
+      encoder_->Signal(SIGINT, /*whole_group=*/true);
+      return absl::CancelledError("stopped");
+    }
     exit = encoder_->Wait(kEncoderPoll);
   }
   if (exit && exit->code == 0) return absl::OkStatus();

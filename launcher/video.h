@@ -33,8 +33,9 @@ class VideoWriter {
   static absl::StatusOr<std::unique_ptr<VideoWriter>> Open(
       const std::string& path, double frames_per_second, std::stop_token stop);
 
-  // Without Close there will be no file.
-  ~VideoWriter() = default;
+  // Without Close there will be no file. Gives the encoder a second to remove
+  // what it has of one.
+  ~VideoWriter();
 
   // Blocks while the encoder is behind. Errors: the encoder's, which ended.
   absl::Status Write(const v1::Frame& frame);

@@ -11,23 +11,45 @@ namespace {
 constexpr char kBash[] =
     R"(# bash completion of flotilla. For this shell: source <(flotilla completion bash)
 _flotilla() {
-  local line=${COMP_LINE:0:COMP_POINT} IFS=$' \t\n' program word cut="" typed
-  local -a words answer
-  read -ra words <<<"$line"
-  [[ $line == *[[:space:]] ]] && words+=("")
+  local line=${COMP_LINE:0:COMP_POINT} program word="" begun="" open="" start=0 inside=0 c i
+  local -a words=() answer
+  # Words as the shell takes them. Of "--set=a", it completes "a" alone, from start on, of
+  # "a@b" "@b", and in quotes that are open what is inside them.
+  for ((i = 0; i < ${#line}; ++i)); do
+    c=${line:i:1}
+    if [[ $c == '\' && $open != "'" ]]; then
+      ((++i))
+      c=${line:i:1}
+      [[ $open == '"' && $c != [\"\$\`\\] ]] && c="\\$c"
+      word+=$c begun=1
+    elif [[ -n $open ]]; then
+      if [[ $c == "$open" ]]; then open=""; else word+=$c; fi
+    elif [[ $c == [\"\'] ]]; then
+      open=$c inside=${#word} begun=1
+    elif [[ $c == [[:space:]] ]]; then
+      [[ -n $begun ]] && words+=("$word")
+      word="" begun="" start=0
+    else
+      word+=$c begun=1
+      [[ $c == [=:] && $COMP_WORDBREAKS == *"$c"* ]] && start=${#word}
+      [[ $c == @ && $COMP_WORDBREAKS == *@* ]] && start=$((${#word} - 1))
+    fi
+  done
+  words+=("$word")
+  [[ -n $open ]] && start=$inside
   program=${words[0]/#\~/$HOME}
   mapfile -t answer < <("$program" __complete "${words[@]:1}" 2>/dev/null)
   COMPREPLY=()
   ((${#answer[@]})) || return 0
-  # Of "--set=a", bash takes "a" alone for the word.
-  word=${words[-1]}
-  [[ $COMP_WORDBREAKS == *=* && $word == *=* ]] && cut=${word%"${word##*=}"}
-  [[ $COMP_WORDBREAKS == *:* && $word == *:* ]] && cut=${word%"${word##*[=:]}"}
-  local kind=${answer[-1]} candidate
+  local kind=${answer[-1]} candidate typed
   unset 'answer[-1]'
   for candidate in "${answer[@]}"; do
     candidate=${candidate%%$'\t'*}
-    COMPREPLY+=("${candidate#"$cut"}")
+    candidate=${candidate:start}
+    # It quotes paths itself, and no words.
+    [[ $kind == :words && -z $open && $candidate == *[![:alnum:]_%+,./:=@-]* ]] &&
+      printf -v candidate %q "$candidate"
+    COMPREPLY+=("$candidate")
   done
   if [[ $kind != :words ]]; then
     compopt -o filenames 2>/dev/null
@@ -35,9 +57,9 @@ _flotilla() {
     [[ $word == -*=* ]] && typed=${word#*=}
     local paths=-f
     [[ $kind == :folders ]] && paths=-d
-    while read -r candidate; do
+    while IFS= read -r candidate; do
       candidate=${word%"$typed"}$candidate
-      COMPREPLY+=("${candidate#"$cut"}")
+      COMPREPLY+=("${candidate:start}")
     done < <(compgen "$paths" -- "$typed")
   fi
   [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *[=./] ]] && compopt -o nospace 2>/dev/null

@@ -27,7 +27,8 @@ std::string FlagOf(const std::string& argument) {
   return flag;
 }
 
-// Whether only this host reaches it, through a port that all of its users reach.
+// Whether only this host reaches it, by what all of its users reach: a port, or a
+// socket without a file.
 bool ListensOnLoopback(const Arguments& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (FlagOf(arguments[i]) != "--listen") continue;
@@ -38,7 +39,7 @@ bool ListensOnLoopback(const Arguments& arguments) {
     } else if (i + 1 < arguments.size()) {
       address = arguments[i + 1];
     }
-    return IsLocalAddress(address) && !IsUnixAddress(address);
+    return IsLocalAddress(address) && !HasFolder(address);
   }
   return true;
 }

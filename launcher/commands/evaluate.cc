@@ -125,8 +125,12 @@ int Follow(const std::string& path, std::optional<int> episodes, bool json,
                      "--output=" + result},
                     credentials, said, stop));
     if (exit.code != 0) {
-      return absl::InternalError(absl::StrCat(
-          "the player ended with ", exit.ToString(), ": ", LastLine(said)));
+      const bool for_good =
+          exit.code == kExitUsage || exit.code == kExitHopeless;
+      return absl::Status(for_good ? absl::StatusCode::kFailedPrecondition
+                                   : absl::StatusCode::kInternal,
+                          absl::StrCat("the player ended with ",
+                                       exit.ToString(), ": ", LastLine(said)));
     }
     return ParseJson(WholeFile(result).value_or(""));
   };

@@ -33,13 +33,16 @@ int RunRuns(const Arguments& arguments) {
   const std::vector<std::string> folders =
       parsed.positional.empty() ? std::vector<std::string>{"runs"}
                                 : parsed.positional;
-  std::vector<RunRecord> runs;
+  std::vector<std::string> paths;
   for (const std::string& folder : folders) {
-    const auto paths = FindRunFolders(folder);
-    if (!paths.ok()) return Report("runs", paths.status());
-    for (const std::string& path : *paths) {
-      runs.push_back(ReadRunRecord(path, absl::Now()));
-    }
+    const auto found = FindRunFolders(folder);
+    if (!found.ok()) return Report("runs", found.status());
+    paths.insert(paths.end(), found->begin(), found->end());
+  }
+  KeepEachRunOnce(&paths);
+  std::vector<RunRecord> runs;
+  for (const std::string& path : paths) {
+    runs.push_back(ReadRunRecord(path, absl::Now()));
   }
   SortRuns(order, &runs);
   if (json) {

@@ -56,24 +56,6 @@ void OnResize(int) {
   errno = saved;
 }
 
-const char* CodeOf(ScreenLine::Style style) {
-  switch (style) {
-    case ScreenLine::Style::kTitle:
-      return "\x1b[1;7m";
-    case ScreenLine::Style::kBold:
-      return "\x1b[1m";
-    case ScreenLine::Style::kDim:
-      return "\x1b[2m";
-    case ScreenLine::Style::kAlarm:
-      return "\x1b[31m";
-    case ScreenLine::Style::kChosen:
-      return "\x1b[7m";
-    case ScreenLine::Style::kPlain:
-      break;
-  }
-  return "";
-}
-
 void WriteAll(const std::string& text) {
   size_t done = 0;
   while (done < text.size()) {
@@ -91,6 +73,26 @@ void WriteAll(const std::string& text) {
 }
 
 }  // namespace
+
+const char* CodeOf(ScreenLine::Style style) {
+  const char* no_color = std::getenv("NO_COLOR");
+  const bool colours = no_color == nullptr || *no_color == '\0';
+  switch (style) {
+    case ScreenLine::Style::kTitle:
+      return "\x1b[1;7m";
+    case ScreenLine::Style::kBold:
+      return "\x1b[1m";
+    case ScreenLine::Style::kDim:
+      return "\x1b[2m";
+    case ScreenLine::Style::kAlarm:
+      return colours ? "\x1b[31m" : "\x1b[1m";
+    case ScreenLine::Style::kChosen:
+      return "\x1b[7m";
+    case ScreenLine::Style::kPlain:
+      break;
+  }
+  return "";
+}
 
 bool LocaleIsUtf8() {
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {

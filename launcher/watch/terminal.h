@@ -53,6 +53,10 @@ class Terminal {
 // The keys of what a terminal sends; takes from `bytes` what is whole.
 std::vector<int> ParseKeys(std::string* bytes);
 
+// What makes a terminal show a line so. Where NO_COLOR is set (https://no-color.org),
+// nothing is coloured: what alarms is bold.
+const char* CodeOf(ScreenLine::Style style);
+
 // Whether the locale's encoding is UTF-8.
 bool LocaleIsUtf8();
 

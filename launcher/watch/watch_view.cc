@@ -22,17 +22,6 @@ constexpr size_t kKept = 1000;    // values of a curve
 constexpr size_t kFewestLog = 3;  // lines of a log that are worth showing
 constexpr size_t kMostTroubles = 6;
 
-// The first `width` characters of it.
-std::string Cut(const std::string& text, size_t width) {
-  if (Characters(text) <= width) return text;
-  size_t end = 0;
-  for (size_t seen = 0; end < text.size(); ++end) {
-    const bool begins = (text[end] & 0xC0) != 0x80;
-    if (begins && seen++ == width) break;
-  }
-  return text.substr(0, end);
-}
-
 std::string PhaseOf(const v1::LearnerStatus& learner) {
   if (!Is(learner, LearnerState::kAlive)) return learner.state();
   if (learner.phase() == v1::PHASE_UNSPECIFIED) return "starting";

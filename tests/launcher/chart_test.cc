@@ -1,5 +1,6 @@
 #include "launcher/chart.h"
 
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/match.h"
@@ -22,6 +23,11 @@ TEST(ChartTest, TicksAreRoundNumbers) {
   EXPECT_THAT(NiceTicks(0.011, 0.019, 4),
               ElementsAre(DoubleEq(0.012), DoubleEq(0.014), DoubleEq(0.016),
                           DoubleEq(0.018)));
+}
+
+TEST(ChartTest, TicksOfATinyRangeAreFew) {
+  EXPECT_LE(NiceTicks(0.1, std::nextafter(0.1, 1), 6).size(), 7u);
+  EXPECT_LE(NiceTicks(1e15, 1e15 + 1, 8).size(), 9u);
 }
 
 TEST(ChartTest, TickTextsAreShort) {
@@ -55,6 +61,15 @@ TEST(ChartTest, OnePointIsADotAndAFlatLineHasRoom) {
                      .series = {{"a", {{5, 0, 0, 0}}}}};
   EXPECT_THAT(SvgOf(dot), AllOf(HasSubstr("<circle"), Not(HasSubstr("nan")),
                                 Not(HasSubstr("inf"))));
+  // Nor is it less flat for being rounded: a mean of equal values may be.
+  const double rounded = std::nextafter(0.1, 1);
+  const Chart constant = {
+      .title = "",
+      .caption = "",
+      .x_label = "",
+      .y_label = "",
+      .series = {{"a", {{0, 0.1, 0.1, 0.1}, {10, rounded, rounded, rounded}}}}};
+  EXPECT_THAT(SvgOf(constant), HasSubstr("d=\"M70.0,234.0L780.0,234.0\""));
   const Chart nothing = {
       .title = "", .caption = "", .x_label = "", .y_label = "", .series = {}};
   EXPECT_THAT(SvgOf(nothing), Not(HasSubstr("nan")));

@@ -98,6 +98,36 @@ TEST(ConfigDocsTest, SaysWhatConfigurationsSetItTo) {
               Not(HasSubstr("come with Flotilla")));
 }
 
+TEST(ConfigDocsTest, AValueMayBeWiderThanTheTerminal) {
+  TempDir folder;
+  WriteFile(folder / "pointnav.textproto", R"pb(
+    ppo {}
+    model {
+      leaf {
+        path: "depth"
+        encoder: NATURE_CNN
+        conv_channels: [ 16, 32, 32 ]
+        hidden: [ 128 ]
+      }
+      leaf {
+        path: "goal"
+        hidden: [ 32 ]
+      }
+    })pb");
+  const std::vector<ShippedConfig> configs = {
+      {"pointnav", folder / "pointnav.textproto", ""}};
+  for (const size_t width : {1, 5, 20, 34, 80, 100}) {
+    EXPECT_THAT(Explained("model.leaf", configs, width),
+                AllOf(HasSubstr("NATURE_CNN"), HasSubstr("pointnav\n")))
+        << width;
+    EXPECT_THAT(Explained("ppo", configs, width), HasSubstr("epochs"));
+  }
+  for (const auto& line :
+       absl::StrSplit(Explained("model.leaf", configs, 50), '\n')) {
+    EXPECT_LE(line.size(), 50) << line;
+  }
+}
+
 TEST(ConfigDocsTest, ATypoGetsTheNearestName) {
   EXPECT_THAT(Refusal("ppo.epoch"), HasSubstr("did you mean \"ppo.epochs\"?"));
   EXPECT_THAT(Refusal("epochs"),

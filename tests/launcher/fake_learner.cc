@@ -41,7 +41,8 @@ class FakeLearner {
     Tell("start " + rank() + " incarnation " + flags_["--incarnation"] +
          " resume " + (Resumes() ? flags_["--resume"] : "-") + " pid " +
          std::to_string(getpid()));
-    if (mode == "finish") return Finish();
+    if (mode == "finish") return Finish("solved");
+    if (mode == "finish_preempted") return Finish("preempted");
     if (mode == "crash") return Fail(1, "the sky fell");
     if (mode == "unusable") return Fail(2, "the model does not fit");
     if (mode == "crash_once") return CrashOnce();
@@ -71,10 +72,10 @@ class FakeLearner {
     return code;
   }
 
-  int Finish() {
+  int Finish(const std::string& status) {
     if (rank() == "0") {
       std::ofstream(folder() + "/summary.json")
-          << R"({"status": "solved", "env_id": "CartPole-v1",)"
+          << R"({"status": ")" << status << R"(", "env_id": "CartPole-v1",)"
           << R"( "algorithm": "ppo", "global_steps": 250000, "updates": 61,)"
           << R"( "world_size": 2})";
     }
@@ -87,7 +88,7 @@ class FakeLearner {
     while (Events().find("start 1 incarnation 1") == std::string::npos) {
       usleep(5000);
     }
-    return Finish();
+    return Finish("solved");
   }
 
   std::unique_ptr<Subprocess> StartWorker() {

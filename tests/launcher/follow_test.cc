@@ -11,6 +11,7 @@
 #include "services/base/run_summary.h"
 #include "services/base/sha256.h"
 #include "tests/testing/temp_dir.h"
+#include "tests/testing/tiny_disk.h"
 
 namespace flotilla {
 namespace {
@@ -24,13 +25,17 @@ namespace fs = std::filesystem;
 class FollowTest : public testing::Test {
  protected:
   FollowTest() : run_(folder_ / "run") {
+    MakeRun();
+    options_.on_skipped = [this](const std::string& text) {
+      skipped_.push_back(text);
+    };
+  }
+
+  void MakeRun() {
     fs::create_directories(run_.checkpoints());
     v1::RunConfig config;
     config.mutable_ppo();
     WriteFile(run_.config(), FormatResolved(config));
-    options_.on_skipped = [this](const std::string& text) {
-      skipped_.push_back(text);
-    };
   }
 
   static std::string Name(int step) {
@@ -182,6 +187,79 @@ TEST_F(FollowTest, WhatCannotBePlayedIsLeftOutAndCounted) {
   EXPECT_EQ(*Follow(), 1);
   EXPECT_THAT(played_, ElementsAre(Name(20)));
   EXPECT_THAT(skipped_, ElementsAre(HasSubstr("progress.json is missing")));
+}
+
+// Two checkpoints, and a player that fails at first.
+class FailingPlayTest : public FollowTest {
+ protected:
+  absl::StatusOr<int> FollowWith(std::vector<absl::Status> failures) {
+    Save(10, "1");
+    Save(20, "2");
+    End(v1::RunSummary::COMPLETED);
+    options_.poll = absl::Milliseconds(1);
+    return Follow([&](const std::string& path) -> absl::StatusOr<Json> {
+      if (plays_++ < failures.size()) return failures[plays_ - 1];
+      return Play(path);
+    });
+  }
+
+  size_t plays_ = 0;
+};
+
+TEST_F(FailingPlayTest, WhatFailsInPassingIsPlayedAgain) {
+  EXPECT_EQ(*FollowWith({absl::InternalError("CUDA out of memory"),
+                         absl::UnavailableError("connection refused")}),
+            0);
+  EXPECT_EQ(plays_, 4u);
+  EXPECT_THAT(played_, ElementsAre(Name(10), Name(20)));
+  EXPECT_THAT(skipped_, IsEmpty());
+}
+
+TEST_F(FailingPlayTest, WhatFailsThreeTimesIsLeftOutAndCounted) {
+  EXPECT_EQ(*FollowWith({3, absl::InternalError("CUDA out of memory")}), 1);
+  EXPECT_THAT(played_, ElementsAre(Name(20)));
+  EXPECT_THAT(skipped_, ElementsAre(HasSubstr("CUDA out of memory")));
+}
+
+TEST_F(FollowTest, ALineWaitsForRoomOnAFullDisk) {
+  TinyDisk disk(folder_.path());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  MakeRun();
+  Save(10, "1");
+  Save(20, "2");
+  End(v1::RunSummary::COMPLETED);
+  options_.poll = absl::Milliseconds(1);
+  options_.on_skipped = [&](const std::string& text) {
+    skipped_.push_back(text);
+    EXPECT_EQ(ReadFile(run_.evaluations()), "");
+    disk.Free();
+  };
+  const auto play = [&](const std::string& path) {
+    if (played_.empty()) disk.Fill();
+    return Play(path);
+  };
+  EXPECT_EQ(*Follow(play), 0);
+  EXPECT_THAT(skipped_, ElementsAre(HasSubstr("No space left on device")));
+  // Nothing is evaluated again, and every line is one.
+  played_.clear();
+  EXPECT_EQ(*Follow(), 0);
+  EXPECT_THAT(played_, IsEmpty());
+}
+
+TEST_F(FollowTest, AStopEndsTheWaitForRoom) {
+  TinyDisk disk(folder_.path());
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
+  MakeRun();
+  Save(10, "1");
+  options_.poll = absl::Hours(1);
+  std::stop_source stop;
+  options_.on_skipped = [&](const std::string&) { stop.request_stop(); };
+  const auto play = [&](const std::string& path) {
+    disk.Fill();
+    return Play(path);
+  };
+  const absl::Status status = Follow(play, stop.get_token()).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
 }
 
 TEST_F(FollowTest, AFolderThatIsGoneIsNotHeld) {

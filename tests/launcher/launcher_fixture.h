@@ -144,8 +144,9 @@ class LauncherTest : public testing::Test {
   }
 
   // Kills the coordinator of `launcher`, and waits until another answers where it
-  // was.
-  void LoseCoordinator(pid_t launcher) {
+  // was. `meanwhile` comes once the launcher has said so.
+  void LoseCoordinator(
+      pid_t launcher, const std::function<void()>& meanwhile = [] {}) {
     std::string address = ReadFile(run() + "/coordinator.address");
     address.pop_back();  // the line's end
     for (const pid_t pid : Processes(launcher)) {
@@ -155,6 +156,7 @@ class LauncherTest : public testing::Test {
     ASSERT_TRUE(Eventually([&] {
       return absl::StrContains(output(), "the coordinator died (signal 9");
     })) << output();
+    meanwhile();
     EXPECT_TRUE(Eventually([&] { return StatusAnswers(address); })) << output();
   }
 

@@ -1,12 +1,9 @@
 // `flotilla train` beside other launchers, and beside a coordinator that is lost.
 
-#include <netinet/in.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -16,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "services/base/subprocess.h"
 #include "tests/launcher/launcher_fixture.h"
+#include "tests/testing/ports.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_disk.h"
 
@@ -25,32 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-bool CanListen(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<uint16_t>(port));
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  const bool bound =
-      bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0;
-  close(fd);
-  return bound;
-}
-
-// Of a port below those that the kernel gives to whoever names none, so that it
-// stays free until a coordinator listens there.
-std::string AddressToListenAt() {
-  constexpr int kFirst = 10000;
-  int end = 32768;
-  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
-  const int count = end - kFirst;
-  for (int i = 0; i < count; ++i) {
-    const int port = kFirst + (getpid() + i) % count;  // others begin elsewhere
-    if (CanListen(port)) return absl::StrCat("127.0.0.1:", port);
-  }
-  return TakenPort().address();  // the kernel gives them all out
-}
 
 TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnItsPort) {
   auto program = Train("train");
@@ -78,32 +50,63 @@ TEST_F(LauncherTest, ADeadCoordinatorIsReplacedThoughTheDiskIsFull) {
   EXPECT_EQ(ended.output.find(died), ended.output.rfind(died)) << ended.output;
 }
 
-// Its learners take up names whose restarts the coordinator does not know: it is
-// a new one.
-TEST_F(LauncherTest, ANodeThatComesBackIsNewerThanItWas) {
-  const std::string file = temp_ / "address";
-  const auto coordinate = [&](const std::string& listen) {
+TEST_F(LauncherTest, ADeadCoordinatorIsReplacedOnceItsProgramIsThereAgain) {
+  auto program = Train("train");
+  ASSERT_TRUE(AwaitEvents("worker", 1));
+  const std::string path = temp_ / "bin/flotilla-coordinator";
+  fs::rename(path, path + ".away");  // as while it is installed
+  LoseCoordinator(program->pid(), [&] {
+    EXPECT_TRUE(Eventually([&] {
+      return absl::StrContains(output(), "the coordinator cannot be started");
+    })) << output();
+    fs::rename(path + ".away", path);
+  });
+  program->Signal(SIGINT);
+  EXPECT_EQ(End(std::move(program)).code, 130);
+  EXPECT_EQ(CountEvents("start"), 1);  // the learner noticed nothing
+}
+
+// A coordinator that outlives launchers.
+class OutlivingCoordinatorTest : public LauncherTest {
+ protected:
+  // Starts one there; another takes over from its journal.
+  void Coordinate(const std::string& listen = AddressToListenAt()) {
+    const std::string file = temp_ / "address";
+    coordinator_.reset();
     fs::remove(file);
     auto coordinator = Subprocess::Start(
         {.argv = {temp_ / "bin/flotilla-coordinator", "--listen=" + listen,
                   "--address-file=" + file, "--insecure",
-                  "--journal=" + (temp_ / "journal")},
+                  "--journal=" + journal_},
          .log_path = temp_ / "coordinator"});
-    EXPECT_TRUE(coordinator.ok()) << coordinator.status();
-    EXPECT_TRUE(Eventually([&] { return fs::exists(file); }));
-    return *std::move(coordinator);
-  };
-  auto coordinator = coordinate("127.0.0.1:0");
-  std::string address = ReadFile(file);
-  address.pop_back();  // the line's end
+    ASSERT_TRUE(coordinator.ok()) << coordinator.status();
+    coordinator_ = *std::move(coordinator);
+    ASSERT_TRUE(Eventually([&] { return fs::exists(file); }));
+    address_ = ReadFile(file);
+    address_.pop_back();  // the line's end
+  }
+
+  // What it said of a run that is over.
+  void CoordinateAfter(const std::string& command) {
+    WriteFile(journal_,
+              "---\n---\nstate: CLOSED closed: true " + command + "\n---\n");
+    Coordinate();
+  }
+
+  const std::string journal_ = temp_ / "journal";
+  std::unique_ptr<Subprocess> coordinator_;
+  std::string address_;
+};
+
+// Its learners take up names whose restarts the coordinator does not know: it is
+// a new one.
+TEST_F(OutlivingCoordinatorTest, ANodeThatComesBackIsNewerThanItWas) {
+  Coordinate();
   for (int start = 0; start < 3; ++start) {
-    if (start == 2) {
-      coordinator.reset();
-      coordinator = coordinate(address);
-    }
+    if (start == 2) Coordinate(address_);
     std::vector<std::string> arguments = {
-        "train", "cartpole_fast",    "--run-dir", run(),       "--coordinator",
-        address, "--nproc-per-node", "1",         "--insecure"};
+        "train",  "cartpole_fast",    "--run-dir", run(),       "--coordinator",
+        address_, "--nproc-per-node", "1",         "--insecure"};
     if (start > 0) arguments[1] = "--resume";
     auto node = Start("join", arguments);
     EXPECT_TRUE(AwaitEvents("trains", start + 1)) << output();
@@ -113,6 +116,37 @@ TEST_F(LauncherTest, ANodeThatComesBackIsNewerThanItWas) {
     node->Wait(kPatience);
     ExpectAllGone(pids);
   }
+}
+
+TEST_F(OutlivingCoordinatorTest, ARunIsNotBegunWhereAnotherIsOver) {
+  for (const char* command : {"", "preempted: true"}) {
+    CoordinateAfter(command);
+    const Ended ended = Run("finish", {"train", "cartpole_fast", "--run-dir",
+                                       run(), "--coordinator", address_,
+                                       "--nproc-per-node", "1", "--insecure"});
+    EXPECT_EQ(ended.code, 1) << ended.output;
+    EXPECT_THAT(ended.output, AllOf(HasSubstr(address_),
+                                    HasSubstr("served a run that is over")));
+    EXPECT_EQ(CountEvents("start"), 0);
+    fs::remove_all(run());
+  }
+}
+
+TEST_F(OutlivingCoordinatorTest, ANodeWaitsForTheRunAfterThePreemptedOne) {
+  CoordinateAfter("preempted: true");
+  auto node =
+      Start("train", {"train", "cartpole_fast", "--run-dir", run(), "--nnodes",
+                      "2", "--node-rank", "1", "--nproc-per-node", "1",
+                      "--coordinator", address_, "--insecure"});
+  ASSERT_TRUE(Eventually([&] {
+    return absl::StrContains(output(), "waiting for the coordinator at");
+  })) << output();
+  EXPECT_EQ(CountEvents("start"), 0);
+  fs::remove(journal_);
+  Coordinate(address_);
+  EXPECT_TRUE(AwaitEvents("worker", 1)) << output();
+  node->Signal(SIGTERM);
+  EXPECT_EQ(End(std::move(node)).code, 75);
 }
 
 TEST_F(LauncherTest, LaunchersOfTwoNodesShareCoordinatorAndFolder) {

@@ -41,6 +41,13 @@ TEST_F(LauncherTest, AFinishedRunIsZeroAndShowsItsResult) {
   EXPECT_TRUE(fs::exists(run() + "/logs/coordinator.log"));
 }
 
+// Where all learners of a launcher had nothing to save, as those of a node that
+// comes back too late.
+TEST_F(LauncherTest, ARunThatWasPreemptedIsNotDone) {
+  const Ended ended = End(Train("finish_preempted"));
+  EXPECT_EQ(ended.code, 75) << ended.output;
+}
+
 TEST_F(LauncherTest, TheResolvedConfigurationIsWritten) {
   EXPECT_EQ(
       End(Train("finish", {"--set", "seed=77", "--backend", "gloo"})).code, 0);

@@ -144,6 +144,12 @@ TEST(ProgressTest, NoLineIsWiderThanTheTerminal) {
   EXPECT_THAT(Lines(StatusText(Wide(), 80)), Each(SizeIs(testing::Le(80))));
 }
 
+TEST(ProgressTest, ALineIsCutBetweenCharacters) {
+  v1::Status status = Training();
+  status.mutable_learner(0)->set_trouble("ééééééééé");
+  EXPECT_EQ(ProgressBlock(status, kFacts, 9)[3], "      ééé");
+}
+
 TEST(ProgressTest, AWrappedStatusSaysAllOfIt) {
   const auto words = [](size_t width) {
     return std::vector<std::string>(absl::StrSplit(

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "launcher/film.h"
 #include "launcher/video.h"
 #include "services/base/run_folder.h"
 #include "services/env/recorded_games.h"
@@ -166,6 +167,19 @@ class Answers {
   int episode_ = 0;
   v1::ReplayStep last_;
 };
+
+TEST(GameToJsonTest, AnEnvironmentsOwnMetricsReplaceNoneOfOurs) {
+  v1::RecordedGames games = Games();
+  v1::GameSlot* slot = Add(&games, 9, 3)->mutable_slot(0);
+  (*slot->mutable_metric())["return"] = -1;
+  (*slot->mutable_metric())["steps"] = -1;
+  (*slot->mutable_metric())["success"] = 0.5;
+  const GameAlbum album = GameAlbum::Of(std::move(games));
+  const Json json = GameToJson(album.All().at(0));
+  EXPECT_EQ(json.at("return").get<double>(), 9);
+  EXPECT_EQ(json.at("steps").get<double>(), 3);
+  EXPECT_EQ(json.at("success").get<double>(), 0.5);
+}
 
 TEST(ReplayCheckTest, SaysInWhatAGameIsAnother) {
   v1::RecordedGames games = Games();

@@ -111,7 +111,8 @@ TEST_F(RunRecordTest, AKilledRunIsUnfinished) {
 }
 
 TEST_F(RunRecordTest, AnEvaluationCountsHoweverManyUpdatesAgo) {
-  const RunFolder folder = Make("a", {}, std::nullopt);
+  const RunFolder folder =
+      Make("a", {"evaluation.every_updates=1"}, std::nullopt);
   const std::string line = ReadFile(folder.metrics());
   std::string lines = line + "{\"update\":1,\"eval/mean_return\":250.0}\n";
   while (lines.size() < (2 << 20)) lines += line;
@@ -119,6 +120,14 @@ TEST_F(RunRecordTest, AnEvaluationCountsHoweverManyUpdatesAgo) {
   EXPECT_EQ(Read(folder).eval_return, 250);
   EXPECT_EQ(Read(folder).mean_return, 100);
   EXPECT_EQ(Read(folder).score(), 250);
+
+  // Of a run that does not evaluate, the end is read alone, unless it may have been
+  // told to in flight.
+  const RunFolder other = Make("b", {}, std::nullopt);
+  WriteFile(other.metrics(), lines);
+  EXPECT_EQ(Read(other).eval_return, std::nullopt);
+  WriteFile(other.changes(), "");
+  EXPECT_EQ(Read(other).eval_return, 250);
 }
 
 TEST_F(RunRecordTest, OfAnotherHostTheMetricsTell) {
@@ -202,6 +211,30 @@ TEST_F(RunRecordTest, RunsAreFoundInFoldersOfFolders) {
       FindRunFolders(RunFolder(folder_ / "c").config()).status()));
 }
 
+TEST_F(RunRecordTest, ARunCountsOnceWhateverLeadsToIt) {
+  Make("runs/b");
+  Make("runs/c");
+  std::filesystem::create_directory_symlink("b", folder_ / "runs/a_link");
+  std::filesystem::create_directory_symlink("c", folder_ / "runs/latest");
+  std::filesystem::create_directory_symlink(".", folder_ / "runs/circle");
+  const std::string b = folder_ / "runs/b", c = folder_ / "runs/c";
+  EXPECT_THAT(*FindRunFolders(folder_ / "runs"), ElementsAre(b, c));
+  const auto paths = [&](const std::vector<std::string>& folders) {
+    std::vector<std::string> read;
+    const auto runs = ReadRunRecords(folders, absl::Now());
+    EXPECT_TRUE(runs.ok()) << runs.status();
+    for (const RunRecord& run : *runs) read.push_back(run.path);
+    return read;
+  };
+  EXPECT_THAT(paths({folder_ / "runs", c}), ElementsAre(b, c));
+  // By the name that was given first; a run that is elsewhere has no other.
+  const std::string latest = folder_ / "runs/latest";
+  EXPECT_THAT(paths({latest, folder_ / "runs"}), ElementsAre(latest, b));
+  std::filesystem::create_directory(folder_ / "links");
+  std::filesystem::create_directory_symlink(c, folder_ / "links/x");
+  EXPECT_THAT(paths({folder_ / "links"}), ElementsAre(folder_ / "links/x"));
+}
+
 TEST_F(RunRecordTest, RunsDifferInWhatNotAllOfThemShare) {
   const std::vector<RunRecord> runs = {
       Read(Make("a")), Read(Make("b", {"seed=2", "ppo.epochs=8"})),
@@ -253,6 +286,9 @@ TEST_F(RunRecordTest, ATableFitsTheTerminal) {
   EXPECT_THAT(table, AllOf(HasSubstr("differs by"), HasSubstr("ppo.epochs=8"),
                            HasSubstr("1,024")));
   EXPECT_THAT(RunTable(runs, 30), HasSubstr("...\n"));
+  RunRecord named = runs[0];
+  named.path = "ééééééééééééééé";
+  EXPECT_THAT(RunTable({named}, 10), HasSubstr("\nééééééé...\n"));
 }
 
 }  // namespace

@@ -260,6 +260,12 @@ TEST(NewestMetricsTest, OneIsFoundWhereverInTheFileItIs) {
   WriteFile(path, other + newest + std::string(5 << 20, '\0') + "\n" + later);
   EXPECT_EQ(FindNewestMetric(path, "eval/mean_return"), -7.5);
   EXPECT_EQ(FindNewestMetric(folder / "none", "update"), std::nullopt);
+  // No further back than is asked for, whether that is in the middle of a line or not.
+  WriteFile(path, other + newest + Lines(3 << 20));
+  const int64_t back = static_cast<int64_t>(newest.size()) + (3 << 20);
+  EXPECT_EQ(FindNewestMetric(path, "eval/mean_return", back + 1), -7.5);
+  EXPECT_EQ(FindNewestMetric(path, "eval/mean_return", back - 1), std::nullopt);
+  EXPECT_EQ(FindNewestMetric(path, "eval/mean_return", 1000), std::nullopt);
 }
 
 }  // namespace

@@ -32,7 +32,8 @@ class SupervisorTest : public testing::Test {
     options.num_learners = count;
     options.command = [&](const LearnerStart& start) {
       return SubprocessOptions{
-          .argv = {"/bin/sh", "-c", script},
+          .argv = {missing_ && missing_(start) ? "/no/such/program" : "/bin/sh",
+                   "-c", script},
           .env = {{"FOLDER", temp_.path()},
                   {"I", absl::StrCat(start.index)},
                   {"N", absl::StrCat(start.incarnation)},
@@ -79,6 +80,8 @@ class SupervisorTest : public testing::Test {
   std::atomic<bool> stop_now_ = false;
   std::function<void()> on_tick_;
   std::function<bool(int, pid_t)> given_up_;
+  // The program is not there, for that start.
+  std::function<bool(const LearnerStart&)> missing_;
   bool run_is_over_ = false;
   absl::Status tick_status_;
   std::vector<std::string> notices_;
@@ -111,6 +114,31 @@ TEST_F(SupervisorTest, ADeadLearnerIsReplacedAndTheOthersAreNot) {
                                 HasSubstr("log1"))));
 }
 
+TEST_F(SupervisorTest, AReplacementThatCannotBeStartedIsTriedAgain) {
+  missing_ = [](const LearnerStart& start) { return start.incarnation == 2; };
+  const SupervisorResult result =
+      Run(2,
+          "echo $I $N >> $FOLDER/events; "
+          "if [ $I = 1 ]; then [ $N = 3 ] && exit 0; kill -9 $$; fi; "
+          "until grep -q '^1 3' $FOLDER/events; do sleep 0.01; done");
+  EXPECT_EQ(result.exit_code, 0) << result.failure;
+  EXPECT_EQ(result.restarts, 2);
+  EXPECT_THAT(Events(), testing::UnorderedElementsAre("0 1", "1 1", "1 3"));
+  EXPECT_THAT(notices_,
+              ElementsAre(HasSubstr("learner 1 died"),
+                          AllOf(HasSubstr("learner 1 cannot be started"),
+                                HasSubstr("/no/such/program"))));
+}
+
+TEST_F(SupervisorTest, OneThatStaysAwaySpendsTheBudget) {
+  missing_ = [](const LearnerStart& start) { return start.incarnation > 1; };
+  max_restarts_ = 1;
+  const SupervisorResult result = Run(1, "exit 1");
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.failure, AllOf(HasSubstr("learner 0 cannot be started"),
+                                    HasSubstr("again, after 1 restarts")));
+}
+
 TEST_F(SupervisorTest, ARestartKnowsThatNobodyIsLeft) {
   const SupervisorResult result =
       Run(1, "echo $N $ALONE >> $FOLDER/events; [ $N = 2 ] && exit 0; exit 1");
@@ -122,11 +150,14 @@ TEST_F(SupervisorTest, ASpentBudgetFailsWithTheEarliestLastWords) {
   max_restarts_ = 1;
   const SupervisorResult result =
       Run(2,
+          // Whole as soon as they are there.
+          "say() { echo \"$1\" > $FOLDER/part$I; "
+          "  mv $FOLDER/part$I $FOLDER/error$I; }; "
           "if [ $I = 0 ]; then "
           "  until [ -e $FOLDER/error1 ]; do sleep 0.01; done; sleep 0.05; "
-          "  echo 'lost rank 1' > $FOLDER/error0; sleep 1000; "
+          "  say 'lost rank 1'; sleep 1000; "
           "else [ $N = 1 ] && exit 1; "
-          "  echo 'out of memory' > $FOLDER/error1; "
+          "  say 'out of memory'; "
           "  until [ -e $FOLDER/error0 ]; do sleep 0.01; done; exit 1; fi");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(

@@ -1,6 +1,7 @@
 """What the package `flotilla` decides without a run."""
 
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -133,6 +134,53 @@ def test_progress_goes_on_with_the_file_that_a_resumed_run_has(lines, tmp_path):
     with open(path, "a") as file:
         file.write(update(300))
     assert progress.poll() and progress.row["global_step"] == 300
+
+
+# ---- What a policy decides
+
+
+@pytest.mark.parametrize("low, high", [(0.0, 1e6), (-1e5, 1e5), (-1e6, 0.0), (-2.0, 2.0), (-3e38, 3e38)])
+def test_squashed_actions_are_the_learners_however_wide_their_bounds(low, high):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from flotilla.network import Output, SquashedActor
+
+    class Squashed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("low", torch.tensor([low], dtype=torch.float32))
+            self.register_buffer("high", torch.tensor([high], dtype=torch.float32))
+
+        def forward(self, mean, log_std, normal):
+            output = Output(mean, log_std, None, None)
+            return SquashedActor._continuous(self, output, None), SquashedActor._continuous(self, output, normal)
+
+    random = np.random.default_rng(1)
+    mean = np.linspace(-8, 8, 161, dtype=np.float32)[:, None]
+    log_std = np.full_like(mean, -1)
+    normal = random.standard_normal(mean.shape, np.float32)
+    least, most = np.float32(low), np.float32(high)
+
+    def wanted(u):  # as SquashKernel of learner/cuda/sampling.h
+        share = (np.tanh(u) + 1) / 2
+        return np.clip((np.float64(least) + (np.float64(most) - np.float64(least)) * share).astype(np.float32), least, most)
+
+    module, inputs = Squashed().eval(), (mean, log_std, normal)
+    tensors = tuple(map(torch.tensor, inputs))
+    out = io.BytesIO()
+    names = ["mean", "log_std", "normal"]
+    torch.onnx.export(module, tensors, out, input_names=names, opset_version=17, dynamo=False)
+    session = onnxruntime.InferenceSession(out.getvalue(), providers=["CPUExecutionProvider"])
+    double = mean.astype(np.float64)
+    want = wanted(double), wanted(double + np.exp(log_std.astype(np.float64)) * normal)
+    traced = torch.jit.trace(module, tensors)
+    for got in (module(*tensors), traced(*tensors), session.run(None, dict(zip(names, inputs)))):
+        for one, other in zip(got, want):
+            one = np.asarray(one)
+            assert one.dtype == np.float32
+            near = 1e-11 * (float(most) - float(least))  # where numbers near 0 are differences of large ones
+            assert np.allclose(one, other, rtol=3e-7, atol=near)
 
 
 # ---- What is shared

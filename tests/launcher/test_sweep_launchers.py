@@ -1,6 +1,7 @@
 """Launchers of a sweep beside and after one another, with a `flotilla train` that does as it is told."""
 
 import argparse
+import errno
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import pytest
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(SOURCE / "launcher" / "python"), str(SOURCE / "tests" / "e2e")]
 from flotilla_sweep import placement, plans, trial_run  # noqa: E402
+from flotilla_sweep import sweep as program  # noqa: E402
 from flotilla_sweep.journal import Claim  # noqa: E402
 from flotilla_sweep.state import Part, State  # noqa: E402
 from flotilla_sweep.sweep import Refused, Sweep  # noqa: E402
@@ -308,6 +310,116 @@ def test_launchers_on_a_host_leave_each_other_cores_and_gpus(launchers, capsys):
     assert all(slot.take() for slot in placement.make_slots(OWN | {"cores": 0, "gpus": 0}, [0, 1], first.folder / "claims"))
     for sweep in (first, second, third):
         sweep.leave()
+
+
+class Disk:
+    """Where os.fsync of the files `full` fails (name and last event of the journal), as often as it says."""
+
+    def __init__(self, monkeypatch, file, event=None, times=1, error=errno.ENOSPC):
+        self.file, self.event, self.times, self.error = file, event, times, error
+        self.failed = 0
+        self.then = lambda: None  # after each failure
+        self.signalled = []
+        monkeypatch.setattr(os, "fsync", self.fsync)
+        monkeypatch.setattr(signal, "signal", lambda *_: None)  # the tests' own stay
+        monkeypatch.setattr(program, "PAUSE", 0.1)
+        monkeypatch.setattr(program, "LOOK", 0.05)
+        monkeypatch.setattr(trial_run.TrialRun, "signal", lambda run, number: self.signalled.append(run.name) or True)
+
+    def fsync(self, descriptor):
+        path = pathlib.Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if self.failed >= self.times or self.file not in path.name:
+            return
+        if self.event and json.loads(path.read_bytes().splitlines()[-1])["event"] != self.event:
+            return
+        self.failed += 1
+        self.then()
+        raise OSError(self.error, os.strerror(self.error))
+
+
+@pytest.mark.parametrize(
+    "file, event, what, error",
+    [
+        ("journal", "end", "trial 0000", errno.ENOSPC),
+        ("journal", "begin", "what comes next", errno.EDQUOT),
+        ("journal", "trial", "what comes next", errno.ENOSPC),
+        ("front.svg", None, "trial 0000", errno.ENOSPC),
+        ("best.textproto", None, "trial 0000", errno.EDQUOT),
+    ],
+)
+def test_a_full_disk_does_not_end_a_sweep(launchers, monkeypatch, capsys, file, event, what, error):
+    launchers.does("""[ "$dry" ] || { tell '"x": 1'; touch "$run/config.textproto"; }""")
+    disk = Disk(monkeypatch, file, event, times=3, error=error)
+    sweep = launchers.sweep(trials=3)
+    assert sweep.run() == 0 and disk.failed == 3 and disk.signalled == []
+    said = capsys.readouterr().err
+    path = launchers.folder / ("journal.jsonl" if event else file)
+    assert said.count(f"sweep: {what} waits: {path}: {os.strerror(error)}; it is tried again until it works\n") == 1 and said.count(" waits: ") == 1
+    for kind in ("trial", "begin", "end"):  # each once
+        assert [event["trial"] for event in launchers.events(kind)] == [0, 1, 2]
+    assert {event["status"] for event in launchers.events("end")} == {"completed"}
+    assert "Trial 0 " in (launchers.folder / "best.textproto").read_text() and "3 of 3 trials" in (launchers.folder / "front.svg").read_text()
+
+
+def test_a_full_disk_keeps_nobody_from_stopping(launchers, monkeypatch, capsys):
+    launchers.does("""[ "$dry" ] || tell '"x": 1'""")
+    disk = Disk(monkeypatch, "journal", "end", times=sys.maxsize)
+    sweep = launchers.sweep(trials=2)
+    disk.then = lambda: sweep.stop(signal.SIGTERM, None) if disk.failed == 2 else None
+    assert sweep.run() == 75 and disk.failed >= 2 and launchers.events("end") == []
+    said = capsys.readouterr().err
+    assert "journal.jsonl: No space left on device; it is tried again" in said and said.endswith(f"go on with: flotilla sweep '{launchers.folder}'\n")
+    disk.times = 0
+    assert launchers.sweep(trials=2).run() == 0
+    assert [event["trial"] for event in launchers.events("end")] == [0, 1]
+
+
+def test_a_report_that_waits_at_the_end_keeps_nobody_from_stopping(launchers, monkeypatch, capsys):
+    launchers.does("""[ "$dry" ] || tell '"x": 1'""")
+    disk = Disk(monkeypatch, "front.svg", times=0)
+    assert launchers.sweep().run() == 0
+    disk.times = sys.maxsize
+    sweep = launchers.sweep()
+    disk.then = lambda: sweep.stop(signal.SIGINT, None) if disk.failed == 3 else None
+    assert sweep.run() == 130
+    said = capsys.readouterr().err
+    assert f"sweep: the report waits: {launchers.folder}/front.svg: No space left" in said and "go on with: " in said
+
+
+def test_a_disk_that_is_broken_ends_a_sweep_and_is_named(launchers, monkeypatch, capsys):
+    launchers.does("""[ "$dry" ] || tell '"x": 1'""")
+    Disk(monkeypatch, "journal", "end", error=errno.EIO)
+    options = [f"--flotilla={launchers.flotilla}", f"--sweep-dir={launchers.folder}", "--sweep=" + json.dumps(launchers.words())]
+    assert program.main(options) == 1
+    assert capsys.readouterr().err.endswith(
+        f"flotilla sweep: {launchers.folder}/journal.jsonl: Input/output error\ngo on with: flotilla sweep '{launchers.folder}'\n"
+    )
+
+
+def test_a_trial_that_cannot_be_started_for_now_is_started_later(launchers, monkeypatch, capsys):
+    launchers.does("""[ "$dry" ] || tell '"x": 1'""")
+    disk = Disk(monkeypatch, "nothing")
+    popen, left = subprocess.Popen, [2]
+
+    def busy(command, **more):
+        if "--dry-run" not in command and left[0]:
+            left[0] -= 1
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return popen(command, **more)
+
+    monkeypatch.setattr(subprocess, "Popen", busy)
+    sweep = launchers.sweep(trials=2)
+    assert sweep.run() == 0 and disk.signalled == []
+    said = capsys.readouterr().err
+    assert said.count(f"sweep: trial 0000 waits: {launchers.flotilla}: {os.strerror(errno.EAGAIN)}; ") == 1 and said.count(" waits: ") == 1
+    assert [event["trial"] for event in launchers.events("begin")] == [0, 1] == [event["trial"] for event in launchers.events("end")]
+    # Who is told to stop does not wait for it.
+    launchers.folder = launchers.home / "other"
+    sweep, left[0] = launchers.sweep(trials=2), sys.maxsize
+    monkeypatch.undo()
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **more: sweep.runs and sweep.stop(signal.SIGTERM, None) or busy(*words, **more))
+    assert sweep.run() == 75 and launchers.events("end") == [] and len(launchers.events("begin")) == 1
 
 
 def test_a_sweep_that_is_another_is_told_what_it_was_and_how_to_go_on(launchers):

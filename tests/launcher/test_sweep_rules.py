@@ -2,12 +2,14 @@
 
 import argparse
 import collections
+import errno
 import fcntl
 import json
 import math
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -26,6 +28,10 @@ from sweep_words import CLIP, ENVS, RATE, SPACE, TYPE, make_sweep  # noqa: E402
 def no_disk(monkeypatch):
     """Nobody cuts the power here."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def full(_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 # ---- Values
@@ -173,6 +179,20 @@ def test_a_journal_is_read_by_others_as_it_grows(tmp_path):
     with one.locked():
         one.append(event="trial", trial=1, values={})
     assert [event["trial"] for event in other.read()] == [1]
+
+
+def test_a_line_that_could_not_be_written_is_not_there(tmp_path, monkeypatch):
+    journal = Journal(tmp_path)
+    with journal.locked():
+        journal.append(event="trial", trial=0, values={})
+        before = journal.path.read_bytes()
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError) as error:
+            journal.append(event="trial", trial=1, values={})
+        assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(journal.path)) and journal.path.read_bytes() == before
+        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+        journal.append(event="trial", trial=2, values={})
+    assert [event["trial"] for event in journal.read()] == [0, 2]
 
 
 def test_a_claim_lasts_as_long_as_anyone_who_has_it(tmp_path):
@@ -344,6 +364,24 @@ def test_a_fork_is_made_once_and_whole(tmp_path):
     (run / "checkpoints" / "step_2" / "weights.safetensors").write_text("later")
     trial_run.fork(tmp_path, {}, "0003", "0007")
     assert (made / "checkpoints" / "latest" / "weights.safetensors").read_text() == "step_2"
+
+
+def test_a_fork_that_finds_no_room_leaves_it_to_others(tmp_path, monkeypatch):
+    checkpoints = tmp_path / "trials" / "0003" / "checkpoints"
+    (checkpoints / "step_2" / "more").mkdir(parents=True)
+    (checkpoints / "step_2" / "more" / "weights.safetensors").write_text("2")
+    (checkpoints / "latest").symlink_to("step_2")
+    copy = shutil.copy2
+    for name, fails in (("fsync", full), ("copy2", lambda *_: full(0))):
+        monkeypatch.setattr(os if name == "fsync" else shutil, name, fails)
+        with pytest.raises(OSError) as error:
+            trial_run.fork(tmp_path, {}, "0003", "0007")
+        assert (error.value.errno, error.value.filename) == (errno.ENOSPC, str(tmp_path / "trials" / ".0007"))
+        assert os.listdir(tmp_path / "trials") == ["0003"]
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    monkeypatch.setattr(shutil, "copy2", copy)
+    trial_run.fork(tmp_path, {}, "0003", "0007")
+    assert (tmp_path / "trials" / "0007" / "checkpoints" / "latest" / "more" / "weights.safetensors").read_text() == "2"
 
 
 def test_a_fork_has_what_its_parent_replays(tmp_path):

@@ -1,16 +1,22 @@
 """What the package `flotilla_watch` decides of what a page is told."""
 
 import contextlib
+import datetime
 import os
 import pathlib
 import queue
+import shutil
+import socket
+import ssl
+import subprocess
 import sys
+import threading
 
 import pytest
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(SOURCE / "tests" / "e2e"), str(SOURCE / "launcher" / "python")]
-from flotilla_watch import feed, games, history, status_watch  # noqa: E402
+from flotilla_watch import feed, games, history, status_watch, watched_run, web  # noqa: E402
 from harness import TIMEOUT, poll  # noqa: E402
 
 
@@ -53,6 +59,16 @@ def test_there_is_room_for_what_runs_and_then_for_the_newest(tmp_path, monkeypat
     assert f"{tmp_path / 'a'} is not there any more" in shown._notes
     # Another one, to whoever knew the first.
     assert take("abd")["a"] not in {*first.values(), *second.values(), *third.values()}
+
+
+def test_a_page_is_told_which_runs_are_elsewhere(monkeypatch):
+    """A colon in a name tells nothing: folders have them, too."""
+    monkeypatch.setattr(feed, "StatusWatch", lambda ways, on_status: None)
+    shown = feed.Feed("flotilla", [], ["learners:29400"], [])
+    with shown._lock:
+        shown._take_list([{"run": "runs/at 9:30", "env_id": "CartPole-v1", "status": "completed"}])
+    (table,) = [data for event, data in shown.changes({}, set()) if event == "runs"]
+    assert [(entry["run"], entry.get("remote", False)) for entry in table["runs"]] == [("learners:29400", True), ("runs/at 9:30", False)]
 
 
 def test_a_program_that_is_missing_for_a_moment_is_asked_again(tmp_path, monkeypatch):
@@ -103,6 +119,27 @@ def test_a_status_makes_marks():
     assert marks.compare(None) == []
 
 
+@pytest.mark.parametrize("hours", [0, 5.75, -8])
+def test_a_log_is_read_by_the_clock_that_wrote_it(tmp_path, hours):
+    """As a container's in UTC, on a host that is elsewhere."""
+    log = tmp_path / "logs" / "coordinator.log"
+    log.parent.mkdir()
+    zone, written = datetime.timezone(datetime.timedelta(hours=hours)), 1795000000.25
+    at = [datetime.datetime.fromtimestamp(time, zone) for time in (written - 3600, written)]
+    log.write_text("".join(f"I{time:%Y%m%d %H:%M:%S.%f} 7 roster.cc:479] generation 1 has formed\n" for time in at))
+
+    def times(touched):
+        os.utime(log, (touched, touched))
+        run = watched_run.WatchedRun(1, "run", str(tmp_path))
+        assert run.poll_coordinator_log()
+        return [mark[0] for mark in run.marks]
+
+    assert times(written) == [written - 3600, written]
+    # Copied hours or days later, it is taken for this host's own.
+    for later in (hours * 3600 + 3 * 3600 + 7 * 60, 5 * 86400):
+        assert times(written + later) == [time.replace(tzinfo=None).timestamp() for time in at]
+
+
 def test_lanes_are_told_once_and_stay_bounded():
     lanes, seen, held = history.Lanes(), {}, {}
 
@@ -122,3 +159,41 @@ def test_lanes_are_told_once_and_stay_bounded():
         lanes.add(float(second), [{"rank": 0, "state": "dead"}], "1")
     first, segments = lanes.since({})["0"]
     assert len(segments) == history.MOST_SEGMENTS and first > 300
+
+
+def test_a_certificate_that_was_renewed_is_taken_up(tmp_path):
+    for name in "abc":
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.pem", "-days", "2", "-subj", f"/CN={name}"],
+            cwd=tmp_path, check=True, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def renew(name, end):
+        shutil.copy(tmp_path / f"{name}.{end}", tmp_path / "new")
+        (tmp_path / "new").rename(tmp_path / f"own.{end}")
+
+    def shown():
+        text = ssl.get_server_certificate(("127.0.0.1", server.server_port), timeout=TIMEOUT)
+        names = {ssl.PEM_cert_to_DER_cert((tmp_path / f"{name}.pem").read_text()): name for name in "abc"}
+        return names[ssl.PEM_cert_to_DER_cert(text)]
+
+    for end in ("pem", "key"):
+        renew("a", end)
+    server = web.Server(socket.AF_INET, ("127.0.0.1", 0), None, "", set(), web.Tls(tmp_path / "own.pem", tmp_path / "own.key"))
+    serving = threading.Thread(target=server.serve_forever, args=(0.02,))
+    serving.start()
+    try:
+        assert shown() == "a" == shown()
+        # deploy/certs.sh renames the key first; copied by hand, they may come the other way round.
+        for name, ends in (("b", ("key", "pem")), ("c", ("pem", "key"))):
+            before = shown()
+            renew(name, ends[0])
+            assert shown() == before == shown()
+            renew(name, ends[1])
+            assert shown() == name
+        (tmp_path / "own.key").unlink()
+        assert shown() == "c"
+    finally:
+        server.shutdown()
+        serving.join()
+        server.server_close()

@@ -2,6 +2,8 @@
 
 #include <google/protobuf/text_format.h>
 
+#include <cstdlib>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -221,6 +223,18 @@ TEST(SparklineTest, BarsAreAsHighAsTheirValues) {
   EXPECT_EQ(Sparkline({5, 5}, 10, true), "▁▁");
   EXPECT_EQ(Sparkline({}, 10, true), "");
   EXPECT_EQ(Sparkline({1, NAN, 2}, 3, false), "__#");
+}
+
+TEST(CodeOfTest, NoColorIsHeeded) {
+  const std::string red = "\x1b[31m", bold = "\x1b[1m";
+  unsetenv("NO_COLOR");
+  EXPECT_EQ(CodeOf(ScreenLine::Style::kAlarm), red);
+  setenv("NO_COLOR", "", 1);  // as if it were not there
+  EXPECT_EQ(CodeOf(ScreenLine::Style::kAlarm), red);
+  setenv("NO_COLOR", "1", 1);
+  EXPECT_EQ(CodeOf(ScreenLine::Style::kAlarm), bold);
+  EXPECT_EQ(CodeOf(ScreenLine::Style::kBold), bold);
+  unsetenv("NO_COLOR");
 }
 
 TEST(ParseKeysTest, SequencesLettersAndHalves) {

@@ -10,7 +10,8 @@ from flotilla.checkpoint import parse_safetensors
 from flotilla.errors import Error
 from flotilla.run import messages
 
-# Of values, states and continuous actions: relative above 1, absolute below. Two libraries add up in another order.
+# Of values, states and continuous actions: relative above 1 (of actions unit_of_actions), absolute below. Two libraries
+# add up in another order.
 TOLERANCE = 1e-5
 LARGEST_TOLERANCE = 1e-3  # more than what rounding explains is another policy
 
@@ -59,13 +60,20 @@ class Decisions:
             yield indices, leaves, before
 
 
-def difference(one, other):
-    """The largest, relative above 1; infinite where one is not finite."""
+def difference(one, other, unit=1.0):
+    """The largest, in units, relative above one; infinite where one is not finite."""
     one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
     if one.size == 0:
         return 0.0
-    apart = np.abs(one - other) / np.maximum(1, np.abs(other))
+    apart = np.abs(one - other) / np.maximum(unit, np.abs(other))
     return float(np.nan_to_num(apart, nan=np.inf).max())
+
+
+def unit_of_actions(module):
+    """[A] of continuous actions: 1, or where a policy is squashed into its bounds half of their distance, if that is more.
+    The last bits of its means move an action near 0 by as much as they move one near a bound."""
+    low, high = (x.numpy().astype(np.float64) for x in (module.low, module.high))
+    return np.maximum(1, (high - low) / 2) if module.algorithm == "sac" else np.ones_like(low)
 
 
 def tolerance(module, decisions):
@@ -82,9 +90,9 @@ def tolerance(module, decisions):
         observation = {leaf.path: torch.tensor(x) for leaf, x in zip(module.spec.observation, leaves)}
         with torch.no_grad():
             one, other = (each.decide(observation, None if state is None else torch.tensor(state)) for each in (module, nudged))
-        numbers = [one[1], one[3]] + ([one[2]] if module.algorithm == "ppo" else [])  # others' values are not compared
-        others = [other[1], other[3]] + ([other[2]] if module.algorithm == "ppo" else [])
-        moved = max(moved, *(difference(a, b) for a, b in zip(numbers, others) if a is not None))
+        rest = [3] + ([2] if module.algorithm == "ppo" else [])  # others' values are not compared
+        apart = [difference(one[i], other[i]) for i in rest if one[i] is not None]
+        moved = max(moved, difference(one[1], other[1], unit_of_actions(module)), *apart)
     return min(max(TOLERANCE, 4 * moved), LARGEST_TOLERANCE) if np.isfinite(moved) else TOLERANCE
 
 
@@ -110,7 +118,8 @@ class Check:
                 self._choices(tensors["discrete"][indices], out["discrete"], leaves, state)
             if "continuous" in tensors:
                 low, high = module.low.numpy(), module.high.numpy()
-                self.note("an action", difference(out["continuous"], np.clip(tensors["continuous"][indices], low, high)))
+                wanted = np.clip(tensors["continuous"][indices], low, high)
+                self.note("an action", difference(out["continuous"], wanted, unit_of_actions(module)))
             if module.algorithm == "ppo":  # others record none
                 self.note("a value", difference(out["value"], tensors["value"][indices]))
             if module.state_size:

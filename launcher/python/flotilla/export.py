@@ -10,7 +10,7 @@ import torch
 
 from flotilla import network
 from flotilla.checkpoint import Checkpoint
-from flotilla.decisions import Check, Decisions, difference, tolerance
+from flotilla.decisions import Check, Decisions, difference, tolerance, unit_of_actions
 from flotilla.errors import Error
 from flotilla.push import ONNX_WEIGHTS
 
@@ -150,13 +150,18 @@ def check_greedy(exported, run, decisions, check):
 
 def check_samples(exported, run, decisions, check):
     """The file's samples are the module's, by the same numbers."""
-    random = np.random.default_rng(1)
+    random, units = np.random.default_rng(1), unit_of_actions(exported.module)
+    of_output = {
+        name: units[leaf.first : leaf.first + leaf.elements].reshape(leaf.shape)
+        for name, leaf in zip(exported.outputs, exported.spaces.actions)
+        if not leaf.discrete
+    }
     for _, leaves, state in decisions.play(exported.module):
         arrays = [*leaves, *([state] if state is not None else []), *exported.noise(len(leaves[0]), random)]
         wanted, below, above = (_nudged(exported, arrays, by) for by in (0, -NUDGE, NUDGE))
         outputs = run(dict(zip(exported.inputs, arrays)))
         for i, (name, got) in enumerate(zip(exported.outputs, outputs)):
-            apart = difference(got, wanted[i])
+            apart = difference(got, wanted[i], of_output.get(name, 1.0))
             if apart and got.dtype == np.int64:  # a number at the border of two values is either's
                 near = (got == wanted[i]) | (got == below[i]) | (got == above[i])
                 check.ties += int((got != wanted[i]).sum())

@@ -240,8 +240,11 @@ class SquashedActor(PolicyModule):
         return Output(self._mean(features), log_std, None, None)
 
     def _continuous(self, output, normal):
-        u = output.policy if normal is None else output.policy + normal * output.log_std.exp()
-        x = self.low + (self.high - self.low) * (torch.tanh(u) + 1) / 2
+        # In doubles, as learner/cuda/sampling.h: where bounds are wide, floats lose actions near 0.
+        u, low, high = (x.to(torch.float64) for x in (output.policy, self.low, self.high))
+        if normal is not None:
+            u = u + normal.to(torch.float64) * output.log_std.to(torch.float64).exp()
+        x = (low + (high - low) * ((torch.tanh(u) + 1) / 2)).to(torch.float32)
         return torch.minimum(torch.maximum(x, self.low), self.high)
 
 

@@ -7,12 +7,15 @@ may share a sweep.
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import re
 
 
+# What passes without us: a full disk, a quota that is used up, too many processes, no memory.
+PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EAGAIN, errno.ENOMEM)
 NUMBERS = {"trial": int, "round": int, "seed": int}
 # What each kind of event has at least.
 EVENTS = {
@@ -78,16 +81,26 @@ class Journal:
         return event
 
     def append(self, **event):
-        """On the disk when it returns. Under locked() alone."""
+        """On the disk when it returns, and not there where it fails. Under locked() alone."""
         assert self._locked
         new = not self.path.exists()
-        with open(self.path, "ab+") as file:
-            self._cut(file)
-            file.write(json.dumps(event).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        if new:
-            sync_folder(self.folder)
+        with named(self.path):
+            # Without a buffer, which would be written once more as the file is closed.
+            with open(self.path, "ab+", buffering=0) as file:
+                self._cut(file)
+                size = file.seek(0, os.SEEK_END)
+                try:
+                    left = json.dumps(event).encode() + b"\n"
+                    while left:
+                        left = left[file.write(left) :]
+                    os.fsync(file.fileno())
+                except OSError:
+                    # Nobody is to rely on it, nor find it twice where it is tried again.
+                    with contextlib.suppress(OSError):
+                        file.truncate(size)
+                    raise
+            if new:
+                sync_folder(self.folder)
 
     def _cut(self, file):
         """Removes a line without an end."""
@@ -110,11 +123,25 @@ def sync_folder(folder):
 def write_whole(path, text):
     """All of it or what was there before."""
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(new, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
+    with named(path):
+        try:
+            with open(new, "w") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, path)
+        except OSError:
+            new.unlink(missing_ok=True)  # half of it takes room, too
+            raise
+
+
+@contextlib.contextmanager
+def named(path):
+    """Errors name what was written, which those of a write do not."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), error.filename2 or error.filename or str(path)) from None
 
 
 def name_of(name):

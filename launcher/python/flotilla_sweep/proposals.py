@@ -9,6 +9,7 @@ that the journal has and Optuna does not is told then.
 import importlib.util
 import sys
 
+from flotilla_sweep.journal import named
 from flotilla_sweep.plans import Flat
 from flotilla_sweep.space import unit
 from flotilla_sweep.state import Trial
@@ -102,23 +103,25 @@ class Proposals(Flat):
     def settle(self, state):
         """Tells Optuna all that there is."""
         if self.path.exists():
-            self.tell(self.study(0), state)
+            with named(self.path):
+                self.tell(self.study(0), state)
 
     def next_trial(self, state):
         number = len(state.trials)
         if number >= self.sweep["trials"]:
             return None
-        study = self.study(number)
-        self.tell(study, state)
-        asked = study.get_trials(deepcopy=False)
-        if len(asked) > number:  # and its asker was killed
-            trial = self.optuna.trial.Trial(study, asked[number]._trial_id)
-        else:
-            trial = study.ask()
-        values = {}
-        for p in self.sweep["parameters"]:
-            value = suggest(trial, p)
-            values[p["field"]] = value if isinstance(value, str) else repr(value)
+        with named(self.path):
+            study = self.study(number)
+            self.tell(study, state)
+            asked = study.get_trials(deepcopy=False)
+            if len(asked) > number:  # and its asker was killed
+                trial = self.optuna.trial.Trial(study, asked[number]._trial_id)
+            else:
+                trial = study.ask()
+            values = {}
+            for p in self.sweep["parameters"]:
+                value = suggest(trial, p)
+                values[p["field"]] = value if isinstance(value, str) else repr(value)
         return Trial(number, values)
 
 

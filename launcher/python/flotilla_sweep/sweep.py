@@ -1,6 +1,7 @@
 """The sweep itself: claims trials, runs them, tells what came of them."""
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -11,7 +12,7 @@ import sys
 import time
 
 from flotilla_sweep import proposals, report
-from flotilla_sweep.journal import Claim, Journal, JournalError, name_of, write_whole
+from flotilla_sweep.journal import PASSING, Claim, Journal, JournalError, name_of, named, write_whole
 from flotilla_sweep.members import Member, lives, out_of_reach
 from flotilla_sweep.placement import make_slot, make_slots
 from flotilla_sweep.plans import draw_trial, plan_of
@@ -20,6 +21,7 @@ from flotilla_sweep.trial_run import AdoptedRun, TrialRun, UnknownMetric, enviro
 
 POLL = 0.05
 LOOK = 0.5  # for claims of others that were given up
+PAUSE = 1.0  # before what could not be written or started is tried again; more than LOOK
 MOST_FAILURES = 3  # in a row on one launcher: that is the machine, not the values
 EXIT_DONE, EXIT_FAILED, EXIT_REFUSED, EXIT_PREEMPTED, EXIT_INTERRUPTED = 0, 1, 2, 75, 130
 OURS = {"lock", "base.textproto", "sweep.textproto", "journal.jsonl", "trials", "claims", "logs", "members", "optuna.log", "best.textproto", "front.svg"}
@@ -32,7 +34,11 @@ class Refused(Exception):
 
 
 def say(message):
-    print(message, file=sys.stderr, flush=True)
+    try:
+        print(message, file=sys.stderr, flush=True)
+    except OSError as error:
+        if error.errno not in PASSING:  # it may go to the disk that is full
+            raise
 
 
 class Stopped(Exception):
@@ -48,6 +54,9 @@ class Sweep:
         self.state = State(self.sweep)
         self.slots = make_slots(self.sweep["placement"], claims=self.folder / "claims")
         self.runs = {}  # by part
+        self.over = {}  # results of those that are over, until they are written
+        self.paused = 0.0  # until when, where something could not be written or started
+        self.put_off = set()  # what was said of that
         self.told = 0  # results that were told
         self.failures = []  # errors, since something succeeded
         self.repeated = 0  # of them, of what had failed before
@@ -147,7 +156,8 @@ class Sweep:
         run_dir = self.folder / "trials" / "rehearsal"
         sets = overrides(self.sweep, plan, trial, part)
         command = train_command(self.options, self.sweep, self.sweep["base_path"], sets, run_dir, slot or self.slots[0])
-        checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        with named(command[0]):
+            checked = subprocess.run([*command, "--dry-run"], env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.signals:
             raise Stopped
         if checked.returncode != 0:
@@ -180,18 +190,31 @@ class Sweep:
         slot = next((slot for slot in free if slot.take()), None)
         if free and slot is None:
             self.wait()
-        while slot is not None:
+        if slot is None:
+            return None
+        run = None
+        try:
+            run = self.begin_in(slot)
+        finally:
+            if run is None:
+                slot.release()
+        return run
+
+    def begin_in(self, slot):
+        while True:
             for part in self.due():
                 run = self.make_run(part, slot)
                 if run.claim.take():
-                    self.begin(part, slot)
+                    try:
+                        self.begin(part, slot)
+                    except OSError:
+                        run.claim.release()  # whoever can write it may have it
+                        raise
                     return run
             trial = self.plan.next_trial(self.state)
             if trial is None:
-                slot.release()
                 return None
             self.add(trial)
-        return None
 
     def wait(self):
         if self.waits or self.runs:
@@ -248,11 +271,12 @@ class Sweep:
         part = run.part
         with self.journal.locked():
             self.refresh()
-            self.journal.append(
-                event="end", trial=part.trial, round=part.round, seed=part.seed, status=result.status, score=result.score,
-                steps=result.steps, seconds=round(result.seconds, 3), error=result.error, verdict=result.verdict,
-            )  # fmt: skip
-            self.refresh()
+            if part not in self.state.results:  # else the reports alone are tried again
+                self.journal.append(
+                    event="end", trial=part.trial, round=part.round, seed=part.seed, status=result.status, score=result.score,
+                    steps=result.steps, seconds=round(result.seconds, 3), error=result.error, verdict=result.verdict,
+                )  # fmt: skip
+                self.refresh()
             self.write_reports()
 
     def write_reports(self):
@@ -308,30 +332,74 @@ class Sweep:
     def step(self):
         """Whether it is over."""
         self.pass_on()  # before a run that heard of it first is taken for lost
+        finished = False
+        if self.signals or time.monotonic() >= self.paused:
+            self.paused = 0.0
+            self.look_after_runs()
+            finished = self.begin_more()
+            if not self.paused:
+                self.put_off.clear()
+        self.tell_news()
+        return (finished or self.ends()) and not self.runs
+
+    @contextlib.contextmanager
+    def patient(self, what):
+        """What fails for now in here does not end the sweep, and `what` says so: it is
+        tried again after PAUSE."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in PASSING:
+                raise
+            self.paused = time.monotonic() + PAUSE
+            then = "it is left to whoever goes on" if self.signals else "it is tried again until it works"
+            message = f"sweep: {what} waits: {reason(error)}; {then}"
+            if message not in self.put_off:
+                self.put_off.add(message)
+                say(message)
+
+    def look_after_runs(self):
         for part, run in list(self.runs.items()):
+            with self.patient(f"trial {run.name}"):
+                self.look_after(part, run)
+            if self.signals and part in self.over:
+                # Its folder has the result: who goes on asks there again.
+                self.release(part)
+
+    def look_after(self, part, run):
+        if part not in self.over:
             over, result = self.poll(run)
             if not over:
-                continue
+                return
             if result is not None and result.status == "refused":
                 result = self.doubt(run, result)
-            if result is not None:
-                self.end(run, result)
-                self.judge(part, result)
-            run.claim.release()
-            run.slot.release()
-            del self.runs[part]
+            self.over[part] = result
+        result = self.over[part]
+        if result is not None:
+            self.end(run, result)
+            self.judge(part, result)
+        self.release(part)
+
+    def release(self, part):
+        run = self.runs.pop(part)
+        del self.over[part]
+        run.claim.release()
+        run.slot.release()
+
+    def begin_more(self):
+        """Whether there is nothing more to begin, ever."""
         finished = False
         if not self.ends() and len(self.runs) < len(self.slots) and self.news():
-            with self.journal.locked():
+            with self.patient("what comes next"), self.journal.locked():
                 self.refresh()
                 finished = self.plan.finished(self.state)
                 while not finished and (run := self.claim()):
                     self.runs[run.part] = run
                     if isinstance(run, TrialRun):
-                        run.start()
-            self.looked = (time.monotonic(), self.journal.offset)
-        self.tell_news()
-        return (finished or self.ends()) and not self.runs
+                        with self.patient(f"trial {run.name}"):
+                            run.start()
+                self.looked = (time.monotonic(), self.journal.offset)
+        return finished
 
     def poll(self, run):
         """As TrialRun.poll. Errors: UnknownMetric, if no trial has shown that there is one."""
@@ -395,16 +463,25 @@ class Sweep:
         last = len(self.plan.budgets) - 1
         return any(self.state.score(trial, last) is not None for trial in self.state.trials)
 
-    def conclude(self):
-        with self.journal.locked():
+    def settle(self):
+        """Whether all is told of what there is."""
+        with self.patient("the report"), self.journal.locked():
             self.refresh()
             if isinstance(self.plan, proposals.Proposals):
                 self.plan.settle(self.state)
             self.write_reports()
+            return True
+        return False
+
+    def conclude(self):
+        while not (told := self.settle()) and not self.signals:
+            time.sleep(PAUSE)
+        with self.journal.locked():
+            self.refresh()
             failed = self.state.failed_for_now()
             in_a_row = len(self.failures) >= MOST_FAILURES
             # A plan counts what failed as ended; where the machine was to blame, it is not over.
-            finished = self.plan.finished(self.state) and not (failed and (in_a_row or not self.has_last_score()))
+            finished = told and self.plan.finished(self.state) and not (failed and (in_a_row or not self.has_last_score()))
         self.leave()
         if self.options.json:
             print(report.as_json(self.state, self.sweep, self.folder, finished), end="", flush=True)
@@ -432,6 +509,10 @@ class Sweep:
         return EXIT_DONE
 
 
+def reason(error):
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error)
+
+
 def brief(value):
     text = "not there" if value is None else json.dumps(value)
     return text if len(text) < 200 else text[:197] + "..."
@@ -443,8 +524,9 @@ def main(arguments):
     parser.add_argument("--sweep-dir", required=True)
     parser.add_argument("--sweep", required=True, help="as launcher/sweep_file.cc writes it")
     parser.add_argument("--json", action="store_true")
+    sweep = Sweep(parser.parse_args(arguments))
     try:
-        return Sweep(parser.parse_args(arguments)).run()
+        return sweep.run()
     except Refused as refusal:
         say(f"flotilla sweep: {refusal}")
         return EXIT_REFUSED
@@ -452,5 +534,7 @@ def main(arguments):
         say(f"flotilla sweep: {error}")
         return EXIT_FAILED
     except OSError as error:
-        say(f"flotilla sweep: {error.filename or ''}: {error.strerror or error}")
+        say(f"flotilla sweep: {reason(error)}")
+        if sweep.state.begun_as is not None:
+            say(f"go on with: {sweep.line()}")
         return EXIT_FAILED

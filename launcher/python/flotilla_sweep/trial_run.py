@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 
-from flotilla_sweep.journal import sync_folder
+from flotilla_sweep.journal import named, sync_folder
 from flotilla_sweep.state import Result
 
 MOST_ATTEMPTS = 3  # of a run that somebody else ends
@@ -83,10 +83,11 @@ class TrialRun:
             os.sched_setaffinity(0, usable.intersection(self.slot.cores) or usable)
             try:
                 # A group of its own: Ctrl-C is ours to pass on.
-                self.process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-                    env=environment(), pass_fds=[claim.descriptor for claim in (self.claim, *self.slot.claims)],
-                )  # fmt: skip
+                with named(command[0]):
+                    self.process = subprocess.Popen(
+                        command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                        env=environment(), pass_fds=[claim.descriptor for claim in (self.claim, *self.slot.claims)],
+                    )  # fmt: skip
             finally:
                 os.sched_setaffinity(0, usable)
         self.attempts += 1
@@ -101,6 +102,10 @@ class TrialRun:
 
     def poll(self):
         """(whether it is over, its result; None if it was saved and is to go on)."""
+        if self.process is None:  # it could not be started
+            if self.signals:
+                return True, None
+            self.start()
         code = self.process.poll()
         if code is None:
             return False, None
@@ -301,12 +306,24 @@ def fork(folder, sweep, parent, child):
         return
     making = folder / "trials" / f".{child}"
     shutil.rmtree(making, ignore_errors=True)
+    try:
+        with named(making):
+            copy_run(source, making)
+            os.rename(making, target)
+            sync_folder(target.parent)
+    except OSError:
+        shutil.rmtree(making, ignore_errors=True)  # a disk that is full has room for others again
+        raise
+
+
+def copy_run(source, making):
+    """What a run goes on from, on the disk."""
     checkpoint = (source / "checkpoints" / "latest").resolve(strict=True)
     (making / "checkpoints").mkdir(parents=True)
-    shutil.copytree(checkpoint, making / "checkpoints" / checkpoint.name)
+    copy_tree(checkpoint, making / "checkpoints" / checkpoint.name)
     (making / "checkpoints" / "latest").symlink_to(checkpoint.name)
     for replay in replays_of(checkpoint):
-        shutil.copytree(replay, making / "checkpoints" / replay.parent.name / replay.name)
+        copy_tree(replay, making / "checkpoints" / replay.parent.name / replay.name)
     for name in ("config.textproto", "topology.textproto", "network.pt", "network.so", "algorithm.so"):
         if (source / name).exists():
             shutil.copy2(source / name, making / name)
@@ -314,8 +331,13 @@ def fork(folder, sweep, parent, child):
         if path.is_file() and not path.is_symlink():
             with open(path, "rb") as file:
                 os.fsync(file.fileno())
-    os.rename(making, target)
-    sync_folder(target.parent)
+
+
+def copy_tree(source, target):
+    """As shutil.copytree, whose errors do not tell a full disk from others."""
+    target.mkdir(parents=True)
+    for path in source.iterdir():
+        (copy_tree if path.is_dir() else shutil.copy2)(path, target / path.name)
 
 
 def replays_of(checkpoint):

@@ -11,7 +11,7 @@ import sys
 import threading
 
 from flotilla_watch.feed import Feed
-from flotilla_watch.web import Server, tls_context
+from flotilla_watch.web import Server, Tls
 
 
 def die(message, code=1):
@@ -84,7 +84,7 @@ def main(arguments):
     options = parse(arguments)
     token = read_token(options.token_file)
     try:
-        tls = tls_context(options.tls_cert, options.tls_key)
+        tls = Tls(options.tls_cert, options.tls_key) if options.tls_cert else None
     except (OSError, ssl.SSLError) as error:
         die(f"--tls-cert {options.tls_cert} and --tls-key {options.tls_key}: {error}", 2)
     late = LateFeed()

@@ -74,7 +74,7 @@ class Feed:
             run = self._runs[address] = WatchedRun(next(self._ids), address)
             self._watch(run, ["--coordinator", address])
         # What no list of folders has.
-        self._of_addresses = [{"id": run.id, "run": run.name, "status": "running", "notes": []} for run in self._runs.values()]
+        self._of_addresses = [{"id": run.id, "run": run.name, "remote": True, "status": "running", "notes": []} for run in self._runs.values()]
         self._table = self._of_addresses
         if folders:
             self._looked = traces(folders)

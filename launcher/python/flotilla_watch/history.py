@@ -8,27 +8,44 @@ MOST_MARKS = 400
 MOST_SEGMENTS = 1500  # of a rank
 MOST_RANKS = 256
 GAP = 5.0  # seconds without a status, of which nothing is known
+QUARTER = 900  # seconds: time zones are multiples of it apart
+FLUSHED = 60  # seconds, within which a log's line is in its file
 
 # As glog begins a line: "W20261122 16:49:50.922875 21305 roster.cc:479] ".
 LOG_LINE = re.compile(r"([IWEF])(\d{8} \d\d:\d\d:\d\d\.\d{6})\s+\d+ [\w.]+:\d+\] (.*)")
 
 
-def parse_log_line(line):
-    """(time, severity, message) of a log's line; None of what is not the first of
-    an entry."""
+def parse_log_line(line, zone=None):
+    """(time, severity, message) of a log's line, whose times are of `zone` (None: this
+    host's own); None of what is not the first of an entry."""
     found = LOG_LINE.fullmatch(line.strip())
     if found is None:
         return None
     try:
-        at = datetime.datetime.strptime(found[2], "%Y%m%d %H:%M:%S.%f").timestamp()
+        at = datetime.datetime.strptime(found[2], "%Y%m%d %H:%M:%S.%f").replace(tzinfo=zone).timestamp()
     except (ValueError, OverflowError):
         return None
     return at, found[1], found[3]
 
 
-def mark_of_log(line):
+def zone_of_log(line, written, otherwise):
+    """The zone of the times of a log, whose last line was written at `written`: glog
+    writes its host's, or container's, and does not say which. None: this host's own;
+    `otherwise` where nothing tells, as of a file that was copied later."""
+    own, utc = parse_log_line(line), parse_log_line(line, datetime.timezone.utc)
+    if own is None or utc is None:
+        return otherwise
+    if abs(own[0] - written) < QUARTER / 2:
+        return None
+    quarters = round((utc[0] - written) / QUARTER)
+    if not -12 * 4 <= quarters <= 14 * 4 or abs(utc[0] - written - quarters * QUARTER) > FLUSHED:
+        return otherwise
+    return datetime.timezone(datetime.timedelta(seconds=quarters * QUARTER))
+
+
+def mark_of_log(line, zone=None):
     """The (time, kind, text) that a line of the coordinator's log is worth."""
-    parsed = parse_log_line(line)
+    parsed = parse_log_line(line, zone)
     if parsed is None:
         return None
     at, severity, text = parsed

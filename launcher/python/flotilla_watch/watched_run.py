@@ -7,7 +7,7 @@ import stat
 import time
 from bisect import bisect_left
 
-from flotilla_watch.history import MOST_MARKS, Lanes, StatusMarks, mark_of_log
+from flotilla_watch.history import MOST_MARKS, Lanes, StatusMarks, mark_of_log, zone_of_log
 from flotilla_watch.metrics_tail import MetricsTail
 from flotilla_watch.series import Series
 
@@ -35,6 +35,7 @@ class WatchedRun:
         self.followed_tail = MetricsTail(pathlib.Path(path) / "evaluations.jsonl") if path else None
         self.log_at = 0  # of coordinator.log
         self.log_inode = 0
+        self.log_zone = None
         self.logs = []
         self.logs_version = 0
         self.status = None
@@ -156,10 +157,13 @@ class WatchedRun:
         end = data.rfind(b"\n") + 1
         if not end and len(data) == LOG_HISTORY:
             end = len(data)
+        lines = data[:end].decode(errors="replace").splitlines()
+        if lines and self.log_at + len(data) >= info.st_size:
+            self.log_zone = zone_of_log(lines[-1], info.st_mtime, self.log_zone)
         self.log_at += end
         any_new = False
-        for line in data[:end].decode(errors="replace").splitlines():
-            mark = mark_of_log(line)
+        for line in lines:
+            mark = mark_of_log(line, self.log_zone)
             if mark is not None:
                 self.add_mark(*mark)
                 any_new = True

@@ -5,6 +5,7 @@ import hmac
 import http.server
 import ipaddress
 import json
+import os
 import pathlib
 import secrets
 import socket
@@ -115,7 +116,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
             if self.tls is not None:
                 request.settimeout(HANDSHAKE_TIMEOUT)
                 try:
-                    request = self.tls.wrap_socket(request, server_side=True)
+                    request = self.tls.newest().wrap_socket(request, server_side=True)
                 except OSError:
                     self.shutdown_request(request)
                     return
@@ -177,7 +178,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             name = json.dumps(host[0][:100]) if host else "nothing"
             self.send_error(421, f"the Host header says {name}: want an address, localhost or this host's own name")
             return True
-        if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and self.path != "/":
+        # A link may lead here, and on to where the token is asked for.
+        by_link = self.command in ("GET", "HEAD") and self.path in ("/", "/login")
+        if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none") and not by_link:
             self.send_error(403, "asked for by another site's page")
             return True
         return False
@@ -324,10 +327,29 @@ def same(given, wanted):
     return hmac.compare_digest(given.encode(errors="replace"), wanted.encode())
 
 
-def tls_context(certificate, key):
-    """A browser's TLS: the certificate is ours, and it needs none."""
-    if not certificate:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context
+class Tls:
+    """A browser's TLS: the certificate is ours, and it needs none. Thread-safe."""
+
+    def __init__(self, certificate, key):
+        self._files = (certificate, key)
+        self._lock = threading.Lock()
+        self._marks = self._context = None
+        self._load()
+
+    def newest(self):
+        """The context of a connection: files that were renewed count from the next one on."""
+        with self._lock:
+            try:
+                self._load()
+            except OSError:
+                pass  # one of the two has its new name already, the other not yet
+            return self._context
+
+    def _load(self):
+        stats = [os.stat(file) for file in self._files]
+        marks = [(stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
+        if marks == self._marks:
+            return
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self._files, password=str)  # nobody is there to be asked for one
+        self._context, self._marks = context, marks

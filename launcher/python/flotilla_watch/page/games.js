@@ -65,7 +65,7 @@ async function showFilm(run, game, button) {
 }
 
 function fillGameRuns() {
-  const choices = table.filter((entry) => !String(entry.run).includes(":")).map((entry) => [entry.id, String(entry.run)]);
+  const choices = table.filter((entry) => !entry.remote).map((entry) => [entry.id, String(entry.run)]);
   const first = $("game-run").options.length === 0;
   if (fillChoices($("game-run"), choices) || (first && choices.length > 0)) listGames();
 }

@@ -57,7 +57,7 @@ function colorOf(configuration) {
 
 function shortName(run) {
   const name = String(run.info.run || "");
-  return name.includes(":") ? name : name.split("/").filter(Boolean).slice(-2).join("/");
+  return run.info.remote ? name : name.split("/").filter(Boolean).slice(-2).join("/");
 }
 
 function count(value) {
