@@ -63,11 +63,17 @@ start() {
   (
     for pipe in "${pipes[@]}"; do exec {pipe}>&-; done
     trap '' INT TERM USR1 # ssh must outlive the signals that it carries
-    code=0
+    exec > >(exec sed -u "s/^/[$host] /")
+    prefix=$! code=0
     "${ssh[@]}" "$host" "cd $(quoted "$folder")&& exec sh -c $(quoted "$there" flotilla "${command[@]}")" \
       <"$work/$rank" 2>&1 || code=$?
+    exec >&- # and its last words are written, unless a connection that ssh keeps for later holds it open
+    for _ in {1..50}; do
+      kill -0 "$prefix" 2>/dev/null || break
+      sleep 0.1
+    done
     exit "$code"
-  ) > >(trap '' INT TERM USR1; exec sed -u "s/^/[$host] /") &
+  ) &
   pids+=($!)
   exec {pipe}>"$work/$rank"
   pipes+=("$pipe")

@@ -13,7 +13,6 @@ from harness import BIN, SOURCE, Sandbox, poll, read_jsonl, summary, told_status
 from slurm_cluster import Cluster  # noqa: E402
 
 UPDATE = 2 * 4 * 128  # environment steps of an update: two learners, cartpole_ppo
-TOTAL = 300 * UPDATE
 
 
 @pytest.fixture
@@ -44,7 +43,7 @@ def await_state(cluster, number, *states, **more):
         assert job["JobState"] not in ("FAILED", "NODE_FAIL"), f"{job}\n{cluster.logs()}"
         return None
 
-    return poll(reached, f"{states} {more}", 40, interval=0.1)
+    return poll(reached, f"{states} {more}", 90, interval=0.1)
 
 
 def started_in(folder, fits, variable=b""):
@@ -72,7 +71,7 @@ def told(cluster, run):
 
 def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     number = cluster.submit(
-        SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", f"total_env_steps={TOTAL}",
+        SOURCE / "deploy" / "slurm" / "train.sbatch", "cartpole_ppo", "--set", "total_env_steps=1000000000",
         "--set", "evaluation.every_updates=0",
     )  # fmt: skip
     run = tmp_path / "runs" / f"flotilla-{number}"
@@ -89,7 +88,7 @@ def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
     assert len(saved["parameters_sha256"]) == 2 and len(set(saved["parameters_sha256"])) == 1
     assert saved["restarts"]["learner"] == 0 and saved["restarts"].get("env_worker", 0) == 0, saved
     before = training_lines(run)
-    assert before[-1]["update"] == saved["updates"] < TOTAL / UPDATE
+    assert before[-1]["update"] == saved["updates"]
     checkpoint = run / "checkpoints" / "latest"
     assert checkpoint.resolve().name == f"step_{saved['global_steps']:012d}"
     assert json.loads((checkpoint / "progress.json").read_text())["update"] in (saved["updates"], str(saved["updates"]))
@@ -101,14 +100,18 @@ def test_a_warned_job_saves_requeues_once_and_goes_on(cluster, tmp_path):
 
     second = poll(goes_on, f"the job to go on\n{cluster.logs()}", 40)
     assert second["epoch"] != first["epoch"] and second["run_id"] == first["run_id"], second
+    # Far enough ahead: what a status says is up to a second old.
+    updates = int(second["update"]) + 1000
+    done = cluster.sandbox.run("set", run, f"total_env_steps={updates * UPDATE}")
+    assert done.returncode == 0, done.stderr
     await_state(cluster, number, "COMPLETED", Restarts="1", ExitCode="0:0")
     result = summary(run)
-    assert result["status"] == "completed" and result["global_steps"] == TOTAL, result
+    assert result["status"] == "completed" and result["global_steps"] == updates * UPDATE, result
     assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
     lines = training_lines(run)
     assert lines[: len(before)] == before, "what was reported before was changed"
-    assert [line["update"] for line in lines] == list(range(1, TOTAL // UPDATE + 1))
-    assert [line["global_step"] for line in lines] == [UPDATE * u for u in range(1, TOTAL // UPDATE + 1)]
+    assert [line["update"] for line in lines] == list(range(1, updates + 1))
+    assert [line["global_step"] for line in lines] == [UPDATE * u for u in range(1, updates + 1)]
     assert result["episodes"] > saved["episodes"]
     assert cluster.output().count(f"requeued Slurm job {number}") == 1, cluster.output()
 
@@ -119,8 +122,13 @@ def test_the_first_launcher_waits_for_its_own_warning(cluster, tmp_path):
     )  # fmt: skip
     run = tmp_path / "runs" / f"flotilla-{number}"
     await_lines(cluster, run, 5)
-    (second,) = started_in(tmp_path, lambda words: words[0].endswith(b"/flotilla") and words[1] == b"train", b"SLURM_NODEID=1")
-    os.kill(second, signal.SIGUSR1)
+
+    def second():
+        # What it has forked, and has yet to be another program, looks like it.
+        found = started_in(tmp_path, lambda words: words[0].endswith(b"/flotilla") and words[1] == b"train", b"SLURM_NODEID=1")
+        return found if len(found) == 1 else None
+
+    os.kill(poll(second, "the second node's launcher", 40)[0], signal.SIGUSR1)
     poll(lambda: (run / "summary.json").exists(), f"the run to be saved\n{cluster.logs()}", 40)
     assert summary(run)["status"] == "preempted"
     cluster.ask("scancel", "--signal=USR1", str(number))
@@ -200,7 +208,8 @@ def test_a_sweep_goes_back_into_the_queue_though_a_launcher_died_before(cluster,
 
 
 def test_a_warned_sweep_saves_requeues_once_and_goes_on_on_both_nodes(cluster, tmp_path):
-    (tmp_path / "lr.textproto").write_text(SWEEP)
+    # No trial of it is over before Slurm's signal comes.
+    (tmp_path / "lr.textproto").write_text(SWEEP.replace("400000", "2000000"))
     folder = tmp_path / "sweeps" / "lr"
     number = cluster.submit(SOURCE / "deploy" / "slurm" / "sweep.sbatch", "lr.textproto")
 

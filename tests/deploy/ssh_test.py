@@ -1,6 +1,7 @@
 """deploy/ssh/launch.sh, with an ssh that stays on this machine: hosts are addresses of loopback."""
 
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def sandbox(tmp_path):
     sandbox.close()
 
 
-def launch(sandbox, *words):
+def launch(sandbox, *words, path=""):
     ssh = sandbox.tmp / "ssh"
     ssh.write_text(SSH)
     ssh.chmod(0o755)
@@ -34,7 +35,7 @@ def launch(sandbox, *words):
     with open(output, "w") as out:
         process = subprocess.Popen(
             [LAUNCH, "127.0.0.1,user@127.0.0.2", "-f", BIN / "flotilla", "-p", port, "--", *map(str, words)],
-            cwd=sandbox.folder, env=sandbox.env | {"SSH": str(ssh)}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            cwd=sandbox.folder, env=sandbox.env | {"SSH": str(ssh), "PATH": path + sandbox.env["PATH"]}, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
             start_new_session=True,
         )  # fmt: skip
     return process, output
@@ -64,7 +65,11 @@ def test_two_hosts_train_and_save_when_told_to_stop(sandbox, number, code):
 
 
 def test_a_refused_command_line_is_the_exit_code(sandbox):
-    process, output = launch(sandbox, "no_such_config", *RUN)
+    # What puts the host before each line may be slow: its last words are waited for.
+    slow = sandbox.tmp / "sed"
+    slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {shutil.which("sed")} "$@"\n')
+    slow.chmod(0o755)
+    process, output = launch(sandbox, "no_such_config", *RUN, path=f"{sandbox.tmp}:")
     assert process.wait(30) == 2, output.read_text()
     assert "[user@127.0.0.2]" in output.read_text() and "no_such_config" in output.read_text()
 

@@ -129,16 +129,17 @@ class Sandbox:
     def await_no_process(self, timeout=20):
         poll(lambda: not self.processes(), f"processes are left: {self.processes()}", timeout)
 
+    def signal_all(self, number):
+        """Those that it was sent to."""
+        found = self.processes()
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.kill(pid, number)
+        return found
+
     def close(self):
         # Until it is gone, one that was killed may still write, or have begun another.
-        def all_gone():
-            left = self.processes()
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            return not left
-
-        poll(all_gone, "what was killed to be gone", 20)
+        poll(lambda: not self.signal_all(signal.SIGKILL), "what was killed to be gone", 20)
         shutil.rmtree(self.tmp, ignore_errors=True)
 
 

@@ -220,6 +220,7 @@ def test_a_run_dir_that_is_a_file_is_named(sandbox):
     "words, contains",
     [
         (("--metrics-listen", "0.0.0.0:0"), ("--metrics-listen 0.0.0.0:0", "--metrics-token-file")),
+        (("--metrics-listen", "127.0.0.1:0", "--metrics-token-file", "nothing"), ("token file", "nothing")),
         (("--token-file", "nothing"), ("token file", "nothing")),
         (("--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c"), ('"a"',)),
     ],

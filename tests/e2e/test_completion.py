@@ -107,6 +107,13 @@ def test_the_tabulator(sandbox, shell):
         assert shell.complete(line) == completed
 
 
+def test_a_run_whose_path_has_a_blank(sandbox, shell):
+    (sandbox.folder / "runs" / "my run").mkdir(parents=True)
+    (sandbox.folder / "runs" / "my run" / "config.textproto").write_text("ppo {}")
+    assert shell.complete("flotilla replay ru") == "flotilla replay runs/my\\ run "
+    assert shell.complete("flotilla replay runs/my\\ r") == "flotilla replay runs/my\\ run/"
+
+
 def test_fish(sandbox):
     if shutil.which("fish") is None:
         pytest.skip("no fish is installed")

@@ -1,5 +1,6 @@
 """Which cores learners share with their workers: what a dry run says, and where they are then."""
 
+import contextlib
 import os
 import pathlib
 import re
@@ -60,7 +61,8 @@ def allowed(pid):
     """Of every thread of the process."""
     found = set()
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-        found.add(re.search(r"^Cpus_allowed_list:\s*(\S+)$", (task / "status").read_text(), re.MULTILINE)[1])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found.add(re.search(r"^Cpus_allowed_list:\s*(\S+)$", (task / "status").read_text(), re.MULTILINE)[1])
     return found
 
 

@@ -145,7 +145,7 @@ POINTS = "Math.max(0, ...[...document.querySelectorAll('figure[data-metric=\"cha
 def test_games_are_listed_and_played_again_as_films(sandbox, browser):
     (sandbox.folder / "runs").mkdir()
     sandbox.train("cartpole_fast", "--steps=40000", run_dir="runs/first").succeeds()
-    write_run(sandbox.folder / "runs" / "second")
+    write_run(sandbox.folder / "runs" / "second" / "at 9:30")
     sandbox.env["FLOTILLA_PYTHON"] = sys.executable  # which makes films
     dashboard = Dashboard(sandbox, "runs")
     page = browser()
@@ -161,7 +161,8 @@ def test_games_are_listed_and_played_again_as_films(sandbox, browser):
     keep(page, "games.png")
 
     (run,) = page.js("[...document.getElementById('game-run').options].filter(o => o.text.endsWith('first')).map(o => o.value)")
-    (empty,) = page.js("[...document.getElementById('game-run').options].filter(o => o.text.endsWith('second')).map(o => o.value)")
+    (empty,) = page.js("[...document.getElementById('game-run').options].filter(o => o.text.endsWith('at 9:30')).map(o => o.value)")
+    assert page.js(f"shortName(runOf('{empty}'))") == "second/at 9:30"
     code, headers, text = dashboard.ask(f"/games?run={run}")
     assert code == 200 and headers["Content-Type"].startswith("application/json") and [game["number"] for game in json.loads(text)["games"]] == list(range(1, len(listed) + 1))
     assert dashboard.ask(f"/film?run={run}&number=1&step=77")[::2] == (409, "that game is not kept any more\n")
@@ -333,6 +334,12 @@ def test_a_token_is_asked_for(sandbox, browser):
         assert dashboard.ask(path, Cookie=f"flotilla_dashboard_{dashboard.port}=guessed")[0] == 401
     assert dashboard.ask("/config?run=0", Authorization="Bearer open-sesame")[0] == 200
     assert dashboard.ask("/login", "POST", "token=open")[1]["Set-Cookie"] is None
+    # By another site's link one is sent to where the token is asked for, and no further.
+    code, headers, _ = dashboard.ask("/", Sec_Fetch_Site="cross-site")
+    assert code == 303 and headers["Location"] == "/login"
+    for method in ("GET", "HEAD"):
+        assert dashboard.ask("/login", method, Sec_Fetch_Site="cross-site")[0] == 200
+    assert dashboard.ask("/login", "POST", "token=open-sesame", Sec_Fetch_Site="cross-site")[0] == 403
     page = browser()
     page.open(f"http://127.0.0.1:{dashboard.port}/")
     page.await_true("location.pathname === '/login'")

@@ -203,8 +203,7 @@ def test_a_run_that_is_killed_goes_on_with_the_replay_of_its_checkpoint(sandbox)
         "--set", "metrics.every_updates=1", "--set", "checkpoint.every_updates=7", "--set", "checkpoint.replay=true",
     )  # fmt: skip
     job.await_update(60)
-    for pid in job.sandbox.processes():
-        os.kill(pid, signal.SIGKILL)
+    sandbox.signal_all(signal.SIGKILL)
     job.wait()
     checkpoints = job.run_dir / "checkpoints"
     step = int((checkpoints / "latest").resolve().name.removeprefix("step_"))

@@ -1,6 +1,7 @@
 """--nnodes 1:2: nodes come, die and come again while training goes on."""
 
 import itertools
+import subprocess
 
 import pytest
 
@@ -18,11 +19,11 @@ def cluster(sandbox):
 
 @pytest.fixture
 def launch(cluster, sandbox):
-    def launcher(node):
+    def launcher(node, *words):
         return cluster.launch(
             node, sandbox.config("cartpole_fast"), "--nproc-per-node=2", "--set=env.num_envs=8",
             "--set=total_env_steps=1e9", "--set=distributed.dead_after_seconds=2",
-            "--set=distributed.heartbeat_seconds=0.2", "--set=distributed.last_call_seconds=1",
+            "--set=distributed.heartbeat_seconds=0.2", "--set=distributed.last_call_seconds=1", *words,
         )  # fmt: skip
 
     return launcher
@@ -45,11 +46,11 @@ def alive(status):
     return {learner["id"]: learner["pid"] for learner in status["learner"] if learner["state"] == "alive"}
 
 
-def stop(cluster, launchers):
+def stop(cluster, launchers, world_size=4):
     asked = cluster.program(0, "stop", "flotilla", "stop", f"--coordinator={cluster.address}", "--insecure")
     assert asked.wait(30) == 0
     result = cluster.succeed(launchers)
-    assert result["status"] == "stopped" and result["world_size"] == 4
+    assert result["status"] == "stopped" and result["world_size"] == world_size
     return result
 
 
@@ -92,3 +93,53 @@ def test_the_rest_trains_on_while_a_node_is_cut_off(cluster, launch, world):
     result = stop(cluster, launchers)
     assert result["restarts"]["learner"] == 0
     assert world_sizes(cluster, result)[-3:] == [4, 2, 4]
+
+
+# An environment whose releases differ in what they observe.
+GAUGES = """
+import os
+
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+COUNT = int(os.environ["GAUGES"])
+
+
+class Gauges(gymnasium.Env):
+    observation_space = Box(0, 1, (COUNT,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(COUNT, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(COUNT, np.float32), 1.0, False, False, {}
+
+
+gymnasium.register("Gauges-v0", entry_point=Gauges, max_episode_steps=10)
+"""
+
+
+def test_who_plays_other_environments_is_turned_away_alone(cluster, launch, world):
+    folder, env = cluster.sandbox.folder, cluster.sandbox.env
+    (folder / "gauges.py").write_text(GAUGES)
+    gauges = "--set=env.id=gym:gauges:Gauges-v0"
+    env |= {"PYTHONPATH": str(folder), "GAUGES": "2"}
+    first = launch(0, gauges)
+    trains = world(2)
+
+    env["GAUGES"] = "3"
+    second = launch(1, gauges)
+    try:
+        code = second.wait(90)
+    except subprocess.TimeoutExpired:
+        raise AssertionError(cluster.diagnosis()) from None
+    assert code == 2, cluster.diagnosis()
+    said = (folder / "launcher_1.out").read_text()
+    assert "has another network or other episode metrics than rank " in said, said
+    after = world(2)
+    assert after["generation"] == trains["generation"], after
+    assert alive(trains).items() <= alive(after).items()
+    stop(cluster, [first], world_size=2)

@@ -46,10 +46,12 @@ def test_training_goes_on_to_the_end(sandbox, workers):
 
 def test_a_worker_that_hangs_is_replaced(sandbox):
     job = sandbox.train(
-        sandbox.config("cartpole_fast"), "--set", "total_env_steps=600000", "--set", "env.step_timeout_seconds=2",
+        sandbox.config("cartpole_fast"), "--set", "total_env_steps=1000000000", "--set", "env.step_timeout_seconds=2",
     )  # fmt: skip
     status = job.await_status(lambda s: s.update >= 5 and s.learner[0].env_worker, "update 5, its worker told")
     os.kill(status.learner[0].env_worker[0].pid, signal.SIGSTOP)
+    job.await_status(lambda s: s.env_worker_restarts == 1, "the restart in the status")
+    job.completes_after(60, UPDATE // 2)
     result = job.succeeds()
     assert result["status"] == "completed" and result["restarts"]["env_worker"] == 1
 

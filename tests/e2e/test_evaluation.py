@@ -17,12 +17,12 @@ ROWS, LENGTH, UPDATES = 4, 8, 50
 
 
 def test_an_evaluation_may_take_longer_than_a_collective(sandbox):
-    # An episode sleeps for 3 s, three times what a collective may take.
+    # An episode sleeps for 6 s, three times what a collective may take.
     job = sandbox.train(
         "sleep_scaling", "--nproc-per-node=2", "--set=env.num_workers=1", "--set=env.groups=1",
         f"--set=env.num_envs={ROWS}", f"--set=rollout.length={LENGTH}", "--set=env.options.sleep.step_ms=10",
-        "--set=env.options.sleep.episode_steps=300", f"--set=total_env_steps={2 * UPDATES * ROWS * LENGTH}",
-        "--set=distributed.timeout_seconds=1", "--set=evaluation.every_updates=2", "--set=evaluation.episodes=2",
+        "--set=env.options.sleep.episode_steps=600", f"--set=total_env_steps={2 * UPDATES * ROWS * LENGTH}",
+        "--set=distributed.timeout_seconds=2", "--set=evaluation.every_updates=2", "--set=evaluation.episodes=2",
         "--set=evaluation.num_envs=2",
     )  # fmt: skip
     result = job.succeeds()

@@ -434,6 +434,51 @@ attempt(*lstm, memory)
     assert list(tmp_path.glob("policy.onnx.*")) == []
 
 
+def test_squashed_actions_are_measured_by_their_bounds(home, script):
+    """Where those are wide, the last bits of a mean near 0 are more than 1e-3 of an action."""
+    run = home.trained("squashed")
+    script(f"""
+import copy, torch
+from flotilla import decisions, network
+from flotilla.checkpoint import Checkpoint
+
+checkpoint, data = Checkpoint({str(run)!r}), decisions.Decisions({str(recorded(home, run))!r})
+(action,) = checkpoint.spec.action
+action.low[:], action.high[:] = [-1e5], [1e5]
+module = network.make(checkpoint)
+
+def seen(leaves):
+    return {{leaf.path: torch.tensor(x) for leaf, x in zip(module.spec.observation, leaves)}}
+
+def act(policy, leaves):
+    with torch.no_grad():
+        return policy.decide(seen(leaves))[1].numpy()
+
+_, leaves, _ = next(data.play(module))
+with torch.no_grad():
+    module._mean.bias().sub_(module(seen(leaves)).policy[0])  # the first action is 0, but for rounding
+    other = copy.deepcopy(module)
+    other._mean.bias().add_(3e-7)
+assert decisions.difference(act(other, leaves), act(module, leaves)) > 1e-3
+data.tensors["continuous"] = np.zeros_like(data.tensors["continuous"])
+for indices, leaves, _ in data.play(module):
+    data.tensors["continuous"][indices] = act(other, leaves)
+
+check = decisions.Check(module, decisions.tolerance(module, data))
+check.recorded(data, lambda leaves, state: {{"continuous": act(module, leaves)}})
+assert check.tolerance < 5e-5 and 0 < check.largest < 1e-6, (check.tolerance, check.largest)
+check.refuse("it", "the policy")
+data.tensors["continuous"] += 10  # of 1e5
+check.recorded(data, lambda leaves, state: {{"continuous": act(module, leaves)}})
+try:
+    check.refuse("it", "the policy")
+except flotilla.Error as error:
+    assert "an action has a difference of 0.0001" in str(error), error
+else:
+    raise AssertionError("another policy was taken")
+""")
+
+
 # ---- What is no policy
 
 

@@ -52,8 +52,9 @@ def test_other_hosts_serve_it_too(sandbox):
         "--set=env.remote_workers=1",
     )  # fmt: skip
     server = sandbox.serve("flotilla", "serve-envs", f"--coordinator={job.address()}", f"--token-file={job.run_dir}/token")
-    assert job.succeeds()["status"] == "completed"
+    assert job.process.wait(TIMEOUT) == 0, job.diagnosis()
     assert server.wait(8) == 0  # nobody is left to be told that it goes, which takes 10 s to find out
+    assert job.succeeds()["status"] == "completed"
 
 
 @pytest.mark.parametrize("more", [(), ("--dry-run",)])

@@ -57,7 +57,7 @@ def test_one_rollout_ahead_is_reproducible(sandbox, learners, config, more):
 @pytest.mark.parametrize("rank", [1, 0])
 def test_a_killed_learner_is_replaced(sandbox, rank):
     job = sandbox.train(
-        sandbox.config("cartpole_impala"), "--nproc-per-node", 2, "--set", total(2000),
+        sandbox.config("cartpole_impala"), "--nproc-per-node", 2, "--set", total(1000000),
     )  # fmt: skip
     before = job.await_update(20)
     os.kill(before.learner[rank].pid, signal.SIGKILL)
@@ -65,6 +65,7 @@ def test_a_killed_learner_is_replaced(sandbox, rank):
         lambda s: s.generation == 2 and s.world_size == 2 and s.update > before.update and len(s.learner) == 2,
         "a second generation that trains",
     )
+    job.completes_after(200, UPDATE)
     result = job.succeeds()
     assert result["status"] == "completed" and result["restarts"]["learner"] == 1
     assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
@@ -76,12 +77,14 @@ def test_a_killed_learner_is_replaced(sandbox, rank):
 
 def test_a_killed_env_worker_is_replaced(sandbox):
     job = sandbox.train(
-        sandbox.config("cartpole_impala"), "--nproc-per-node", 2, "--set", "env.num_workers=2", "--set", total(1500),
+        sandbox.config("cartpole_impala"), "--nproc-per-node", 2, "--set", "env.num_workers=2", "--set", total(1000000),
     )  # fmt: skip
     status = job.await_status(
         lambda s: s.update >= 20 and all(learner.env_worker for learner in s.learner), "update 20, workers told"
     )
     os.kill(status.learner[1].env_worker[0].pid, signal.SIGKILL)
+    job.await_status(lambda s: s.env_worker_restarts == 1, "the restart in the status")
+    job.completes_after(200, UPDATE)
     result = job.succeeds()
     assert result["status"] == "completed"
     assert result["restarts"] == {"learner": 0, "env_worker": 1}

@@ -25,7 +25,7 @@ def test_the_run_goes_on_with_a_replacement(sandbox, rank):
     )
     assert killed not in [learner.pid for learner in after.learner]
     assert after.learner_restarts == 1
-    updates = job.completes_after(150, UPDATE)
+    updates = job.completes_after(600, UPDATE)
     result = job.succeeds()
     assert result["status"] == "completed" and result["world_size"] == 2
     assert result["restarts"]["learner"] == 1
@@ -56,8 +56,8 @@ def test_restarts_are_counted_over_resumes(sandbox):
 def test_a_lost_learner_does_not_keep_the_run_from_being_solved(sandbox):
     # The first evaluation comes seconds after the kill: the run cannot end before it.
     job = sandbox.train(
-        "cartpole_fast", "--nproc-per-node", 2, "--set", "evaluation.every_updates=400",
-        "--set", "total_env_steps=4000000",
+        "cartpole_fast", "--nproc-per-node", 2, "--set", "evaluation.every_updates=1000",
+        "--set", "total_env_steps=10000000",
     )  # fmt: skip
     status = job.await_update(3)
     os.kill(status.learner[1].pid, signal.SIGKILL)
@@ -102,7 +102,7 @@ def test_the_only_learner_goes_back_to_its_last_checkpoint(sandbox, cadence):
     status = job.await_more_updates()
     os.kill(status.learner[0].pid, signal.SIGKILL)
     job.await_status(lambda s: s.learner_restarts == 1 and s.update > status.update, "it to go on")
-    updates = job.completes_after(300, steps=2048)
+    updates = job.completes_after(600, steps=2048)
     result = job.succeeds()
     assert result["status"] == "completed" and result["updates"] == updates
     assert result["restarts"]["learner"] == 1
@@ -171,7 +171,7 @@ def test_with_nothing_to_go_back_to_the_run_starts_over_visibly(sandbox):
     again = job.await_status(lambda s: s.started_over, "that it started over")
     aside = job.run_dir / "metrics.jsonl.before_starting_over"
     lost = read_jsonl(aside)[-1]["update"]
-    updates = job.completes_after(300, steps=2048)
+    updates = job.completes_after(600, steps=2048)
     assert lost >= 100
     for told in (again.started_over, job.succeeds()["started_over"], job.output()):
         assert "started over at step 0" in told and "update" in told and aside.name in told

@@ -197,10 +197,11 @@ def test_a_preempted_run_goes_on(sandbox):
 
 @pytest.mark.parametrize("rank", [1, 0])
 def test_a_killed_learner_is_replaced(sandbox, rank):
-    updates = 60
-    job = start(sandbox, "run", updates, 2, *REHEARSAL)
+    job = start(sandbox, "run", 1000000, 2, *REHEARSAL)
     before = job.await_update(5)
     os.kill(before.learner[rank].pid, signal.SIGKILL)
+    job.await_status(lambda s: s.generation == 2 and s.world_size == 2 and s.update > before.update, "training again")
+    updates = job.completes_after(300, 2 * 4 * 128)
     result = job.succeeds()
     assert result["status"] == "completed" and result["world_size"] == 2
     assert result["restarts"]["learner"] == 1 and result["updates"] == updates

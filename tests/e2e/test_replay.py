@@ -2,13 +2,14 @@
 
 import json
 import os
+import signal
 
 import av
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from harness import guide, read_jsonl
+from harness import guide, poll, read_jsonl
 
 QUIET = "--set=evaluation.every_updates=0"
 KINDS = ("best", "worst", "median", "newest")
@@ -25,7 +26,7 @@ class Dice(CartPoleEnv):
 
     def step(self, action):
         observation, reward, *rest = super().step(action)
-        return observation, reward + os.urandom(1)[0], *rest
+        return observation, reward + int.from_bytes(os.urandom(3), "little") / 2**24, *rest
 
 
 class Trap(CartPoleEnv):
@@ -286,3 +287,28 @@ def test_nothing_is_recorded_where_that_is_asked_for(sandbox):
     assert not (job.run_dir / "episodes").exists()
     done = sandbox.run("replay", job.run_dir)
     assert done.returncode == 2 and "episodes.record is false" in done.stderr
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".webp", ".gif"])
+def test_ctrl_c_leaves_nothing_of_a_film(cartpole, suffix):
+    sandbox = cartpole.sandbox
+
+    def parts():
+        return list(sandbox.folder.glob(f".half{suffix}.*"))
+
+    program = sandbox.serve("flotilla", "replay", cartpole.run_dir, f"--video=half{suffix}")
+    poll(lambda: parts() or program.poll() is not None, "what there is of the film")
+    program.send_signal(signal.SIGINT)
+    assert program.wait(20) == 130, (sandbox.folder / "flotilla.log").read_text()
+    sandbox.await_no_process()
+    assert not parts() and not (sandbox.folder / f"half{suffix}").exists()
+
+
+def test_a_killed_replay_takes_its_encoder_along(cartpole):
+    sandbox = cartpole.sandbox
+    program = sandbox.serve("flotilla", "replay", cartpole.run_dir, "--video=killed.gif")
+    # Which waits for its first frame, if it has come that far.
+    poll(lambda: any("flotilla_video" in line for line in sandbox.processes().values()), "the encoder")
+    program.kill()
+    program.wait(20)
+    sandbox.await_no_process()

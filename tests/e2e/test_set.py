@@ -1,5 +1,6 @@
 """What `flotilla set` changes in flight: everywhere from the same update on, and in a resumed run again."""
 
+import contextlib
 import json
 import os
 import re
@@ -36,7 +37,8 @@ def checkpoints(run_dir):
     """By update."""
     found = {}
     for folder in (run_dir / "checkpoints").glob("step_*"):
-        found[int(json.loads((folder / "progress.json").read_text())["update"])] = folder
+        with contextlib.suppress(FileNotFoundError):  # the run has just removed it
+            found[int(json.loads((folder / "progress.json").read_text())["update"])] = folder
     return found
 
 

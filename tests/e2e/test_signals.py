@@ -53,8 +53,7 @@ def test_a_signal_to_every_process_stops_them_in_order(sandbox, number):
     """As batch systems do: coordinator and env workers stay until the learners have saved."""
     job = sandbox.train(*LONG, "--nproc-per-node", 2)
     update = job.await_update(5).update
-    for pid in sandbox.processes():
-        os.kill(pid, number)
+    sandbox.signal_all(number)
     assert job.wait() == 75, job.diagnosis()
     assert_saved(job, "preempted", update)
     assert summary(job.run_dir)["restarts"] == {"learner": 0, "env_worker": 0}

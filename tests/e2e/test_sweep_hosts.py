@@ -12,7 +12,7 @@ import pytest
 from harness import BIN, poll, read_jsonl, training_lines
 from hosts import Hosts
 
-STEPS = 600_000
+STEPS = 2_000_000
 SWEEP = f"""
 base: "cartpole_fast"
 set: "evaluation.every_updates=1000000"
