@@ -63,7 +63,7 @@ class Turns:
     """Runs what takes part, and sees to what others do to the machine meanwhile.
 
     What is to be recorded wants the machine for itself, and the same one: a turn in which others used more than
-    QUIET cores, or around which the machine itself was slower or faster than around the others (probe.MOST), is taken
+    QUIET cores, or around which the machine itself became slower or faster than it was (probe.moved), is taken
     again, its result thrown away whatever it was; after TRIES, Disturbed is raised.
     """
 

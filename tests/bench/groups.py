@@ -9,7 +9,7 @@ import ours
 import probe
 import report
 import watched as watch
-from contender import say
+from contender import Contender, peer_line, say
 from ours import step, train
 from peers import cleanrl, peer
 
@@ -184,6 +184,29 @@ def breakout(options, turns):
                     report.verdict("two learners beat CleanRL's best (any variant)", two.median(sps), best)])
 
 
+def dqn(options, turns):
+    """Pong by DI-engine's DQN: 14 million weights, ten gradient steps of 32 transitions a rank after every 96 steps."""
+    limit = 15 if options.quick else 30
+    settings = QUIET | dict(evaluation__at_start="false", evaluation__every_updates=10 ** 6, metrics__every_updates=1)
+    single = train("Flotilla, 2 learners", "pong_dqn", 2, limit, **settings, runtime__precision="FP32")
+    half = train("Flotilla, 2 learners in bfloat16", "pong_dqn", 2, limit, **settings, runtime__precision="BF16")
+    halves = [half] if probe.multiplies_bfloat16() else []
+    # It learns from its 101st step on, and replays no more than it has steps.
+    clean = cleanrl("CleanRL, its own network", "dqn_atari.py", "--env-id", "PongNoFrameskip-v4", "--learning-starts",
+                    "100", "--buffer-size", "10000", limit_s=limit, threads=tuned(options))
+    everyone = [*halves, clean, single]
+    turns(everyone, options.rounds)
+    sps = "steps_per_second"
+    return section("Pong by DQN", everyone,
+                   [report.table(everyone, sps, "steps a second", everyone[0]), report.resources(everyone, turns)],
+                   [report.verdict(f"{who.name}: at least 150 steps a second", who.median(sps), 150)
+                    for who in [*halves, single]] +
+                   [report.verdict(f"{everyone[0].name} are ahead of CleanRL", everyone[0].median(sps),
+                                   clean.median(sps))],
+                   "Ours learn with the network and the numbers of DI-engine's pong_dqn_ddp_config.py: 14 million weights, "
+                   "3.3 transitions a step. CleanRL's has 1.7 million, and learns from 8 transitions a step.")
+
+
 def read_learning(output, folder):
     """read_run of what is learned: steps at random before it are no work."""
     return ours.read_run(output, folder, lambda line: line["losses/critic_loss"] != 0)
@@ -273,6 +296,43 @@ def scaling(options, turns):
         "distributed.preemption_min_rollout = 0.1 of a rollout (0.25 by default), nor before 0.6 of the ranks are done.")
 
 
+def gymnasium(options, turns):
+    """An environment of Gymnasium's whose step takes 1 ms, and its processes alone."""
+    limit = 4 if options.quick else 10
+    python, source = ours.tests_python(), os.path.join(ours.REPOSITORY, "tests", "bench", "envs")
+    sps, tables, verdicts, everyone = "steps_per_second", [], [], []
+
+    def learn(name, kind, processes, learners, **settings):
+        who = train(f"{kind}: Flotilla, {name}", "cartpole_ppo", learners, limit, **QUIET, total_env_steps=10 ** 9,
+                    env__id="gym:millisecond:Millisecond-v0", env__options__kwargs__kind=kind,
+                    env__num_workers=processes // learners, **settings)
+        who.env = {"FLOTILLA_PYTHON": python, "PYTHONPATH": source}
+        return who
+
+    cores = options.cores
+    for kind, processes, enough in [
+            ("busy", cores, [("a learner for each, 4 environments a process", cores, {}),
+                             ("1 learner, 4 environments a process, in 2 groups", 1,
+                              dict(env__num_envs=4 * cores, env__groups=2))]),
+            # They leave the cores to others.
+            ("waits", 2 * cores, [("1 learner, 8 environments a process, in 2 groups", 1,
+                                   dict(env__num_envs=16 * cores, env__groups=2))])]:
+        alone = Contender(f"{kind}: {processes} processes alone",
+                          [python, os.path.join(source, "millisecond.py"), kind, str(processes), str(limit)], peer_line,
+                          cap_s=limit + 30)
+        us = [learn(name, kind, processes, learners, **settings) for name, learners, settings in enough]
+        few = learn("1 learner, 1 environment a process", kind, processes, 1, env__num_envs=processes)
+        turns([alone, *us, few], options.rounds)
+        everyone += [alone, *us, few]
+        tables.append(report.table([alone, *us, few], sps, "steps a second", alone))
+        verdicts += [report.verdict(f"{who.name}: at least 95 % of its processes alone", who.median(sps),
+                                    times(0.95, alone.median(sps))) for who in us]
+    return section("A Gymnasium environment whose step takes 1 ms", everyone, tables, verdicts,
+                   "busy computes for about 1 ms of a core (what its processes reach alone says how long), so that whatever "
+                   "a learner does is taken from it; waits sleeps for 1 ms. A process that has one environment waits after "
+                   "each of its steps, for the others, for a decision, and to be woken.")
+
+
 def watched_of(config, **settings):
     def group(options, turns):
         """What it costs to record episodes, to track and to follow a run on three pages, once the tracker's packages
@@ -284,8 +344,7 @@ def watched_of(config, **settings):
         seen = train("recorded, tracked, three pages", config, 2, followed + watch.TURN, read_shares, **settings)
         seen.command = [sys.executable, watch.__file__, "{run}", *seen.command, "--track", "trackio"]
         # The tracker's packages are those of the tests.
-        deps = os.environ.get("FLOTILLA_DEPS", os.path.join(ours.REPOSITORY, ".deps"))
-        seen.env = {"FLOTILLA_PYTHON": os.path.join(deps, "testvenv", "bin", "python")}
+        seen.env = {"FLOTILLA_PYTHON": ours.tests_python()}
         turns([alone, recorded, seen], options.rounds)
         sps = "steps_per_second"
         pairs = [b / a for a, b in zip(alone.metrics[sps], recorded.metrics[sps])]
@@ -348,8 +407,8 @@ def coordinator(options, turns):
                         "reaches everybody", "Command:", f"- `{command}`"])
 
 
-ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout,
-       "pendulum": pendulum, "native": native, "scaling": scaling, "coordinator": coordinator, "memory": memory_of(memory.cartpole),
-       "memory_atari": memory_of(memory.breakout), "kernels": kernels,
+ALL = {"cartpole": cartpole, "fast": fast, "envservice": envservice, "atari": atari, "breakout": breakout, "dqn": dqn,
+       "pendulum": pendulum, "native": native, "gymnasium": gymnasium, "scaling": scaling, "coordinator": coordinator,
+       "memory": memory_of(memory.cartpole), "memory_atari": memory_of(memory.breakout), "kernels": kernels,
        "watched": watched_of("cartpole_fast", evaluation__every_updates=10 ** 6, total_env_steps=10 ** 12),
        "watched_atari": watched_of("breakout_ppo", env__num_envs=4, runtime__torch_threads=1, **QUIET)}

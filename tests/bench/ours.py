@@ -21,6 +21,11 @@ def program(name, folder=BIN):
     return path, f"not built: cmake --build {os.path.relpath(os.path.dirname(BIN), REPOSITORY)} --target {target}"
 
 
+def tests_python():
+    deps = os.environ.get("FLOTILLA_DEPS", os.path.join(REPOSITORY, ".deps"))
+    return os.path.join(deps, "testvenv", "bin", "python")
+
+
 def metric_lines(folder):
     try:
         with open(os.path.join(folder, "metrics.jsonl")) as f:

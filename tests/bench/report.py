@@ -67,7 +67,8 @@ def heading(options):
         *(f"- {line}" for line in peers.versions()),
         f"- {options.rounds} round{'s' * (options.rounds > 1)}; "
         + (f"a turn in which others used more than {contender.Turns.QUIET} cores, or around which the machine's "
-           f"multiply-adds were not within {100 * probe.MOST:.0f} % of those around all others, was taken again"
+           f"multiply-adds moved by more than {100 * probe.MOST:.0f} %, from before it to after it or from the median around "
+           "those before, was taken again"
            if options.save else "whatever others did to the machine meanwhile: see the last column"),
         "- before: " + load(),
     ]

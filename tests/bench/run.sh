@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: run.sh [--quick] [--save] [--rounds N] [--memory-seconds S] [--cores N] [GROUP...]
-#   groups: cartpole fast envservice atari breakout pendulum native scaling coordinator memory memory_atari
+#   groups: cartpole fast envservice atari breakout dqn pendulum native gymnasium scaling coordinator memory memory_atari
 #     kernels watched watched_atari (all by default)
 #
 # Our speed beside our peers': each comparison takes turns, ours and theirs, in one run, with the
