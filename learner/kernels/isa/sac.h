@@ -39,7 +39,7 @@ FLOTILLA_INLINE Vec LogTanhSlope(Vec u) {
 
 // min(q1, q2), which is NaN if one of them is.
 FLOTILLA_INLINE Vec Smaller(Vec q1, Vec q2) {
-  return (q1 < q2) | (q1 != q1) ? q1 : q2;
+  return ((q1 < q2) | (q1 != q1)) ? q1 : q2;
 }
 
 // Runs the actor on at most a tile of rows of `input` and draws: actions to planes
