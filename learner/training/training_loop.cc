@@ -338,13 +338,9 @@ absl::Status TrainingLoop::TakeStateThatIsFurthest() {
   return absl::OkStatus();
 }
 
-// On all ranks alike. Coordinators count anew in a run that is resumed, and no more
-// those who have left.
+// On all ranks alike. Coordinators count anew in a run that is resumed.
 void TrainingLoop::CountRestarts() {
-  int64_t assigned = 0;
-  for (const v1::Member& member : assignment_.learner()) {
-    assigned += member.restarts();
-  }
+  const int64_t assigned = assignment_.learner_restarts();
   progress_.learner_restarts +=
       std::max<int64_t>(0, assigned - progress_.assigned_restarts);
   progress_.assigned_restarts = assigned;

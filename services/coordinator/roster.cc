@@ -396,6 +396,12 @@ void Roster::Forget() {
   }
 }
 
+int64_t Roster::LearnerRestarts() const {
+  int64_t restarts = retired_learner_restarts_;
+  for (const auto& [id, count] : learner_restarts_) restarts += count;
+  return restarts;
+}
+
 // Who comes back goes on from its own count, unless there have been absurdly
 // many.
 void Roster::ForgetRestarts(const std::string& id) {

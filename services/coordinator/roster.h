@@ -236,6 +236,7 @@ class Roster {
   void AwaitEverybody() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  int64_t LearnerRestarts() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ForgetRestarts(const std::string& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void TakeEnvWorkers(const v1::Heartbeat& heartbeat, Seat* seat)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

@@ -403,6 +403,7 @@ void Roster::Form() {
   assignment_.set_epoch(options_.epoch);
   assignment_.set_world_size(static_cast<int>(chosen.size()));
   assignment_.set_stopping(stop_);
+  assignment_.set_learner_restarts(LearnerRestarts());
   for (auto& [id, seat] : seats_) seat.rank = -1;
   std::vector<Seat*> by_rank;
   for (v1::Member& learner : RankLearners(std::move(learners), previous)) {

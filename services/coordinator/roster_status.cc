@@ -34,9 +34,7 @@ v1::Status Roster::GetStatus(absl::Time now) const {
   status.set_version(Version());
   status.set_uptime_seconds(absl::ToDoubleSeconds(now - started_));
   status.set_epoch(options_.epoch);
-  int64_t learner_restarts = retired_learner_restarts_;
-  for (const auto& [id, count] : learner_restarts_) learner_restarts += count;
-  status.set_learner_restarts(learner_restarts);
+  status.set_learner_restarts(LearnerRestarts());
   status.set_fence_reason(fence_reason_);
   status.set_min_learners(options_.min_learners);
   status.set_max_learners(options_.max_learners);

@@ -75,9 +75,11 @@ def test_nodes_come_and_go(cluster, launch, world):
     assert alive(world(2)) == alone
 
     third = launch(1)
-    assert alone.items() <= alive(world(4)).items()
+    again = world(4)
+    assert alone.items() <= alive(again).items()
     result = stop(cluster, [first, third])
     assert world_sizes(cluster, result) == [2, 4, 2, 4]
+    assert int(again["learner_restarts"]) == result["restarts"]["learner"] == 2
 
 
 def test_the_rest_trains_on_while_a_node_is_cut_off(cluster, launch, world):

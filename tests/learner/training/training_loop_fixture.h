@@ -77,7 +77,7 @@ class TrainingLoopTest : public testing::Test {
       v1::Assignment next = assignment;
       next.set_generation(2);
       next.set_source_rank(source_);
-      next.mutable_learner(1)->set_restarts(restarts_);
+      next.set_learner_restarts(restarts_);
       coordinator->SetAssignments({assignment, next});
       FakeLearner learner(config);
       learner.parts.coordinator = coordinator;
@@ -151,7 +151,7 @@ class TrainingLoopTest : public testing::Test {
   std::unique_ptr<TempDir> folder_ = std::make_unique<TempDir>();
   // Of generation 2.
   int source_ = 0;
-  int restarts_ = 0;  // of the learner that is rank 1
+  int restarts_ = 0;
 };
 
 }  // namespace flotilla

@@ -328,6 +328,19 @@ TEST_F(RosterTest, OnlyMembersReportFailuresOfGenerationsThatExist) {
   EXPECT_EQ(state(), v1::ACTIVE);
 }
 
+TEST_F(RosterTest, RestartsOfThoseWhoAreGoneAreAssignedToo) {
+  Make(2, 3);
+  Form({Learner(0), Learner(1), Learner(2)});
+  ASSERT_OK(Register(Learner(2, 2)));
+  Pass(absl::Seconds(5), {Learner(0), Learner(1)});  // it dies once more
+  ASSERT_OK(Join(Learner(0), 1, 10));
+  ASSERT_OK(Join(Learner(1), 1, 10));
+  const std::optional<v1::Assignment> place = Place(Learner(0), 1);
+  ASSERT_TRUE(place);
+  EXPECT_THAT(Ids(*place), ElementsAre("learner/0/0", "learner/0/1"));
+  EXPECT_EQ(place->learner_restarts(), 1);
+}
+
 TEST_F(RosterTest, LeavingEndsTheGenerationWithoutARestart) {
   Make(2);
   Form({Learner(0), Learner(1)});
