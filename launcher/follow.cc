@@ -331,7 +331,7 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
   const std::string holding = absl::StrCat(run.path(), "/", kHeld);
   fs::remove_all(holding, error);  // a killed follower's
   const absl::Cleanup let_go = [&] { fs::remove_all(holding, error); };
-  std::set<std::pair<std::string, std::string>> failed;
+  std::set<std::pair<std::string, std::string>> failed, without_room;
   std::map<std::pair<std::string, std::string>, int> attempts;
   bool waited = false;
   while (!stop.stop_requested()) {
@@ -383,9 +383,14 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
     if (status.ok()) {
       RETURN_IF_ERROR(AppendOnceThereIsRoom(line, options, log, stop));
       options.on_evaluated(line);
-    } else if (absl::IsResourceExhausted(status) ||  // no room to hold it in
-               (!IsFinal(status) && ++attempts[{name, weights}] < kAttempts)) {
-      // The memory of an accelerator, an env server: they may be back.
+    } else if (absl::IsResourceExhausted(status)) {  // to hold or to play it
+      if (without_room.insert({name, weights}).second) {
+        options.on_skipped(
+            absl::StrCat(name, " waits for room: ", status.message()));
+      }
+      Wait(kAttemptPolls * options.poll, stop);
+    } else if (!IsFinal(status) && ++attempts[{name, weights}] < kAttempts) {
+      // An env server, a program that is being installed: they may be back.
       Wait(kAttemptPolls * options.poll, stop);
     } else {
       failed.insert({name, weights});

@@ -94,8 +94,8 @@ struct FollowOptions {
 // Evaluates every checkpoint of `run` that `log` does not have, in the order of
 // steps, until the run is over and none is left, or `stop`. One that is removed
 // before its turn is left out; so is one that cannot be played, until the next
-// call: at once if it never will, else after three attempts. A line waits for
-// room on a full disk. A run that was preempted or killed is not over: it may
+// call: at once if it never will, else after three attempts. Checkpoints and lines wait
+// for room on a full disk. A run that was preempted or killed is not over: it may
 // go on. Returns how many could not be played. Blocks.
 // Errors: kCancelled; those of `log`, of a full disk only at `stop`; kNotFound
 // if the run's folder is gone.

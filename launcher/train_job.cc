@@ -89,7 +89,7 @@ class Job {
       }
       const std::string failure(prepared.message());
       std::fprintf(stderr, "flotilla train: %s\n", failure.c_str());
-      if (job_.lock != nullptr && job_.lock->Keep().ok()) {
+      if (began_ && job_.lock != nullptr && job_.lock->Keep().ok()) {
         WriteFailure(failure, BeforeTheFirst());
       }
       return kExitFailed;
@@ -151,6 +151,13 @@ class Job {
   }
 
   absl::Status Prepare() {
+    const bool hosts = job_.topology.hosts_coordinator;
+    // What a run left stays as it is if it is the one that is over.
+    std::error_code error;
+    if (hosts && fs::exists(job_.folder.config(), error)) {
+      RETURN_IF_ERROR(FindCoordinator());
+    }
+    began_ = true;
     for (const TrainJob::Copy& copy : job_.copies) {
       RETURN_IF_ERROR(CopyFile(copy));
     }
@@ -164,7 +171,7 @@ class Job {
     }
     progress_.Say(absl::StrCat("run folder: ", job_.folder.path()));
     for (const std::string& line : job_.notices) progress_.Say(line);
-    if (job_.topology.hosts_coordinator) {
+    if (hosts) {
       RETURN_IF_ERROR(WriteRunTopology(job_.folder, job_.topology));
       RETURN_IF_ERROR(KeepChanges());
       RETURN_IF_ERROR(HostCoordinator());
@@ -201,24 +208,30 @@ class Job {
     return job_.folder.launcher_config(job_.topology.first_rank);
   }
 
+  // Looks whether one listens at a named port. Errors: kFailedPrecondition if the run
+  // that it served is over.
+  absl::Status FindCoordinator() {
+    const Topology& topology = job_.topology;
+    if (!topology.port_named || !SomethingListens(topology.coordinator)) {
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(Connect(topology.coordinator));
+    ASSIGN_OR_RETURN(found_, calls_->GetStatus(kCallTimeout));
+    if (found_->state() != v1::CLOSED || PeersLive()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the coordinator at ", address_,
+        " served a run that is over: start it anew, without the journal "
+        "of that run"));
+  }
+
   // Joins what listens at a named port; starts one where nothing does.
   absl::Status HostCoordinator() {
-    const Topology& topology = job_.topology;
-    if (topology.port_named && SomethingListens(topology.coordinator)) {
-      RETURN_IF_ERROR(Connect(topology.coordinator));
-      ASSIGN_OR_RETURN(const v1::Status status,
-                       calls_->GetStatus(kCallTimeout));
-      const bool peers_live = PeersLive();
-      if (status.state() == v1::CLOSED && !peers_live) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "the coordinator at ", address_,
-            " served a run that is over: start it anew, without the journal "
-            "of that run"));
-      }
-      CountEarlierStarts(status);
-      if (!peers_live) RETURN_IF_ERROR(GoOnFromNamed());
+    if (!found_) RETURN_IF_ERROR(FindCoordinator());
+    if (found_) {
+      CountEarlierStarts(*found_);
+      if (!PeersLive()) RETURN_IF_ERROR(GoOnFromNamed());
       // Left by one of the run's own, which would be asked for.
-      if (JournalEpoch(job_.folder) != status.epoch()) {
+      if (JournalEpoch(job_.folder) != found_->epoch()) {
         std::error_code absent;
         fs::remove(job_.folder.coordinator_journal(), absent);
       }
@@ -226,8 +239,8 @@ class Job {
                                  address_ + "\n");
     }
     CoordinatorOptions options;
-    options.address = topology.coordinator;
-    options.any_port = !topology.port_named;
+    options.address = job_.topology.coordinator;
+    options.any_port = !job_.topology.port_named;
     options.folder = job_.folder;
     options.flags = CoordinatorFlags(job_);
     options.credentials = job_.credentials;
@@ -607,6 +620,8 @@ class Job {
   ProgressPrinter progress_;
   std::unique_ptr<CoordinatorProcess> coordinator_;  // null: not ours
   std::unique_ptr<CoordinatorCalls> calls_;
+  std::optional<v1::Status> found_;  // of one that was there
+  bool began_ = false;               // to write the run's folder
   std::unique_ptr<Trackers>
       trackers_;  // null: another node's launcher has them
   StatusPoller* poller_ = nullptr;

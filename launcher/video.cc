@@ -72,8 +72,6 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
                                  absl::StrCat("--fps=", frames_per_second),
                                  "--error-file=" + folder + "/error"}));
   encoder.log_path = folder + "/log";
-  // Without us it would wait in its open() of the pipe.
-  encoder.guarded = true;
   ASSIGN_OR_RETURN(writer->encoder_, Subprocess::Start(encoder));
   const absl::Time deadline = absl::Now() + kStartTimeout;
   for (;;) {

@@ -219,11 +219,11 @@ absl::StatusOr<RunOutcome> TrainingLoop::RunGeneration() {
                                   parts_.coordinator, parts_.device));
   RETURN_IF_ERROR(CheckThatAllTrainTheSame());
   RETURN_IF_ERROR(TakeStateThatIsFurthest());
+  KeepCommitted();
   if (leads() && leader_ == nullptr) {
     ASSIGN_OR_RETURN(
         leader_, Leader::Open(leader_options_, parts_, &changes_, progress_));
   }
-  KeepCommitted();
   if (leads()) leader_->Record(newest_line_, progress_);
   changes_.HoldFor(progress_);
   if (assignment_.stopping()) return AgreeWhyToStop();

@@ -49,6 +49,10 @@ bool IsConsistent(const RosterState& state) {
       return false;
     }
   }
+  for (const auto& [id, restarts] : state.keys.restarts()) {
+    if (restarts < 0) return false;
+  }
+  if (state.keys.retired_restarts() < 0) return false;
   const bool active = command.state() == v1::ACTIVE;
   return world.world_size() == world.learner_size() &&
          world.generation() <= command.generation() &&

@@ -65,6 +65,9 @@ void Roster::Restore(const RosterState& state, absl::Time now) {
     state_ = v1::FENCED;
     fenced_ = generation_;
   }
+  learner_restarts_.insert(state.keys.restarts().begin(),
+                           state.keys.restarts().end());
+  retired_learner_restarts_ = state.keys.retired_restarts();
   for (int rank = 0; rank < assignment_.learner_size(); ++rank) {
     const v1::Member& member = assignment_.learner(rank);
     const auto key = state.keys.sha256().find(member.id());
@@ -105,8 +108,12 @@ absl::StatusOr<v1::RegisterResponse> Roster::Register(const v1::Member& member,
              absl::StrCat("was replaced by its incarnation ",
                           member.incarnation()));
     }
-    if (member.role() == v1::LEARNER && seat->health != Health::kLeft) {
+    // Who said goodbye may have been replaced all the same: its launcher knows.
+    if (member.role() == v1::LEARNER &&
+        (seat->health != Health::kLeft ||
+         member.restarts() > seat->member.restarts())) {
       ++learner_restarts_[member.id()];
+      ++claims_;
     }
     retired_env_restarts_ += seat->last.env_worker_restarts();
     said_ -= seat->said;
@@ -537,6 +544,10 @@ RosterState Roster::State() const {
     if (seat.member.role() == v1::LEARNER) keys[id] = seat.key;
   }
   for (const auto& [id, key] : earlier_keys_) keys[id] = key;
+  for (const auto& [id, restarts] : learner_restarts_) {
+    if (restarts > 0) (*state.keys.mutable_restarts())[id] = restarts;
+  }
+  state.keys.set_retired_restarts(retired_learner_restarts_);
   return state;
 }
 

@@ -34,7 +34,7 @@ struct RosterState {
   v1::RegisterResponse run;  // run_id
   v1::Assignment world;      // the newest generation and its learners by rank
   v1::Command command;       // fence, stop, evaluation, changes, how it closed
-  v1::MemberKeys keys;       // of learners
+  v1::MemberKeys keys;       // of learners, and their restarts
 };
 
 // The coordinator's rules, with no network and no clock: who is alive, which

@@ -289,8 +289,9 @@ def test_nothing_is_recorded_where_that_is_asked_for(sandbox):
     assert done.returncode == 2 and "episodes.record is false" in done.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("suffix", [".mp4", ".webp", ".gif"])
-def test_ctrl_c_leaves_nothing_of_a_film(cartpole, suffix):
+def test_nothing_is_left_of_a_film_that_is_interrupted(cartpole, suffix, number):
     sandbox = cartpole.sandbox
 
     def parts():
@@ -298,8 +299,8 @@ def test_ctrl_c_leaves_nothing_of_a_film(cartpole, suffix):
 
     program = sandbox.serve("flotilla", "replay", cartpole.run_dir, f"--video=half{suffix}")
     poll(lambda: parts() or program.poll() is not None, "what there is of the film")
-    program.send_signal(signal.SIGINT)
-    assert program.wait(20) == 130, (sandbox.folder / "flotilla.log").read_text()
+    program.send_signal(number)
+    assert program.wait(20) == {signal.SIGINT: 130, signal.SIGKILL: -9}[number], (sandbox.folder / "flotilla.log").read_text()
     sandbox.await_no_process()
     assert not parts() and not (sandbox.folder / f"half{suffix}").exists()
 

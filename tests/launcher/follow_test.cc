@@ -16,6 +16,7 @@
 namespace flotilla {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -219,6 +220,15 @@ TEST_F(FailingPlayTest, WhatFailsThreeTimesIsLeftOutAndCounted) {
   EXPECT_EQ(*FollowWith({3, absl::InternalError("CUDA out of memory")}), 1);
   EXPECT_THAT(played_, ElementsAre(Name(20)));
   EXPECT_THAT(skipped_, ElementsAre(HasSubstr("CUDA out of memory")));
+}
+
+TEST_F(FailingPlayTest, WhatFindsNoRoomWaitsForItAndIsToldOfOnce) {
+  EXPECT_EQ(*FollowWith({5, absl::ResourceExhaustedError("the disk is full")}),
+            0);
+  EXPECT_THAT(played_, ElementsAre(Name(10), Name(20)));
+  EXPECT_THAT(skipped_,
+              ElementsAre(AllOf(HasSubstr("waits for room: the disk is full"),
+                                HasSubstr(Name(10)))));
 }
 
 TEST_F(FollowTest, ALineWaitsForRoomOnAFullDisk) {

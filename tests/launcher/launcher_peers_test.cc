@@ -132,6 +132,25 @@ TEST_F(OutlivingCoordinatorTest, ARunIsNotBegunWhereAnotherIsOver) {
   }
 }
 
+TEST_F(OutlivingCoordinatorTest, WhatARunLeftStaysWhereItIsOver) {
+  CoordinateAfter("preempted: true");
+  const std::vector<std::string> train = {
+      "train",  "cartpole_fast",    "--run-dir", run(),       "--coordinator",
+      address_, "--nproc-per-node", "1",         "--insecure"};
+  ASSERT_EQ(Run("refused", train).code, 1);
+  const std::string config = ReadFile(run() + "/config.textproto");
+  const std::string summary = R"({"status": "preempted", "updates": 7})";
+  WriteFile(run() + "/summary.json", summary);
+  std::vector<std::string> resume = train;
+  resume[1] = "--resume";
+  resume.push_back("--set=seed=9");
+  const Ended ended = Run("resume", resume);
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_THAT(ended.output, HasSubstr("served a run that is over"));
+  EXPECT_EQ(ReadFile(run() + "/summary.json"), summary);
+  EXPECT_EQ(ReadFile(run() + "/config.textproto"), config);
+}
+
 TEST_F(OutlivingCoordinatorTest, ANodeWaitsForTheRunAfterThePreemptedOne) {
   CoordinateAfter("preempted: true");
   auto node =

@@ -9,6 +9,7 @@ import os
 import pathlib
 import struct
 import sys
+import threading
 
 _LEAST = 256  # pixels of the smaller side: smaller pictures are drawn larger
 
@@ -84,8 +85,23 @@ def write_pictures(images, path, fps, kind):
     first.save(path, kind, save_all=True, append_images=images, duration=max(1, round(1000 / fps)), loop=0, **how)
 
 
-def encode(pipe, out, fps):
-    partial = out.with_name(f".{out.name}.{os.getpid()}")
+def end_with_parent(partial):
+    """From here on this process ends, without what there is at `partial`, once the one that started it is gone
+    (services/base/lifeline.h): the pipe may not be open by then, or have given all frames."""
+    lifeline = os.environ.pop("FLOTILLA_LIFELINE_FD", None)
+    if lifeline is None:
+        return
+    descriptor = int(lifeline)
+
+    def watch():
+        os.read(descriptor, 1)  # nobody writes
+        partial.unlink(missing_ok=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def encode(pipe, out, partial, fps):
     images = frames(pipe)
     try:
         if out.suffix.lower() == ".mp4":
@@ -107,9 +123,11 @@ def main():
     parser.add_argument("--error-file", help="write here what went wrong")
     flags = parser.parse_args()
     try:
+        partial = flags.out.with_name(f".{flags.out.name}.{os.getpid()}")
+        end_with_parent(partial)
         _check_packages(flags.out)
         with open(flags.frames, "rb") as pipe:
-            encode(pipe, flags.out, flags.fps)
+            encode(pipe, flags.out, partial, flags.fps)
     except (Failed, OSError, ValueError) as error:
         message = str(error) if isinstance(error, Failed) else f"cannot write {flags.out}: {error}"
         if flags.error_file:

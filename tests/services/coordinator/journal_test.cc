@@ -29,6 +29,7 @@ TEST(JournalTest, ReadsBackWhatWasWritten) {
   state.command.set_fence_reason("rank 1 died\n---\n");
   state.command.mutable_evaluation()->set_round(3);
   (*state.keys.mutable_sha256())["learner/0/0"] = "abc";
+  (*state.keys.mutable_restarts())["learner/0/0"] = 2;
   TempDir folder;
   ASSERT_OK(WriteFileAtomically(folder / "journal", FormatJournal(state)));
   ASSERT_OK_AND_ASSIGN(const std::optional<RosterState> back,
@@ -40,6 +41,7 @@ TEST(JournalTest, ReadsBackWhatWasWritten) {
   EXPECT_EQ(back->command.fence_reason(), state.command.fence_reason());
   EXPECT_EQ(back->command.evaluation().round(), 3);
   EXPECT_EQ(back->keys.sha256().at("learner/0/0"), "abc");
+  EXPECT_EQ(back->keys.restarts().at("learner/0/0"), 2);
 }
 
 TEST(JournalTest, PassingEventsAreNotKept) {

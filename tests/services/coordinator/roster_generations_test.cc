@@ -349,6 +349,11 @@ TEST_F(RosterTest, LeavingEndsTheGenerationWithoutARestart) {
   EXPECT_EQ(StateOf(Learner(1)), "left");
   ASSERT_OK(Register(Learner(1, 2)));
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 0);
+  ASSERT_OK(Leave(Learner(1, 2)));
+  v1::Member again = Learner(1, 3);
+  again.set_restarts(1);  // its launcher had to start it again
+  ASSERT_OK(Register(again));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 1);
   EXPECT_OK(Leave(Learner(9)));  // never came
 }
 

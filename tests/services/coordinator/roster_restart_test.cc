@@ -35,6 +35,23 @@ TEST_F(RosterTest, RestartWithAJournalFencesNobody) {
   EXPECT_OK(roster_->CheckGeneration(1));
 }
 
+TEST_F(RosterTest, LearnersRestartsAreCountedOnAfterARestart) {
+  Make(2, 3);
+  Form({Learner(0), Learner(1), Learner(2)});
+  ASSERT_OK(Register(Learner(2, 2)));  // of a new launcher, which counts from 0
+  Pass(absl::Seconds(5),
+       {Learner(0), Learner(1)});  // it dies, and does not come
+  ASSERT_OK(Join(Learner(0), 1, 10));
+  ASSERT_OK(Join(Learner(1), 1, 10));
+  ASSERT_TRUE(Place(Learner(0), 1));
+  Restart();
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 1);
+  v1::Member replaced = Learner(1, 2);
+  replaced.set_restarts(1);
+  ASSERT_OK(Register(replaced));
+  EXPECT_EQ(roster_->GetStatus(clock_.Now()).learner_restarts(), 2);
+}
+
 TEST_F(RosterTest, WhoDoesNotComeBackAfterARestartIsDead) {
   Make(2);
   Form({Learner(0), Learner(1)});
