@@ -23,6 +23,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "learner/collective/gloo_collective.h"
@@ -420,8 +421,10 @@ TEST_P(CollectiveTest, AFenceAbortsEveryRank) {
     // Rank 2 may be seen to leave before its fence is.
     EXPECT_TRUE(absl::IsAborted(status) || absl::IsUnavailable(status))
         << status;
-    const std::stop_token fence = coordinator->Fence(1);
-    while (!fence.stop_requested()) absl::SleepFor(absl::Milliseconds(1));
+    absl::Notification fenced;
+    const std::stop_callback tell(coordinator->Fence(1),
+                                  [&] { fenced.Notify(); });
+    fenced.WaitForNotification();
   });
 }
 

@@ -211,23 +211,31 @@ TEST_F(TrainingLoopTest, ARunThatIsToldToStopDoesNotWaitForItsLastEvaluation) {
   EXPECT_THAT(Summary(), HasSubstr("\"status\": \"completed\""));
 }
 
-TEST_F(TrainingLoopTest, AGenerationThatFormsToStopMakesNoUpdate) {
+// A rank that holds the state of update 3, in a generation that forms to stop, makes
+// no other.
+void RunToStop(const v1::Command& newest, const std::string& folder,
+               RunOutcome expected) {
   RunRanks(1,
            [&](v1::Assignment assignment, FakeCoordinatorClient* coordinator) {
              assignment.set_stopping(true);
              coordinator->SetAssignment(assignment);
+             coordinator->SetLatest(newest);
              FakeLearner learner(Config());
              learner.parts.coordinator = coordinator;
-             TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
+             TrainingLoop loop(learner.parts, learner.LeaderIn(folder),
                                [](const absl::Status&) {});
              Progress progress;
              progress.update = 3;
              loop.BeginAt(progress, /*has_state=*/true);
              const auto outcome = loop.Run();
-             ASSERT_THAT(outcome.status(), IsOk());
-             EXPECT_EQ(*outcome, RunOutcome::kStopped);
+             ASSERT_OK(outcome);
+             EXPECT_EQ(*outcome, expected);
              EXPECT_EQ(loop.progress().update, 3);
            });
+}
+
+TEST_F(TrainingLoopTest, AGenerationThatFormsToStopMakesNoUpdate) {
+  RunToStop(v1::Command(), folder(), RunOutcome::kStopped);
   EXPECT_THAT(Summary(), HasSubstr("\"status\": \"stopped\""));
 }
 
@@ -390,26 +398,11 @@ TEST_F(TrainingLoopTest, ARankThatHasHeardTheEndWhileItStartedJoinsNothing) {
 
 // It was started again, from a checkpoint, when the run was told to stop.
 TEST_F(TrainingLoopTest, ARankThatHoldsTheRunsStateJoinsToSaveIt) {
-  RunRanks(1,
-           [&](v1::Assignment assignment, FakeCoordinatorClient* coordinator) {
-             assignment.set_stopping(true);
-             coordinator->SetAssignment(assignment);
-             v1::Command newest;
-             newest.set_generation(1);
-             newest.set_stop(true);
-             newest.set_preempted(true);
-             coordinator->SetLatest(newest);
-             FakeLearner learner(Config());
-             learner.parts.coordinator = coordinator;
-             TrainingLoop loop(learner.parts, learner.LeaderIn(folder()),
-                               [](const absl::Status&) {});
-             Progress progress;
-             progress.update = 3;
-             loop.BeginAt(progress, /*has_state=*/true);
-             const auto outcome = loop.Run();
-             ASSERT_OK(outcome);
-             EXPECT_EQ(*outcome, RunOutcome::kPreempted);
-           });
+  v1::Command newest;
+  newest.set_generation(1);
+  newest.set_stop(true);
+  newest.set_preempted(true);
+  RunToStop(newest, folder(), RunOutcome::kPreempted);
   EXPECT_THAT(Summary(), HasSubstr("\"status\": \"preempted\""));
 }
 
