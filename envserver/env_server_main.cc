@@ -29,6 +29,7 @@
 #include "services/base/lifeline.h"
 #include "services/base/shutdown.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/version.h"
 #include "services/coordinator/coordinator_client.h"
 #include "services/coordinator/member_metadata.h"
@@ -36,7 +37,6 @@
 #include "services/rpc/credential_flags.h"
 #include "services/rpc/reachable_address.h"
 #include "services/rpc/server.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

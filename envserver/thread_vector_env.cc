@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "envserver/guard.h"
 #include "glog/logging.h"
 #include "services/base/printable.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/numbers.h"
 
 namespace flotilla {
@@ -134,7 +134,7 @@ void ThreadVectorEnv::RunEnv(bool reset, EnvState* env) {
   env->lost = env->pending;
   if (env->pending) {
     env->error = absl::OkStatus();
-    if (absl::Now() >= env->retry_at) env->error = Retry(env);
+    if (SteadyNow() >= env->retry_at) env->error = Retry(env);
   } else {
     env->error = reset ? StartEpisode(env) : StepEnv(env);
   }
@@ -272,7 +272,7 @@ void ThreadVectorEnv::SetAside(EnvState* env) {
   // A reset that failed too: only another environment may help.
   const bool again = std::exchange(env->pending, true);
   if (options_.renew_failed || again) env->env.reset();
-  env->retry_at = absl::Now() + options_.retry_wait;
+  env->retry_at = SteadyNow() + options_.retry_wait;
   if (options_.retry_wait > absl::ZeroDuration() || again) return;
   const auto retry = [&] {
     const absl::Status status = Retry(env);

@@ -5,10 +5,10 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/programs.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
 
@@ -94,7 +94,7 @@ absl::Status CoordinatorProcess::Begin(const std::string& address) {
 absl::Status CoordinatorProcess::Check() {
   std::string trouble = "the coordinator ";
   if (restart_at_) {
-    if (absl::Now() < *restart_at_) return absl::OkStatus();
+    if (SteadyNow() < *restart_at_) return absl::OkStatus();
     restart_at_.reset();
     const absl::Status launched = Launch(address_);
     if (launched.ok()) return absl::OkStatus();
@@ -104,14 +104,14 @@ absl::Status CoordinatorProcess::Check() {
     if (!exit) return absl::OkStatus();
     absl::StrAppend(&trouble, "died (", exit->ToString(), ")");
   }
-  const auto pause = budget_.Charge(absl::Now());
+  const auto pause = budget_.Charge(SteadyNow());
   if (!pause) {
     return absl::UnavailableError(absl::StrCat(
         trouble, " again and again; log: ", options_.folder.coordinator_log()));
   }
   options_.notice(absl::StrCat(trouble, "; starting it again",
                                AfterPause(*pause), ", training goes on"));
-  restart_at_ = absl::Now() + *pause;
+  restart_at_ = SteadyNow() + *pause;
   return absl::OkStatus();
 }
 

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "flotilla/v1/env.grpc.pb.h"
 #include "launcher/programs.h"
 #include "services/base/env_origin.h"
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/env_program.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/grpc_status.h"
@@ -31,7 +31,7 @@ absl::StatusOr<v1::GetSpecResponse> Ask(
   const auto stub = v1::EnvService::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(std::chrono::system_clock::now() +
-                       absl::ToChronoMilliseconds(deadline - absl::Now()));
+                       absl::ToChronoMilliseconds(deadline - SteadyNow()));
   context.set_wait_for_ready(true);
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
   // A program that has ended would be waited for.
@@ -75,10 +75,10 @@ absl::StatusOr<v1::GetSpecResponse> AskRunning(
     const RpcCredentials& credentials, absl::Time deadline,
     std::stop_token stop) {
   ASSIGN_OR_RETURN(const auto channel, MakeChannel(address, credentials));
-  const absl::Time until = std::min(deadline, absl::Now() + kConnectTimeout);
+  const absl::Time until = std::min(deadline, SteadyNow() + kConnectTimeout);
   while (!AwaitConnected(channel.get(), absl::Milliseconds(100))) {
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
-    if (absl::Now() < until) continue;
+    if (SteadyNow() < until) continue;
     return absl::UnavailableError(absl::StrCat(
         "env.server is \"", env.server(), "\", but nobody serves there",
         credentials.uses_tls() ? " with this run's certificates" : "",
@@ -112,7 +112,7 @@ absl::StatusOr<v1::GetSpecResponse> AskProgram(const EnvOrigin& origin,
                      FindProgram("flotilla-envserver"));
   }
   ASSIGN_OR_RETURN(const EnvProgram program,
-                   StartEnvProgram(options, deadline - absl::Now(), stop));
+                   StartEnvProgram(options, deadline - SteadyNow(), stop));
   ASSIGN_OR_RETURN(const auto channel, MakeChannel(program.address, {}));
   auto response = Ask(channel, env, deadline, std::move(stop),
                       options.foreign ? program.process.get() : nullptr);
@@ -125,7 +125,7 @@ absl::StatusOr<v1::GetSpecResponse> AskProgram(const EnvOrigin& origin,
 absl::StatusOr<v1::GetSpecResponse> AskEnvServer(
     const v1::EnvConfig& env, const RpcCredentials& credentials,
     absl::Duration timeout, std::stop_token stop) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   auto origin = ParseEnvOrigin(env.server());
   if (!origin.ok()) {
     return absl::Status(origin.status().code(),

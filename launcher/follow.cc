@@ -23,6 +23,7 @@
 #include "absl/time/clock.h"
 #include "launcher/run_record.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -358,7 +359,7 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
       Wait(options.poll, stop);
       continue;
     }
-    const absl::Time began = absl::Now();
+    const absl::Time began = SteadyNow();
     const std::string held = absl::StrCat(holding, "/", name);
     fs::remove_all(held, error);
     absl::Status status = HoldCheckpoint(run.checkpoints() + "/" + name, held);
@@ -374,7 +375,7 @@ absl::StatusOr<int> FollowRun(const RunFolder& run, const PlayCheckpoint& play,
       if (status.ok()) {
         // The name may have become another's before it was held.
         line = MakeLine(name, WeightsSha256(held).value_or(weights), held,
-                        *played, absl::ToDoubleSeconds(absl::Now() - began));
+                        *played, absl::ToDoubleSeconds(SteadyNow() - began));
       }
     }
     // First: on a full disk, what the run removes has to make room.

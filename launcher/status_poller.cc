@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -30,7 +30,7 @@ std::optional<v1::Status> StatusPoller::Latest() const {
 
 absl::Duration StatusPoller::AnsweredFor() const {
   MutexLock lock(&mu_);
-  return std::max(absl::ZeroDuration(), absl::Now() - answers_since_);
+  return std::max(absl::ZeroDuration(), SteadyNow() - answers_since_);
 }
 
 void StatusPoller::Run() {
@@ -41,7 +41,7 @@ void StatusPoller::Run() {
       MutexLock lock(&mu_);
       if (answered) {
         latest_ = *std::move(status);
-        answers_since_ = std::min(answers_since_, absl::Now());
+        answers_since_ = std::min(answers_since_, SteadyNow());
         if (!stop_) lock.WaitFor(&wake_, interval_);
       } else {
         answers_since_ = absl::InfiniteFuture();

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

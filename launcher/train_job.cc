@@ -32,9 +32,9 @@
 #include "services/base/run_summary.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credential_flags.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -343,7 +343,7 @@ class Job {
     };
     options.tick = [this] {
       latest_ = poller_->Latest();
-      progress_.Show(latest_, absl::Now());
+      progress_.Show(latest_, SteadyNow());
       TellTroubles();
       if (trackers_ != nullptr) trackers_->Check(absl::Now());
       RETURN_IF_ERROR(KeepFolder());

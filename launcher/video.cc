@@ -14,9 +14,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "launcher/python_program.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -73,7 +73,7 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
                                  "--error-file=" + folder + "/error"}));
   encoder.log_path = folder + "/log";
   ASSIGN_OR_RETURN(writer->encoder_, Subprocess::Start(encoder));
-  const absl::Time deadline = absl::Now() + kStartTimeout;
+  const absl::Time deadline = SteadyNow() + kStartTimeout;
   for (;;) {
     // Nobody reads yet: ENXIO.
     writer->pipe_ =
@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<VideoWriter>> VideoWriter::Open(
     }
     if (writer->encoder_->Wait(kEncoderPoll)) return writer->Explain();
     if (writer->stop_.stop_requested()) return absl::CancelledError("stopped");
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError("the video's encoder does not start");
     }
   }
@@ -121,9 +121,9 @@ absl::Status VideoWriter::Write(const v1::Frame& frame) {
 absl::Status VideoWriter::Close() {
   const Size end;
   RETURN_IF_ERROR(WriteBytes(&end, sizeof(end)));
-  const absl::Time deadline = absl::Now() + kEndTimeout;
+  const absl::Time deadline = SteadyNow() + kEndTimeout;
   std::optional<Subprocess::Exit> exit;
-  while (!exit && absl::Now() < deadline) {
+  while (!exit && SteadyNow() < deadline) {
     if (stop_.stop_requested()) {
       // It has all frames, and would go on without the pipe.
       encoder_->Signal(SIGINT, /*whole_group=*/true);

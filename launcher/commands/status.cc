@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "launcher/commands/command.h"
 #include "launcher/coordinator_calls.h"
 #include "launcher/find_coordinator.h"
@@ -18,6 +17,7 @@
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/base/shutdown.h"
+#include "services/base/steady_now.h"
 #include "services/rpc/credential_flags.h"
 
 namespace flotilla {
@@ -86,18 +86,18 @@ int Follow(const RunAddress& run, const v1::Status& first, bool json,
            CoordinatorCalls* calls) {
   Print(first, json);
   v1::GenerationState last = first.state();
-  absl::Time heard_at = absl::Now();
+  absl::Time heard_at = SteadyNow();
   while (last != v1::CLOSED) {
     const absl::Status watched =
         calls->WatchStatus(kInterval, [&](const v1::Status& now) {
           Print(now, json);
-          heard_at = absl::Now();
+          heard_at = SteadyNow();
           last = now.state();
           return last != v1::CLOSED;
         });
     if (last == v1::CLOSED) break;
     // It may be started again; programs that read us ask anew themselves.
-    if (json || absl::Now() - heard_at > kPatience) {
+    if (json || SteadyNow() - heard_at > kPatience) {
       return ShowFinished(run, watched, json, true);
     }
     calls->Pause(kInterval / 5);

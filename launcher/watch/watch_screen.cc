@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "launcher/numbers.h"
 #include "launcher/watch/terminal.h"
 #include "launcher/watch/watch_view.h"
@@ -18,6 +17,7 @@
 #include "services/base/run_folder.h"
 #include "services/base/run_summary.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -45,7 +45,7 @@ class Stream {
   }
   absl::Duration Silence() const {
     MutexLock lock(&mu_);
-    return absl::Now() - heard_at_;
+    return SteadyNow() - heard_at_;
   }
 
  private:
@@ -58,7 +58,7 @@ class Stream {
                 {
                   MutexLock lock(&mu_);
                   newest_ = status;
-                  heard_at_ = absl::Now();
+                  heard_at_ = SteadyNow();
                 }
                 terminal_->Wake();
                 return !stop.stop_requested();
@@ -73,7 +73,7 @@ class Stream {
   Terminal* const terminal_;
   mutable Mutex mu_;
   std::optional<v1::Status> newest_ ABSL_GUARDED_BY(mu_);
-  absl::Time heard_at_ ABSL_GUARDED_BY(mu_) = absl::Now();
+  absl::Time heard_at_ ABSL_GUARDED_BY(mu_) = SteadyNow();
   std::jthread thread_;  // last: it uses the rest
 };
 

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <optional>
 
-#include "absl/time/clock.h"
 #include "learner/device/host.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/group_layout.h"
 
 namespace flotilla {
@@ -74,7 +74,7 @@ AgentCollector::AgentCollector(EnvPool* pool, const Spaces& spaces,
 absl::Status AgentCollector::Fill(const Task& task) {
   Rollout* const r = task.rollout;
   const Preemption* const preemption = task.preemption;
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   Begin(task);
   filled_ = false;
   bool preempted = false, cut = false, full = false;
@@ -84,13 +84,13 @@ absl::Status AgentCollector::Fill(const Task& task) {
   for (int64_t pass = 0; !preempted && !cut && !full; ++pass) {
     const auto asked = [&] {
       if (preemption == nullptr || pass < preemption->min_steps) return false;
-      if (!asked_at && preemption->asked()) asked_at = absl::Now();
+      if (!asked_at && preemption->asked()) asked_at = SteadyNow();
       return asked_at.has_value();
     };
     // Steps on their way get as long as two have taken so far.
     const auto give_up = [&] {
       return asked() &&
-             absl::Now() - *asked_at > 2 * (*asked_at - began) / pass;
+             SteadyNow() - *asked_at > 2 * (*asked_at - began) / pass;
     };
     preempted = asked();
     cut = pass > 0 && Alarmed();

@@ -2,10 +2,10 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "learner/actor/agent_collector.h"
 #include "learner/actor/lockstep_collector.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -25,17 +25,17 @@ absl::Status Collector::Collect(Policy* policy, Draws* draws,
   const Task task = {policy,  draws, std::move(stop), preemption,
                      rollout, stats, opponents};
   // What nobody can learn from is not worth an update, for a while.
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   do {
     RETURN_IF_ERROR(Fill(task));
   } while (rollout->valid_steps == 0 && !stats->preempted && cut_at_ < began &&
-           absl::Now() - began < pool_->failed_rows().window() &&
+           SteadyNow() - began < pool_->failed_rows().window() &&
            !(options_.hurry && options_.hurry()));
   return absl::OkStatus();
 }
 
 bool Collector::Alarmed() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   if (now - cut_at_ < pool_->failed_rows().window() ||
       !pool_->failed_rows().Alarming()) {
     return false;

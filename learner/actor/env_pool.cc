@@ -11,6 +11,7 @@
 #include "services/base/member_state.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -195,7 +196,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   if ((absl::IsDataLoss(why) || absl::IsFailedPrecondition(why)) &&
       !worker->up.remote_id.empty()) {
     // Before it is given back: another worker may wait for one.
-    dropped_.Drop(worker->up.remote_id, absl::Now() + kBudgetWindow);
+    dropped_.Drop(worker->up.remote_id, SteadyNow() + kBudgetWindow);
   }
   if (tapes_ != nullptr) {
     const int groups = options_.env.groups();
@@ -215,7 +216,7 @@ absl::Status EnvPool::Fail(Worker* worker, const absl::Status& why) {
   worker->up = EnvWorker();  // kills what still runs
   worker->last_failure = detail;
   const int recent =
-      static_cast<int>(CountRecent(&worker->failures, absl::Now()));
+      static_cast<int>(CountRecent(&worker->failures, SteadyNow()));
   // Other hosts come and go as they like: they have no budget.
   const bool foreign = !worker->remote && !options_.env.server().empty();
   const std::string name = absl::StrCat(
@@ -307,7 +308,7 @@ absl::StatusOr<EnvPool::Event> EnvPool::Receive(
 }
 
 absl::Status EnvPool::NoteRows(Worker* worker, const Slot& slot) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   failed_rows_->NoteBatch(rows_per_slot_, slot.batch.error_size(), now);
   for (const v1::RowError& error : slot.batch.error()) {
     if (error.message().empty()) continue;  // still pending: nothing new
@@ -373,7 +374,7 @@ void EnvPool::Send(int s, std::span<const std::string> columns) {
 }
 
 std::vector<v1::EnvServerStatus> EnvPool::Describe() const {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   MutexLock lock(&mu_);
   if (measured_.empty() || now - measured_at_ >= kRateWindow) {
     for (size_t w = 0; w < steps_.size(); ++w) {

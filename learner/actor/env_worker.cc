@@ -13,12 +13,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/env_origin.h"
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/env_program.h"
 
 namespace flotilla {
@@ -291,7 +291,7 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(
   std::string lease_id;
   while (!stop.stop_requested()) {
     if (!leased) {
-      leased = LeaseOne(options, dropped->At(absl::Now()), &lease_id);
+      leased = LeaseOne(options, dropped->At(SteadyNow()), &lease_id);
     }
     if (const auto server = std::exchange(leased, std::nullopt)) {
       EnvWorker worker;
@@ -310,7 +310,7 @@ absl::StatusOr<EnvWorker> LeaseEnvWorker(
                    << PrintableLine(worker.address) << ") does not take us: "
                    << PrintableLine(stream.status().message());
       // Another's turn, if there is one: whoever it is might refuse for ever.
-      dropped->Drop(server->id(), absl::Now() + 2 * delay);
+      dropped->Drop(server->id(), SteadyNow() + 2 * delay);
       options.coordinator->ReleaseEnvServers({server->id()}).IgnoreError();
     }
     SleepUnless(stop, delay);

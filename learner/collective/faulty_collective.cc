@@ -1,7 +1,7 @@
 #include "learner/collective/faulty_collective.h"
 
-#include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 
@@ -16,10 +16,10 @@ absl::Status FaultyCollective::Suffer() {
       case Fault::kHang: {
         const absl::Time until = fault_.kind == Fault::kHang
                                      ? absl::InfiniteFuture()
-                                     : absl::Now() + fault_.delay;
+                                     : SteadyNow() + fault_.delay;
         MutexLock lock(&mu_);
-        while (!error_.is_set() && absl::Now() < until) {
-          lock.WaitFor(&aborted_, until - absl::Now());
+        while (!error_.is_set() && SteadyNow() < until) {
+          lock.WaitFor(&aborted_, until - SteadyNow());
         }
         break;
       }

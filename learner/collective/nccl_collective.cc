@@ -19,8 +19,8 @@
 #include "learner/collective/rendezvous.h"
 #include "services/base/mutex.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/subprocess.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

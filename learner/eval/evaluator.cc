@@ -8,12 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "learner/actor/collector.h"
 #include "services/base/config_rules.h"
 #include "services/base/cores.h"
 #include "services/base/random.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/agents.h"
 #include "services/env/recorded_games.h"
 
@@ -121,14 +121,14 @@ absl::StatusOr<std::vector<EvaluatedEpisode>> Evaluate(
   const std::vector<int> quota = left;
   std::vector<EvaluatedEpisode> done;
   // When each row last made a step: its episodes may be all that is missing.
-  std::vector<absl::Time> alive(rows, absl::Now());
+  std::vector<absl::Time> alive(rows, SteadyNow());
   CollectStats stats;
   while (static_cast<int>(done.size()) < episodes) {
     stats.episodes.clear();
     RETURN_IF_ERROR(collector->Collect(player, &draws, stop,
                                        /*preemption=*/nullptr, &steps, &stats,
                                        opponents));
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     for (int row = 0; row < rows; ++row) {
       if (left[row] == 0 || steps.valid.select(1, row).any().item<bool>()) {
         alive[row] = now;

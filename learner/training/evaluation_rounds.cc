@@ -10,7 +10,7 @@
 #include "glog/logging.h"
 #include "learner/torch.h"
 #include "services/base/run_changes.h"
-#include "services/rpc/steady_now.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {

@@ -5,9 +5,9 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "services/base/steady_now.h"
 #include "services/env/recorded_games.h"
 
 namespace flotilla {
@@ -59,21 +59,21 @@ void GameKeeper::ThreadMain() {
   for (bool closing = false; !closing;) {
     bool changed = false;
     {
-      const absl::Time next = absl::Now() + period;
+      const absl::Time next = SteadyNow() + period;
       MutexLock lock(&mu_);
-      while (!closing_ && absl::Now() < next) {
-        lock.WaitFor(&over_, next - absl::Now());
+      while (!closing_ && SteadyNow() < next) {
+        lock.WaitFor(&over_, next - SteadyNow());
       }
       closing = closing_;
       changed = std::exchange(changed_, false);
     }
     if (!changed) continue;
-    const absl::Time began = absl::Now();
+    const absl::Time began = SteadyNow();
     if (!Write()) {  // with the next, or with what is left
       MutexLock lock(&mu_);
       changed_ = true;
     }
-    period = std::max(kPeriod, (absl::Now() - began) / kMostShare);
+    period = std::max(kPeriod, (SteadyNow() - began) / kMostShare);
   }
 }
 

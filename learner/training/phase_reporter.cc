@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 
@@ -49,7 +49,7 @@ void PhaseReporter::Enter(v1::Phase phase, int64_t update,
   {
     MutexLock lock(&mu_);
     beat_ = std::move(beat);
-    entered_ = absl::Now();
+    entered_ = SteadyNow();
     Report();
   }
   // Peers, checkpoints and evaluations have deadlines of their own.
@@ -75,7 +75,7 @@ void PhaseReporter::Sample() {
 
 void PhaseReporter::Report() {
   v1::Heartbeat now = beat_;
-  now.set_phase_seconds(absl::ToDoubleSeconds(absl::Now() - entered_));
+  now.set_phase_seconds(absl::ToDoubleSeconds(SteadyNow() - entered_));
   refresh_(&now);
   coordinator_->Report(now);
 }

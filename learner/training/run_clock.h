@@ -4,8 +4,8 @@
 #include <functional>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 
@@ -13,7 +13,7 @@ namespace flotilla {
 // rank, left them. Not thread-safe.
 class RunClock {
  public:
-  explicit RunClock(std::function<absl::Time()> now = absl::Now)
+  explicit RunClock(std::function<absl::Time()> now = SteadyNow)
       : now_(std::move(now)) {}
 
   // It has run for `seconds` now.

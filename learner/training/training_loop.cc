@@ -10,12 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "learner/actor/env_worker.h"
 #include "learner/torch.h"
 #include "services/base/sha256.h"
 #include "services/base/status_macros.h"
-#include "services/rpc/steady_now.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -467,7 +466,7 @@ void TrainingLoop::Refresh(v1::Heartbeat* beat) const {
   beat->set_failed_rows(
       std::min<int64_t>(parts_.failed_rows->failed(), 1'000'000'000));
   if (beat->trouble().empty()) {
-    beat->set_trouble(parts_.failed_rows->Trouble(absl::Now()));
+    beat->set_trouble(parts_.failed_rows->Trouble(SteadyNow()));
   }
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 
@@ -39,11 +39,11 @@ void Watchdog::Watch() {
 // "" if this object goes away.
 std::string Watchdog::AwaitLateStep() {
   const absl::Duration tick = std::min(limit_ / 20, absl::Seconds(1));
-  absl::Time last = absl::Now();
+  absl::Time last = SteadyNow();
   MutexLock lock(&mu_);
   while (!quit_ && (step_.empty() || left_ > absl::ZeroDuration())) {
     lock.WaitFor(&quits_, tick);
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     // A longer one is time in which this thread stood still, and the others
     // too.
     left_ -= std::clamp(now - last, absl::ZeroDuration(), 2 * tick);

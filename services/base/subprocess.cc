@@ -17,9 +17,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "services/base/lifeline.h"
 #include "services/base/mutex.h"
+#include "services/base/steady_now.h"
 
 extern char** environ;
 
@@ -298,10 +298,10 @@ std::optional<Subprocess::Exit> Subprocess::Poll() {
 }
 
 std::optional<Subprocess::Exit> Subprocess::Wait(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   for (;;) {
     if (std::optional<Exit> ended = Poll()) return ended;
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) return std::nullopt;
     impl_->AwaitChange(left);
   }
@@ -310,7 +310,7 @@ std::optional<Subprocess::Exit> Subprocess::Wait(absl::Duration timeout) {
 absl::Status Subprocess::AwaitFile(const std::string& path,
                                    absl::Duration timeout,
                                    std::stop_token stop) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   while (access(path.c_str(), F_OK) != 0) {
     if (const std::optional<Exit> ended = Wait(absl::Milliseconds(2))) {
       // Between the two looks it may have done all that it had to.
@@ -319,7 +319,7 @@ absl::Status Subprocess::AwaitFile(const std::string& path,
           absl::StrCat("could not start (", ended->ToString(), ")"));
     }
     if (stop.stop_requested()) return absl::CancelledError("told to stop");
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "has not started after ", absl::FormatDuration(timeout)));
     }

@@ -10,13 +10,13 @@
 #include "services/base/printable.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/version.h"
 #include "services/coordinator/member_metadata.h"
 #include "services/coordinator/membership.h"
 #include "services/coordinator/unary_call.h"
 #include "services/rpc/channel.h"
 #include "services/rpc/refusal.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

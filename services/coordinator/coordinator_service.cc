@@ -15,12 +15,12 @@
 #include "services/base/atomic_file.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/coordinator/caller.h"
 #include "services/coordinator/journal.h"
 #include "services/coordinator/limits.h"
 #include "services/rpc/grpc_status.h"
 #include "services/rpc/roles.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

@@ -16,9 +16,9 @@
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
 #include "services/base/mutex.h"
+#include "services/base/steady_now.h"
 #include "services/coordinator/session_client.h"
 #include "services/rpc/credentials.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "glog/logging.h"
 #include "services/base/printable.h"
+#include "services/base/steady_now.h"
 #include "services/rpc/refused_stream.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

@@ -12,9 +12,9 @@
 #include "absl/strings/str_cat.h"
 #include "services/base/printable.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 #include "services/rpc/credentials.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

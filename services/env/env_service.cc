@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "glog/logging.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/version.h"
 #include "services/env/replay_call.h"
 #include "services/rpc/grpc_status.h"
@@ -34,10 +34,10 @@ void EnvService::Shutdown() {
 }
 
 bool EnvService::AwaitStreams(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   MutexLock lock(&mu_);
-  while ((!streams_.empty() || replays_ > 0) && absl::Now() < deadline) {
-    lock.WaitFor(&ended_, deadline - absl::Now());
+  while ((!streams_.empty() || replays_ > 0) && SteadyNow() < deadline) {
+    lock.WaitFor(&ended_, deadline - SteadyNow());
   }
   return streams_.empty() && replays_ == 0;
 }

@@ -21,6 +21,7 @@
 #include "services/base/printable.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -167,12 +168,12 @@ absl::StatusOr<std::unique_ptr<RegionReceiver>> RegionReceiver::Listen() {
 }
 
 absl::StatusOr<OwnedFd> RegionReceiver::Receive(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   std::vector<OwnedFd> pending;  // connected, silent so far
   for (;;) {
     std::vector<pollfd> polled = {{listener_.get(), POLLIN, 0}};
     for (const OwnedFd& fd : pending) polled.push_back({fd.get(), POLLIN, 0});
-    const absl::Duration left = deadline - absl::Now();
+    const absl::Duration left = deadline - SteadyNow();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(absl::StrCat(
           "start.shared_memory was given, but no descriptor came with the "

@@ -18,7 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "services/base/status_macros.h"
-#include "services/rpc/steady_now.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {

@@ -19,10 +19,10 @@
 #include "services/base/descriptors.h"
 #include "services/base/secret.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/rpc/credentials.h"
 #include "services/rpc/listener.h"
 #include "services/rpc/roles.h"
-#include "services/rpc/steady_now.h"
 
 namespace flotilla {
 namespace {

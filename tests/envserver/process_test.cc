@@ -17,8 +17,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "services/base/host_name.h"
+#include "services/base/steady_now.h"
 #include "services/base/subprocess.h"
 #include "services/base/version.h"
 #include "services/coordinator/coordinator_client.h"
@@ -60,8 +60,8 @@ class ProcessTest : public testing::Test {
     flags.push_back("--listen=" + address());
     flags.push_back("--address_file=" + (dir_ / "address"));
     auto process = Start(std::move(flags));
-    const absl::Time deadline = absl::Now() + kLimit;
-    while (ReadFile(dir_ / "address").empty() && absl::Now() < deadline) {
+    const absl::Time deadline = SteadyNow() + kLimit;
+    while (ReadFile(dir_ / "address").empty() && SteadyNow() < deadline) {
       if (process->Wait(absl::Milliseconds(5))) ADD_FAILURE() << Log();
     }
     return process;
@@ -132,9 +132,9 @@ TEST_F(ProcessTest, AddressInUseIsOne) {
 TEST_F(ProcessTest, AddressFileNamesTheFreePort) {
   const auto server =
       Start({"--listen=127.0.0.1:0", "--address_file=" + (dir_ / "address")});
-  const absl::Time deadline = absl::Now() + kLimit;
+  const absl::Time deadline = SteadyNow() + kLimit;
   std::string text;
-  while (text.empty() && absl::Now() < deadline) {
+  while (text.empty() && SteadyNow() < deadline) {
     ASSERT_FALSE(server->Wait(absl::Milliseconds(5))) << Log();
     text = ReadFile(dir_ / "address");
   }
@@ -170,14 +170,14 @@ TEST_F(ProcessTest, APlaceIsAwaitedUntilWhoHadItIsDead) {
   ASSERT_OK_AND_ASSIGN(auto place, JoinRun(at, before, {}, kLimit));
   ASSERT_OK_AND_ASSIGN(const auto observer, JoinRun(at, other, {}, kLimit));
   WriteFile(dir_ / "go", "now\n");
-  absl::Time deadline = absl::Now() + kLimit;
-  while (!absl::StrContains(Log(), "is another's") && absl::Now() < deadline) {
+  absl::Time deadline = SteadyNow() + kLimit;
+  while (!absl::StrContains(Log(), "is another's") && SteadyNow() < deadline) {
     ASSERT_FALSE(server->Wait(absl::Milliseconds(5))) << Log();
   }
   place.reset();
-  deadline = absl::Now() + kLimit;
+  deadline = SteadyNow() + kLimit;
   bool joined = false;
-  while (!joined && absl::Now() < deadline) {
+  while (!joined && SteadyNow() < deadline) {
     ASSERT_FALSE(server->Wait(absl::Milliseconds(5))) << Log();
     ASSERT_OK_AND_ASSIGN(const v1::Status status, observer->GetStatus());
     for (const v1::EnvServerStatus& joiner : status.env_server()) {
@@ -208,7 +208,7 @@ TEST_F(ProcessTest, KilledServerIsUnavailableAtOnce) {
   ASSERT_OK_AND_ASSIGN(const auto stream, Open("Sleep"));
   v1::StepBatch batch;
   ASSERT_OK(stream->Receive(&batch));
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   server->Signal(SIGKILL);
   absl::Status status;
   while (status.ok()) {
@@ -217,7 +217,7 @@ TEST_F(ProcessTest, KilledServerIsUnavailableAtOnce) {
   }
   EXPECT_THAT(status,
               StatusIs(absl::StatusCode::kUnavailable, HasSubstr(address())));
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(10));
 }
 
 TEST_F(ProcessTest, StoppedServerIsNoticedByTheStepTimeout) {
@@ -228,7 +228,7 @@ TEST_F(ProcessTest, StoppedServerIsNoticedByTheStepTimeout) {
   v1::StepBatch batch;
   ASSERT_OK(stream->Receive(&batch));
   server->Signal(SIGSTOP);
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   absl::Status status;
   while (status.ok()) {
     status = stream->Send(Actions(batch, 4));
@@ -236,7 +236,7 @@ TEST_F(ProcessTest, StoppedServerIsNoticedByTheStepTimeout) {
   }
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded));
   stream.reset();  // does not wait for the server either
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(10));
   server->Signal(SIGCONT);
 }
 

@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "envserver/envs/cartpole.h"
 #include "services/base/random.h"
+#include "services/base/steady_now.h"
 #include "tests/envserver/vector_env_rig.h"
 #include "tests/testing/status_matchers.h"
 
@@ -351,15 +351,15 @@ TEST(ThreadVectorEnvTest, RowIsBackAfterItsWait) {
   plan.failure[1] = "failed";
   FakeRig rig(&plan, {.retry_wait = absl::Milliseconds(5)});
   rig.Reset();
-  const absl::Time failed = absl::Now();
+  const absl::Time failed = SteadyNow();
   const v1::StepBatch& step = rig.Step();
   const absl::Time deadline = failed + absl::Seconds(30);
   while (plan.resets < 2) {
-    ASSERT_LT(absl::Now(), deadline);
+    ASSERT_LT(SteadyNow(), deadline);
     rig.Step();
     EXPECT_EQ(step.error_size(), 1);
   }
-  EXPECT_GE(absl::Now() - failed, absl::Milliseconds(5));
+  EXPECT_GE(SteadyNow() - failed, absl::Milliseconds(5));
   EXPECT_EQ(rig.Observed<uint64_t>(0, 0), EpisodeSeed(0, 0, 0, 0, 1));
   plan.failure.clear();
   rig.Step();

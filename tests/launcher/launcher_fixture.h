@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "services/base/steady_now.h"
 #include "services/base/subprocess.h"
 #include "tests/testing/temp_dir.h"
 
@@ -30,9 +31,9 @@ namespace flotilla {
 inline constexpr absl::Duration kPatience = absl::Seconds(40);
 
 inline bool Eventually(const std::function<bool()>& ready) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   while (!ready()) {
-    if (absl::Now() > deadline) return false;
+    if (SteadyNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(10));
   }
   return true;

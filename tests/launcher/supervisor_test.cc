@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/steady_now.h"
 #include "tests/testing/temp_dir.h"
 
 namespace flotilla {
@@ -276,14 +277,14 @@ TEST_F(SupervisorTest, ASecondInterruptEndsAtOnce) {
     if (stop_signal_ != 0) stop_now_ = true;
     stop_signal_ = SIGINT;
   };
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const SupervisorResult result =
       Run(2,
           "trap '' INT TERM; echo $$ >> $FOLDER/events; "
           "while :; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_THAT(notices_, Contains(HasSubstr("interrupted again")));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(15));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(15));
   for (const std::string& pid : Events()) {
     EXPECT_NE(kill(atoi(pid.c_str()), 0), 0) << "left behind: " << pid;
   }

@@ -21,6 +21,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/coordinator/coordinator_client.h"
 
 namespace flotilla {
@@ -79,7 +80,7 @@ class FakeCoordinatorClient : public CoordinatorClient {
   }
   absl::StatusOr<v1::Assignment> JoinGeneration(
       uint64_t, bool, absl::Duration timeout) override {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     do {
       {
         std::lock_guard lock(mu_);
@@ -89,7 +90,7 @@ class FakeCoordinatorClient : public CoordinatorClient {
         }
       }
       absl::SleepFor(absl::Milliseconds(1));
-    } while (absl::Now() < deadline);
+    } while (SteadyNow() < deadline);
     return absl::DeadlineExceededError("no generation has formed");
   }
 
@@ -122,11 +123,11 @@ class FakeCoordinatorClient : public CoordinatorClient {
 
   absl::Status Wait(uint64_t generation, const std::vector<std::string>& keys,
                     absl::Duration timeout) override {
-    const absl::Time deadline = absl::Now() + timeout;
+    const absl::Time deadline = SteadyNow() + timeout;
     for (const std::string& key : keys) {
       while (!std::filesystem::exists(Path(generation, key))) {
         if (IsFenced(generation)) return FencedError(generation);
-        if (absl::Now() >= deadline) {
+        if (SteadyNow() >= deadline) {
           return absl::DeadlineExceededError(
               absl::StrCat("key \"", key, "\" is not set"));
         }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/env/conformance/spec_check.h"
 
 namespace flotilla {
@@ -34,13 +35,13 @@ Player::Player(Exam* exam, const v1::Hello& hello, uint64_t action_seed)
       action_seed_(action_seed) {}
 
 bool Player::Open() {
-  const absl::Time deadline = absl::Now() + exam_.timeout;
+  const absl::Time deadline = SteadyNow() + exam_.timeout;
   for (;;) {
     probe_ = std::make_unique<Probe>(exam_.channel);
     probe_->Send(Request(hello_), exam_.timeout);
     const Probe::Event event = probe_->Receive(exam_.timeout);
     if (event == Probe::Event::kEnded && SeatIsTaken(probe_->status()) &&
-        absl::Now() < deadline) {
+        SteadyNow() < deadline) {
       absl::SleepFor(kSeatPause);
       continue;
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/env/conformance/action_draw.h"
 
 namespace flotilla {
@@ -21,7 +22,7 @@ void RefuseMessages(Exam* exam, Sentence sentence, const std::string& what,
                     const std::vector<v1::PlayRequest>& messages,
                     StatusCode code, const std::string& name = "") {
   if (exam->gone) return;
-  const absl::Time deadline = absl::Now() + exam->timeout;
+  const absl::Time deadline = SteadyNow() + exam->timeout;
   for (;;) {
     Probe probe(exam->channel);
     probe.Send(messages[0], exam->timeout);
@@ -37,7 +38,7 @@ void RefuseMessages(Exam* exam, Sentence sentence, const std::string& what,
                        probe.status().code() != code &&
                        (absl::IsResourceExhausted(probe.status()) ||
                         absl::IsAborted(probe.status()));
-    if (taken && absl::Now() < deadline) {
+    if (taken && SteadyNow() < deadline) {
       absl::SleepFor(kSeatPause);
       continue;
     }

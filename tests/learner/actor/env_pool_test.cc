@@ -15,6 +15,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/steady_now.h"
 #include "services/env/env_service.h"
 #include "tests/learner/actor/leases.h"
 #include "tests/learner/actor/turns.h"
@@ -54,9 +55,9 @@ pid_t PidOf(const EnvPool& pool, int worker) {
 
 // A signal arrives when the kernel gets to it: until then the worker answers.
 void AwaitStopped(pid_t pid) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(20);
   std::string state;
-  while (state != "T" && absl::Now() < deadline) {
+  while (state != "T" && SteadyNow() < deadline) {
     std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
     std::string ignored;
     stat >> ignored >> ignored >> state;
@@ -233,9 +234,9 @@ std::unique_ptr<Subprocess> StartServer(const std::string& address) {
 }
 
 void AwaitEvent(EnvPool* pool, int slot, EnvPool::Event event) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(20);
   while (pool->Receive(slot, {}).value() != event) {
-    ASSERT_LT(absl::Now(), deadline);
+    ASSERT_LT(SteadyNow(), deadline);
     if (event == EnvPool::Event::kAbsent) Act(pool, slot);
   }
 }
@@ -442,9 +443,9 @@ TEST(EnvPoolTest, AServerThatComesBackServesWhatItDid) {
     server = serve(&three, &of_three);
     Act(pool.get(), 0, 0);
     absl::StatusOr<EnvPool::Event> event = EnvPool::Event::kAbsent;
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
     while (event.ok() && *event == EnvPool::Event::kAbsent) {
-      ASSERT_LT(absl::Now(), deadline);
+      ASSERT_LT(SteadyNow(), deadline);
       event = pool->Receive(0, {});
       if (event.ok()) Act(pool.get(), 0, 0);
     }
@@ -493,13 +494,13 @@ TEST(LeaseEnvWorkerTest, ADroppedServerIsLeasedAgainAfterItsTime) {
   EnvWorkerOptions options = CartPole(4, /*workers=*/1, /*groups=*/1);
   options.coordinator = &leases;
   DroppedServers dropped;
-  const absl::Time until = absl::Now() + absl::Milliseconds(300);
+  const absl::Time until = SteadyNow() + absl::Milliseconds(300);
   dropped.Drop("only", until);
   const auto worker = LeaseEnvWorker(options, &dropped, /*worker_id=*/0,
                                      From(1), /*rows=*/4, /*groups=*/1, {});
   ASSERT_TRUE(worker.ok()) << worker.status();
   EXPECT_EQ(worker->remote_id, "only");
-  EXPECT_GE(absl::Now(), until);
+  EXPECT_GE(SteadyNow(), until);
 }
 
 TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
@@ -512,7 +513,7 @@ TEST(LeaseEnvWorkerTest, AServerDroppedMeanwhileIsNotLeased) {
   int asked = 0;
   leases.on_lease = [&] {
     // Between two attempts of a worker that waits.
-    if (++asked == 1) dropped.Drop("bad", absl::Now() + absl::Hours(1));
+    if (++asked == 1) dropped.Drop("bad", SteadyNow() + absl::Hours(1));
     if (asked == 2) leases.Offer("bad", "unix:" + folder.path() + "/bad");
     if (asked == 4) stop.request_stop();
   };
@@ -649,9 +650,9 @@ TEST(EnvPoolTest, StatusHasEachWorkersRate) {
   for (int slot : {0, 1}) pool->Receive(slot, {}).value();
   auto workers = pool->Describe();
   EXPECT_EQ(workers[0].steps_per_second(), 0);  // none yet
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(20);
   while (workers[1].steps_per_second() == 0) {
-    ASSERT_LT(absl::Now(), deadline);
+    ASSERT_LT(SteadyNow(), deadline);
     for (int slot : {0, 1}) {
       Act(pool.get(), slot);
       pool->Receive(slot, {}).value();

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "learner/actor/collector.h"
 #include "learner/actor/env_pool.h"
+#include "services/base/steady_now.h"
 #include "services/env/env_service.h"
 #include "tests/learner/actor/leases.h"
 #include "tests/services/env/fake_vector_env.h"
@@ -239,17 +240,17 @@ TEST_F(FailingRowsTest, WhereTooManyFailARolloutEndsSoThatRanksCanAgree) {
     }
   });
   Start();
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   do {
     ASSERT_OK(Collect());
-    ASSERT_LT(absl::Now(), began + absl::Seconds(30));
+    ASSERT_LT(SteadyNow(), began + absl::Seconds(30));
   } while (rollout_.valid_steps == 8 * 2);
   // In the middle, with what the other group had played.
   EXPECT_LT(rollout_.valid_steps, 8 * 2);
   EXPECT_EQ(rollout_.valid_steps % 2, 0);
   EXPECT_TRUE(pool_->failed_rows().TooMany());
   // All of the window, which is counted in twentieths.
-  EXPECT_GE(absl::Now() - began, absl::Milliseconds(190));
+  EXPECT_GE(SteadyNow() - began, absl::Milliseconds(190));
   EXPECT_FALSE(stats_.preempted);
 }
 

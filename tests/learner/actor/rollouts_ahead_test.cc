@@ -9,6 +9,7 @@
 
 #include "gtest/gtest.h"
 #include "services/base/config.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -66,9 +67,9 @@ struct Learner {
 
   // Until the actor has begun `rollouts` of them in all and is at their end.
   void AwaitRollouts(int64_t rollouts) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
     while (decided < rollouts * kT * kB) {
-      ASSERT_LT(absl::Now(), deadline) << decided / (kT * kB) << " rollouts";
+      ASSERT_LT(SteadyNow(), deadline) << decided / (kT * kB) << " rollouts";
       std::this_thread::yield();
     }
   }

@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "services/base/config.h"
 #include "services/base/sha256.h"
+#include "services/base/steady_now.h"
 #include "tests/testing/python.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/testing/tiny_disk.h"
@@ -493,12 +494,12 @@ TEST_P(KilledSaverTest, AtAnyMomentLeavesTheLatestWhole) {
     }
     // Until it has saved something, then a little longer each time, so that the
     // kills fall on different places in a save.
-    const absl::Time patience = absl::Now() + absl::Seconds(20);
+    const absl::Time patience = SteadyNow() + absl::Seconds(20);
     const auto latest = [&] {
       const std::string name = fs::read_symlink(dir / "latest").string();
       return std::atoll(name.substr(name.rfind('_') + 1).c_str());
     };
-    while (latest() == before && absl::Now() < patience) {
+    while (latest() == before && SteadyNow() < patience) {
       absl::SleepFor(absl::Microseconds(100));
     }
     absl::SleepFor(absl::Microseconds(700) * kill);

@@ -28,6 +28,7 @@
 #include "absl/time/time.h"
 #include "learner/collective/gloo_collective.h"
 #include "learner/collective/shm_collective.h"
+#include "services/base/steady_now.h"
 #include "tests/learner/collective/ranks.h"
 
 namespace flotilla {
@@ -366,9 +367,9 @@ TEST_P(CollectiveTest, APeerThatIsGoneIsUnavailable) {
   Run(2, [](Collective* collective, FakeCoordinatorClient*) {
     ReduceOnce(collective);
     if (collective->rank() == 1) return;  // destroys it
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Status status = collective->AllReduceSum(torch::ones({9250}));
-    EXPECT_LT(absl::Now() - start, kMoment);
+    EXPECT_LT(SteadyNow() - start, kMoment);
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_TRUE(Mentions(status, "rank 1")) << status;
   });
@@ -387,9 +388,9 @@ TEST_P(CollectiveTest, AbortEndsABlockedCallFromAnyThread) {
         collective->Abort();
       });
       torch::Tensor tensor = torch::ones({count});
-      const absl::Time start = absl::Now();
+      const absl::Time start = SteadyNow();
       const absl::Status status = collective->AllReduceSum(tensor);
-      EXPECT_LT(absl::Now() - start, kMoment);
+      EXPECT_LT(SteadyNow() - start, kMoment);
       EXPECT_TRUE(absl::IsAborted(status)) << status;
       EXPECT_TRUE(absl::IsAborted(collective->AllReduceSum(torch::ones({1}))));
       aborter.join();
@@ -415,9 +416,9 @@ TEST_P(CollectiveTest, AFenceAbortsEveryRank) {
       ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
       return;
     }
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Status status = ReduceUntilError(collective);
-    EXPECT_LT(absl::Now() - start, kMoment);
+    EXPECT_LT(SteadyNow() - start, kMoment);
     // Rank 2 may be seen to leave before its fence is.
     EXPECT_TRUE(absl::IsAborted(status) || absl::IsUnavailable(status))
         << status;
@@ -439,9 +440,9 @@ TEST_P(CollectiveTest, AFenceAbortsACallOnAPeerThatNeverComes) {
       absl::SleepFor(absl::Milliseconds(50));
       ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
     });
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Status status = collective->AllReduceSum(torch::ones({9250}));
-    EXPECT_LT(absl::Now() - start, kMoment);
+    EXPECT_LT(SteadyNow() - start, kMoment);
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     EXPECT_TRUE(Mentions(status, "generation 1")) << status;
     fencer.join();
@@ -572,9 +573,9 @@ TEST(RankTest, DISABLED_AllReduceUntilError) {
 TEST_P(PeerProcessTest, AKilledPeerIsUnavailableWithinMoments) {
   ASSERT_NO_FATAL_FAILURE(Start(9250, kPatience));
   ::kill(peer_, SIGKILL);
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Status status = ReduceUntilError(collective_.get(), count_);
-  EXPECT_LT(absl::Now() - start, kMoment);
+  EXPECT_LT(SteadyNow() - start, kMoment);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_TRUE(Mentions(status, "rank 1")) << status;
 }
@@ -585,9 +586,9 @@ TEST_P(PeerProcessTest, APeerKilledInTheMiddleOfMegabytesIsUnavailable) {
     absl::SleepFor(absl::Milliseconds(37));  // somewhere inside a call
     ::kill(peer_, SIGKILL);
   });
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Status status = ReduceUntilError(collective_.get(), count_);
-  EXPECT_LT(absl::Now() - start, 2 * kMoment);
+  EXPECT_LT(SteadyNow() - start, 2 * kMoment);
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   killer.join();
 }
@@ -595,9 +596,9 @@ TEST_P(PeerProcessTest, APeerKilledInTheMiddleOfMegabytesIsUnavailable) {
 TEST_P(PeerProcessTest, AStoppedPeerIsSeenAtTheDeadline) {
   ASSERT_NO_FATAL_FAILURE(Start(9250, absl::Seconds(1)));
   ASSERT_NO_FATAL_FAILURE(Stop());
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const absl::Status status = ReduceUntilError(collective_.get(), count_);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(1) + kMoment);
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(1) + kMoment);
   EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
   EXPECT_TRUE(Mentions(status, "rank 1")) << status;
 }
@@ -610,13 +611,13 @@ TEST_P(PeerProcessTest, AFenceDoesNotWaitForAStoppedPeer) {
       absl::SleepFor(absl::Milliseconds(50));
       ASSERT_TRUE(coordinator_->ReportFailure(1, "test").ok());
     });
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Status status = ReduceUntilError(collective_.get(), count_);
-    EXPECT_LT(absl::Now() - start, kMoment);
+    EXPECT_LT(SteadyNow() - start, kMoment);
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     // Nor does its destructor, nor the end of the process.
     collective_.reset();
-    EXPECT_LT(absl::Now() - start, kMoment);
+    EXPECT_LT(SteadyNow() - start, kMoment);
     fencer.join();
     TearDown();
     coordinator_.reset();
@@ -721,8 +722,8 @@ TEST(GlooCollectiveTest, APeerThatIsLostWhileTheGroupFormsIsUnavailable) {
         all_connected.arrive_and_wait();
         if (rank == 2) return;
         // Until both have seen rank 2 leave: what is left is between them.
-        const absl::Time until = absl::Now() + kPatience;
-        while (Connections() > 2 && absl::Now() < until) {
+        const absl::Time until = SteadyNow() + kPatience;
+        while (Connections() > 2 && SteadyNow() < until) {
           absl::SleepFor(absl::Milliseconds(1));
         }
       });

@@ -14,6 +14,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "services/base/steady_now.h"
 #include "tests/learner/collective/fake_nccl.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/testing/temp_dir.h"
@@ -46,8 +47,8 @@ class NcclCollectiveTest : public ::testing::Test {
 
   absl::Status FirstErrorOf(Collective* collective) {
     absl::Status status;
-    const absl::Time until = absl::Now() + kPatience;
-    while (status.ok() && absl::Now() < until) {
+    const absl::Time until = SteadyNow() + kPatience;
+    while (status.ok() && SteadyNow() < until) {
       absl::SleepFor(absl::Milliseconds(5));
       status = collective->AllReduceSum(torch::ones({1}));
     }
@@ -137,10 +138,10 @@ TEST_F(NcclCollectiveTest, Bfloat16IsSummedInFloat32AndRoundedOnce) {
 
 TEST_F(NcclCollectiveTest, DeviceTensorsAreOnlyQueued) {
   RunRankZero([&](Collective* collective, FakeCoordinatorClient*) {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     QueueInVain(collective);
     QueueInVain(collective);
-    EXPECT_LT(absl::Now() - start, kPatience / 2);
+    EXPECT_LT(SteadyNow() - start, kPatience / 2);
   });
 }
 
@@ -162,9 +163,9 @@ TEST_F(NcclCollectiveTest, AFenceAbortsTheCommunicator) {
   RunRankZero([&](Collective* collective, FakeCoordinatorClient* coordinator) {
     QueueInVain(collective);
     ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     while (fake_.aborts == 0) absl::SleepFor(absl::Milliseconds(1));
-    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+    EXPECT_LT(SteadyNow() - start, absl::Seconds(2));
     EXPECT_TRUE(absl::IsAborted(collective->AllReduceSum(torch::ones({1}))));
   });
 }
@@ -183,9 +184,9 @@ TEST_F(NcclCollectiveTest, AbortEndsACallThatWaits) {
       absl::SleepFor(absl::Milliseconds(30));
       (*made)->Abort();
     });
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const absl::Status status = (*made)->AllReduceSum(torch::ones({4}));
-    EXPECT_LT(absl::Now() - start, absl::Seconds(2));
+    EXPECT_LT(SteadyNow() - start, absl::Seconds(2));
     EXPECT_TRUE(absl::IsAborted(status)) << status;
     aborter.join();
     over = true;
@@ -255,9 +256,9 @@ TEST_F(NcclCollectiveTest, AFenceEndsAConnectionThatHangs) {
       absl::SleepFor(absl::Milliseconds(100));
       ASSERT_TRUE(coordinator->ReportFailure(1, "test").ok());
     });
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const auto made = Make(assignment, coordinator);
-    EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+    EXPECT_LT(SteadyNow() - start, absl::Seconds(5));
     EXPECT_TRUE(absl::IsAborted(made.status())) << made.status();
     fencer.join();
   });
@@ -299,10 +300,10 @@ TEST_F(NcclCollectiveTest, NcclTimeoutReplacesTheConfiguredOne) {
   ::setenv("NCCL_TIMEOUT", "0.05", 1);
   TempDir folder;
   FakeCoordinatorClient coordinator(folder.path());
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   const auto made = Make(MakeAssignment(0, 2), &coordinator);
   ::unsetenv("NCCL_TIMEOUT");
-  EXPECT_LT(absl::Now() - start, kPatience / 2);
+  EXPECT_LT(SteadyNow() - start, kPatience / 2);
   EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
 }
 
@@ -334,10 +335,10 @@ TEST_F(NcclCollectiveTest, AnNcclTimeoutThatIsNoneIsIgnored) {
     ::setenv("NCCL_TIMEOUT", nonsense, 1);
     TempDir folder;
     FakeCoordinatorClient coordinator(folder.path());
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     const auto made =
         Make(MakeAssignment(0, 2), &coordinator, absl::Milliseconds(50));
-    EXPECT_GE(absl::Now() - start, absl::Milliseconds(50)) << nonsense;
+    EXPECT_GE(SteadyNow() - start, absl::Milliseconds(50)) << nonsense;
     EXPECT_TRUE(absl::IsDeadlineExceeded(made.status())) << made.status();
   }
   ::unsetenv("NCCL_TIMEOUT");

@@ -9,6 +9,7 @@
 #include "learner/collective/faulty_collective.h"
 #include "learner/collective/solo_collective.h"
 #include "learner/training/run_state.h"
+#include "services/base/steady_now.h"
 #include "tests/learner/collective/ranks.h"
 #include "tests/learner/training/fakes.h"
 #include "tests/testing/status_matchers.h"
@@ -100,7 +101,7 @@ TEST(IterationTest, WhatOnlyOthersSawCommitIsCountedOnce) {
     Rank rank(assignment, coordinator);
     rank.learner.env_counts = {.restarts = 1, .last_incarnation = 1};
     const auto fail = [&] {
-      rank.failed_rows.NoteFailure("it broke", "", absl::Now());
+      rank.failed_rows.NoteFailure("it broke", "", SteadyNow());
     };
     fail();
     constexpr int kAgreement = 2;  // the call after the update's own

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/steady_now.h"
 #include "tests/testing/fake_coordinator_client.h"
 #include "tests/testing/temp_dir.h"
 
@@ -39,8 +40,8 @@ class PhaseReporterTest : public testing::Test {
 
   // Returns whether `what` has come true in time.
   static bool Soon(const std::function<bool()>& what) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!what() && absl::Now() < deadline) {
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+    while (!what() && SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(1));
     }
     return what();
@@ -97,10 +98,10 @@ TEST_F(PhaseReporterTest, AnEvaluationMayTakeAsLongAsItLikes) {
     phases_.reset();
     hangs_ = false;
     Start(/*progress_timeout_seconds=*/0.02);
-    began = absl::Now();
+    began = SteadyNow();
     phases_->Enter(v1::LEARNING, 7, "");
     phases_->Enter(v1::EVALUATING, 7, "the evaluation of update 4");
-  } while (absl::Now() - began >= absl::Milliseconds(20));
+  } while (SteadyNow() - began >= absl::Milliseconds(20));
   // 50 heartbeats of 2 ms: five times the limit.
   const size_t reported = coordinator_.phases().size();
   ASSERT_TRUE(

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "learner/checkpoint/checkpoint.h"
 #include "learner/training/game_keeper.h"
+#include "services/base/steady_now.h"
 #include "tests/learner/training/training_loop_fixture.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -415,8 +416,8 @@ TEST_F(TrainingLoopTest, CollectingIsSteppingOrInferenceByTurns) {
     if (rank != 1) return;
     learner->rollouts.on_next = [&seen, learner, coordinator](int64_t) {
       const auto await = [&](v1::Phase phase, const std::string& waits_for) {
-        const absl::Time deadline = absl::Now() + absl::Seconds(20);
-        while (absl::Now() < deadline) {
+        const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+        while (SteadyNow() < deadline) {
           const v1::Heartbeat beat = coordinator->last_report();
           if (beat.phase() == phase && beat.waits_for() == waits_for) {
             ++seen;
@@ -706,9 +707,9 @@ TEST_F(TrainingLoopTest, AFinalCheckpointThatFailsIsNotMadeUpForByTheBest) {
       weight.fill_(std::nan(""));
     };
     learner.evaluate = [&](float, uint64_t, std::stop_token) {
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
+      const absl::Time deadline = SteadyNow() + absl::Seconds(20);
       while (coordinator->last_report().phase() != v1::EVALUATING &&
-             absl::Now() < deadline) {
+             SteadyNow() < deadline) {
         absl::SleepFor(absl::Milliseconds(1));
       }
       return std::vector<EvaluatedEpisode>{{.raw_return = 1, .length = 1}};

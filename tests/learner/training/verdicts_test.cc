@@ -13,6 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "services/base/steady_now.h"
 #include "tests/learner/training/training_loop_fixture.h"
 #include "tests/testing/status_matchers.h"
 
@@ -103,8 +104,8 @@ TEST_F(VerdictsTest, AllRanksSayThatTheyWaitAndForWhat) {
     clients[rank] = coordinator;
     learner->evaluate = [&](float weight, uint64_t, std::stop_token) {
       // Until all ranks have said so.
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (!play && absl::Now() < deadline) {
+      const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+      while (!play && SteadyNow() < deadline) {
         play = std::all_of(clients.begin(), clients.end(), [](auto* client) {
           return client != nullptr &&
                  client->last_report().phase() == v1::EVALUATING &&
@@ -282,8 +283,8 @@ TEST_F(VerdictsTest, ARankAloneMakesNoUpdateTwiceWhenSomebodyJoins) {
       if (update + 1 == 2 + kDelay) ++times;
     };
     learner.evaluate = [&](float weight, uint64_t, std::stop_token) {
-      const absl::Time deadline = absl::Now() + absl::Seconds(20);
-      while (times < 2 && absl::Now() < deadline) {
+      const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+      while (times < 2 && SteadyNow() < deadline) {
         if (coordinator->last_report().phase() == v1::EVALUATING) {
           coordinator->ReportFailure(1, "somebody joins").IgnoreError();
         }

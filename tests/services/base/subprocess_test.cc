@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "services/base/lifeline.h"
+#include "services/base/steady_now.h"
 
 namespace flotilla {
 namespace {
@@ -35,9 +36,9 @@ std::string ReadFile(const std::string& path) {
 
 // Polls until `ready` holds, for as long as a loaded machine may need.
 bool Eventually(const std::function<bool()>& ready) {
-  const absl::Time deadline = absl::Now() + kPatience;
+  const absl::Time deadline = SteadyNow() + kPatience;
   while (!ready()) {
-    if (absl::Now() > deadline) return false;
+    if (SteadyNow() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
   return true;

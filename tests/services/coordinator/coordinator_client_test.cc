@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "services/base/secret.h"
+#include "services/base/steady_now.h"
 #include "tests/services/coordinator/coordinator_fixture.h"
 #include "tests/services/coordinator/tcp_relay.h"
 #include "tests/services/rpc/certificates.h"
@@ -134,12 +135,12 @@ TEST_F(CoordinatorClientTest, AJoinerOfAnotherLayoutIsRefusedAtOnce) {
 }
 
 TEST_F(CoordinatorClientTest, NobodyThereIsToldAfterTheTimeoutWithTheRemedy) {
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   EXPECT_THAT(JoinRun("127.0.0.1:1", TestLearner(0), {}, absl::Seconds(1)),
               StatusIs(StatusCode::kUnavailable,
                        AllOf(HasSubstr("127.0.0.1:1"),
                              HasSubstr("flotilla coordinator --listen"))));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(20));
 }
 
 // Whoever starts first: long enough for all of a connection's backoff to build
@@ -157,10 +158,10 @@ TEST_F(CoordinatorClientTest, JoinsSoonAfterACoordinatorThatComesLater) {
       coordinator_ =
           std::make_unique<TestCoordinator>(options, address, credentials);
       EXPECT_OK(JoinRun(address, TestLearner(1), credentials, kLong));
-      fresh = absl::Now();
+      fresh = SteadyNow();
     });
     EXPECT_OK(JoinRun(address, TestLearner(0), credentials, kLong));
-    const absl::Time joined = absl::Now();
+    const absl::Time joined = SteadyNow();
     late.join();
     EXPECT_LT(joined - fresh, absl::Seconds(2)) << credentials.uses_tls();
   }
@@ -181,9 +182,9 @@ TEST_F(CoordinatorClientTest, ComesBackSoonToARestartedCoordinatorOverTls) {
       std::make_unique<TestCoordinator>(options, address, credentials);
   // One that begins now: load slows both.
   EXPECT_OK(JoinRun(address, TestLearner(1), credentials, kLong));
-  const absl::Time fresh = absl::Now();
+  const absl::Time fresh = SteadyNow();
   EXPECT_TRUE(Eventually([&] { return StateOf(0) != "unknown"; }));
-  EXPECT_LT(absl::Now() - fresh, absl::Seconds(3));
+  EXPECT_LT(SteadyNow() - fresh, absl::Seconds(3));
 }
 
 TEST_F(CoordinatorClientTest, RefusalIsToldAtOnce) {
@@ -579,11 +580,11 @@ TEST_F(CoordinatorClientTest, LosingTheCoordinatorFencesNothing) {
   auto world = World(1);
   const std::stop_token fence = world[0]->Fence(1);
   coordinator_.reset();
-  const absl::Time start = absl::Now();
+  const absl::Time start = SteadyNow();
   world[0]->Report(v1::Heartbeat());
   EXPECT_THAT(world[0]->ReportCollected(1, 1, 0.5),
               StatusIs(StatusCode::kUnavailable, HasSubstr(address_)));
-  EXPECT_LT(absl::Now() - start, absl::Seconds(20));
+  EXPECT_LT(SteadyNow() - start, absl::Seconds(20));
   EXPECT_THAT(world[0]->Get(1, "key", absl::Seconds(2)),
               StatusIs(StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("\"key\""), HasSubstr(address_))));

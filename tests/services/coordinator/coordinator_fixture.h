@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "flotilla/v1/coordinator.grpc.pb.h"
+#include "services/base/steady_now.h"
 #include "services/coordinator/coordinator_service.h"
 #include "services/coordinator/member_metadata.h"
 #include "services/rpc/grpc_status.h"
@@ -105,8 +105,8 @@ absl::StatusOr<Response> Call(
 // Looks again until `condition` holds; false after a minute. For what happens
 // on other threads and has no other sign.
 inline bool Eventually(const std::function<bool()>& condition) {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
-  while (absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
+  while (SteadyNow() < deadline) {
     if (condition()) return true;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

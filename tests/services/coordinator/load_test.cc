@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "services/base/steady_now.h"
 #include "services/coordinator/session_client.h"
 #include "tests/services/coordinator/coordinator_program.h"
 #include "tests/testing/status_matchers.h"
@@ -173,22 +174,22 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   std::atomic<int> sent = 0;
   std::thread beats([&] {
     constexpr int kSlices = 20;
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     for (int slice = 0; !quit; ++slice) {
       for (size_t i = slice % kSlices; i < everyone.size(); i += kSlices) {
         everyone[i]->Beat();
         ++sent;
       }
       absl::SleepFor(start + (slice + 1) * absl::Seconds(1) / kSlices -
-                     absl::Now());
+                     SteadyNow());
     }
   });
 
-  const absl::Time joining = absl::Now();
+  const absl::Time joining = SteadyNow();
   std::latch joined(learners);
   for (int i = 0; i < learners; ++i) everyone[i]->Join(&joined);
   joined.wait();
-  const absl::Duration forming = absl::Now() - joining;
+  const absl::Duration forming = SteadyNow() - joining;
 
   const double cpu = CpuSeconds(pid);
   const int answers_before = answers, sent_before = sent;
@@ -196,14 +197,14 @@ TEST(CoordinatorLoadTest, HoldsAThousandLearnersAndTheirEnvServers) {
   const double used = CpuSeconds(pid) - cpu;
   const int answered = answers - answers_before;
 
-  const absl::Time failing = absl::Now();
+  const absl::Time failing = SteadyNow();
   v1::ReportFailureRequest failure;
   failure.set_generation(1);
   failure.set_member_id(TestLearner(0).id());
   failure.set_reason("a test");
   ASSERT_OK(Call(stubs[0].get(), &Stub::ReportFailure, failure));
   EXPECT_TRUE(Eventually([&] { return fenced == members; }));
-  const absl::Duration fencing = absl::Now() - failing;
+  const absl::Duration fencing = SteadyNow() - failing;
 
   ASSERT_OK_AND_ASSIGN(
       const v1::Status status,

@@ -12,7 +12,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/env/dial_server.h"
 #include "services/env/env_stream.h"
 #include "services/rpc/grpc_status.h"
@@ -135,8 +135,8 @@ class DialServiceTest : public testing::Test {
   }
 
   void AwaitStreams(int count) {
-    const absl::Time limit = absl::Now() + kLong;
-    while (service_.streams() != count && absl::Now() < limit) {
+    const absl::Time limit = SteadyNow() + kLong;
+    while (service_.streams() != count && SteadyNow() < limit) {
       std::this_thread::yield();
     }
     EXPECT_EQ(service_.streams(), count);
@@ -181,7 +181,7 @@ TEST_F(DialServiceTest, NewerIncarnationTakesOverAtOnce) {
   ASSERT_OK(stream->Send(MakeActions(0, 0, {1})));
   EXPECT_FALSE(service_.Waits("env/robot"));
 
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   RawServer next(Channel(), "env/robot", 2);
   EXPECT_THAT(stream->Receive(&batch),
               StatusIs(StatusCode::kAborted,
@@ -192,7 +192,7 @@ TEST_F(DialServiceTest, NewerIncarnationTakesOverAtOnce) {
   ASSERT_OK_AND_ASSIGN(const auto stream2, Open("env/robot"));
   again.join();
   EXPECT_OK(stream2->Receive(&batch));
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(10));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(10));
   EXPECT_THAT(half_dead.End(), StatusIs(StatusCode::kAborted));
 }
 
@@ -339,9 +339,9 @@ TEST_F(DialServiceTest, WhoDoesNotReadHoldsNobodyUp) {
         PlayTransport::Clock::now() + std::chrono::milliseconds(200), &message);
   }
   ASSERT_EQ(progress, Progress::kLate);
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   transport.reset();
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(1));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(1));
   AwaitStreams(0);
 }
 

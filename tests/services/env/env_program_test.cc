@@ -10,7 +10,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -84,13 +84,13 @@ TEST_F(EnvProgramTest, OneThatEndsIsToldWithItsLastWords) {
 }
 
 TEST_F(EnvProgramTest, OneThatNeverServesIsToldInTime) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   EXPECT_THAT(Start("sleep 1000", absl::Milliseconds(300)),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
                        AllOf(HasSubstr("exec:script"),
                              HasSubstr("has not started after 300ms"),
                              HasSubstr("--address-file"))));
-  EXPECT_LT(absl::Now() - began, kPatience);
+  EXPECT_LT(SteadyNow() - began, kPatience);
 }
 
 TEST_F(EnvProgramTest, RubbishInPlaceOfAnAddressIsShown) {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "tests/services/env/env_service_fixture.h"
 
 namespace flotilla {
@@ -78,13 +78,13 @@ TEST_F(EnvServiceTest, DelayedGroupsSleepAtTheSameTime) {
   learner.Begin(MakeHello());
   const absl::Duration delay = absl::Seconds(1);
   factory_.set_delay(delay);
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   learner.Send(MakeActions(0, 0, {0, 0}));
   learner.Send(MakeActions(1, 0, {0, 0}));
   learner.Receive();
-  EXPECT_GE(absl::Now() - begin, delay);
+  EXPECT_GE(SteadyNow() - begin, delay);
   learner.Receive();
-  EXPECT_LT(absl::Now() - begin, 2 * delay);
+  EXPECT_LT(SteadyNow() - begin, 2 * delay);
 }
 
 TEST_F(EnvServiceTest, HalfCloseEndsWithOk) {

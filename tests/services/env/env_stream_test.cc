@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/env/env_service.h"
 #include "tests/services/env/fake_vector_env.h"
 #include "tests/services/env/raw_learner.h"
@@ -347,9 +348,9 @@ TEST_P(EnvStreamTest, StepsThatCameInTimeAreTakenHoweverLateTheyAreAskedFor) {
   v1::StepBatch batches[2];
   for (uint64_t seq = 0; seq < 3; ++seq) {
     const int made = 2 * static_cast<int>(seq) + 2;
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
     while (*steps < made) {
-      ASSERT_LT(absl::Now(), deadline);
+      ASSERT_LT(SteadyNow(), deadline);
       absl::SleepFor(absl::Milliseconds(1));
     }
     // Until they are in, and too late: as one whose learner waits for another
@@ -375,11 +376,11 @@ TEST_P(EnvStreamTest, StuckGroupIsNoticedWhileAnotherPlays) {
   factory_.Hold(0);
   ASSERT_OK(stream->Send(MakeActions(0, 0, {0, 0})));
   absl::Status status;
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   for (uint64_t seq = 0; status.ok(); ++seq) {
     ASSERT_OK(stream->Send(MakeActions(1, seq, {0, 0})));
     status = stream->Receive(&batch);
-    ASSERT_LT(absl::Now() - begin, absl::Seconds(30));
+    ASSERT_LT(SteadyNow() - begin, absl::Seconds(30));
   }
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
@@ -451,11 +452,11 @@ TEST(OpenEnvStreamTest, NobodyThereIsAnErrorWithinTheTimeout) {
   const TempDir dir;
   EnvStreamOptions options;
   options.connect_timeout = absl::Milliseconds(200);
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   EXPECT_THAT(
       OpenEnvStream("unix:" + (dir / "none"), MakeHello(), options),
       StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr(dir / "none")));
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(5));
 }
 
 // A server that is `there`, or not, and answers after `thinks`: with a refusal.
@@ -496,11 +497,11 @@ TEST(OpenEnvStreamTest, OnlyToBeThereHasTheReachTimeout) {
   EXPECT_THAT(OpenEnvStream(std::make_unique<ThinkingServer>(true, longer),
                             "there", MakeHello(), options),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("an answer")));
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   EXPECT_THAT(OpenEnvStream(std::make_unique<ThinkingServer>(false, longer),
                             "gone", MakeHello(), options),
               StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("gone")));
-  EXPECT_LT(absl::Now() - begin, absl::Seconds(30));
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(30));
   // And no longer than all of it.
   options.reach_timeout = absl::InfiniteDuration();
   options.connect_timeout = absl::Milliseconds(20);

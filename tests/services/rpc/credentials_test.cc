@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "services/base/steady_now.h"
 #include "services/rpc/server.h"
 #include "tests/services/rpc/certificates.h"
 #include "tests/services/rpc/health_client.h"
@@ -297,9 +297,9 @@ TEST(TlsTest, ReplacedFilesServeTheNextConnections) {
         std::pair(renewed.tls_ca, server_files.tls_ca)}) {
     WriteFile(to, ReadFile(from));
   }
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(30);
   while (!CheckHealth(server.address(), other).ok()) {
-    ASSERT_LT(absl::Now(), deadline);
+    ASSERT_LT(SteadyNow(), deadline);
   }
 }
 

@@ -1,5 +1,5 @@
-#ifndef FLOTILLA_SERVICES_RPC_STEADY_NOW_H_
-#define FLOTILLA_SERVICES_RPC_STEADY_NOW_H_
+#ifndef FLOTILLA_SERVICES_BASE_STEADY_NOW_H_
+#define FLOTILLA_SERVICES_BASE_STEADY_NOW_H_
 
 #include <chrono>
 
@@ -15,4 +15,4 @@ inline absl::Time SteadyNow() {
 
 }  // namespace flotilla
 
-#endif  // FLOTILLA_SERVICES_RPC_STEADY_NOW_H_
+#endif  // FLOTILLA_SERVICES_BASE_STEADY_NOW_H_
