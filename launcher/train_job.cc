@@ -443,13 +443,20 @@ class Job {
   }
 
   bool PeersLive() const {
-    if (!job_.topology.has_peers()) return false;
-    const auto status = calls_->GetStatus(absl::Seconds(1));
+    return job_.topology.has_peers() &&
+           HasPeers(calls_->GetStatus(absl::Seconds(1)));
+  }
+
+  // One whose heartbeat is late lives, as far as is known.
+  bool HasPeers(const absl::StatusOr<v1::Status>& status) const {
     if (!status.ok()) return false;
     for (const v1::LearnerStatus& learner : status->learner()) {
       const bool ours = learner.node_rank() == job_.topology.node_rank &&
                         !job_.topology.one_rank;
-      if (!ours && Is(learner, LearnerState::kAlive)) return true;
+      if (!ours && (Is(learner, LearnerState::kAlive) ||
+                    Is(learner, LearnerState::kSuspect))) {
+        return true;
+      }
     }
     return false;
   }
@@ -505,9 +512,11 @@ class Job {
   void AwaitPeers() {
     const int signals = signals_.signals();
     const absl::Time deadline = SteadyNow() + kLingerTimeout;
-    while (SteadyNow() < deadline && PeersLive() &&
-           signals_.signals() == signals &&
+    while (SteadyNow() < deadline && signals_.signals() == signals &&
            !signals_.StopNow().stop_requested()) {
+      const auto status = calls_->GetStatus(absl::Seconds(1));
+      const bool late = absl::IsDeadlineExceeded(status.status());
+      if (!late && !HasPeers(status)) return;
       absl::SleepFor(absl::Milliseconds(100));
     }
   }

@@ -24,7 +24,7 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Minutes(1);
 constexpr absl::Duration kEndTimeout = absl::Minutes(10);
-constexpr absl::Duration kUndoTimeout = absl::Seconds(1);
+constexpr absl::Duration kUndoTimeout = absl::Seconds(5);
 constexpr absl::Duration kEncoderPoll = absl::Milliseconds(5);
 
 // Before each frame, little-endian; 0 x 0 says that all have come.

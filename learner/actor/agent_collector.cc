@@ -78,7 +78,7 @@ absl::Status AgentCollector::Fill(const Task& task) {
   Begin(task);
   filled_ = false;
   bool preempted = false, cut = false, full = false;
-  std::optional<absl::Time> asked_at;
+  std::optional<absl::Time> asked_at, waits_since;
   // Slots may stand still for long; an environment's slots hardly all at once.
   const int64_t most = 4 * r->length * agents_;
   for (int64_t pass = 0; !preempted && !cut && !full; ++pass) {
@@ -87,12 +87,14 @@ absl::Status AgentCollector::Fill(const Task& task) {
       if (!asked_at && preemption->asked()) asked_at = SteadyNow();
       return asked_at.has_value();
     };
-    // Steps on their way get as long as two have taken so far.
+    // Steps on their way get as long as two have taken so far, also those that were
+    // sent after the question.
     const auto give_up = [&] {
-      return asked() &&
-             SteadyNow() - *asked_at > 2 * (*asked_at - began) / pass;
+      return asked() && SteadyNow() - waits_since.value_or(*asked_at) >
+                            2 * (*asked_at - began) / pass;
     };
     preempted = asked();
+    if (preempted) waits_since = SteadyNow();
     cut = pass > 0 && Alarmed();
     for (int slot = 0; slot < pool_->num_slots(); ++slot) {
       if (pass > 0 || in_flight_[slot] || !started_[slot]) {

@@ -61,18 +61,23 @@ absl::Status LockstepCollector::Fill(const Task& task) {
   }
   int64_t end = r->length;
   bool cut = false;
-  std::optional<Clock::time_point> asked_at;
+  std::optional<Clock::time_point> asked_at, waits_since;
   for (int64_t t = 0; t <= end; ++t) {
     const auto asked = [&] {
       if (preemption == nullptr || t < preemption->min_steps) return false;
       if (!asked_at && preemption->asked()) asked_at = Clock::now();
       return asked_at.has_value();
     };
-    // Steps on their way get as long as two have taken so far.
+    // Steps on their way get as long as two have taken so far, also those that were
+    // sent after the question.
     const auto give_up = [&] {
-      return asked() && Clock::now() - *asked_at > 2 * (*asked_at - began) / t;
+      return asked() && Clock::now() - waits_since.value_or(*asked_at) >
+                            2 * (*asked_at - began) / t;
     };
-    if (asked()) end = t;
+    if (asked()) {
+      end = t;
+      waits_since = Clock::now();
+    }
     if (t > 0 && t < end && Alarmed()) {
       cut = true;
       end = t;

@@ -134,7 +134,9 @@ absl::StatusOr<std::map<std::string, std::string>> LoadCheckpointProgress(
   return ReadProgress(reader);
 }
 
-absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
+namespace {
+
+absl::StatusOr<CheckpointData> ReadCheckpoint(const std::string& path) {
   ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
   CheckpointData data;
   ASSIGN_OR_RETURN(data.weights, ReadFinite(reader, kWeights));
@@ -143,6 +145,21 @@ absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
   RETURN_IF_ERROR(reader.Read(kConfig).status());
   ASSIGN_OR_RETURN(data.config, LoadRunConfig(reader.PathOf(kConfig), {}));
   return data;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
+  constexpr int kTries = 10;
+  for (int i = 1;; ++i) {
+    std::error_code absent;
+    const fs::path folder = fs::canonical(path, absent);
+    absl::StatusOr<CheckpointData> data = ReadCheckpoint(path);
+    // A run that goes on removes what `latest` led to when this began.
+    if (data.ok() || i == kTries || fs::canonical(path, absent) == folder) {
+      return data;
+    }
+  }
 }
 
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path,

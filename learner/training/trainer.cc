@@ -137,6 +137,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   if (!options.resume.empty()) {
     ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, options.config));
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
+    // This run's coordinator counts anew. Not behind the first generation, which
+    // may end before its ranks have shared anything.
+    if (options.restarts == 0) progress.assigned_restarts = 0;
   }
 
   EnvWorkerOptions workers = TrainingWorkers(options, coordinator);

@@ -121,7 +121,15 @@ void CoordinatorService::Shutdown() {
     watchers = watchers_;
   }
   for (const auto& watcher : watchers) watcher->Close(ShuttingDown());
-  for (const auto& session : AllSessions()) session->Close(ShuttingDown());
+  // Who has not heard of the run's end would look for the next coordinator.
+  const bool closed = roster_.State().command.closed();
+  for (const auto& session : AllSessions()) {
+    if (closed) {
+      session->Conclude(ShuttingDown());
+    } else {
+      session->Close(ShuttingDown());
+    }
+  }
   kv_.FailAll(ShuttingDown());
   Wake();  // for those who join
 }

@@ -280,7 +280,8 @@ absl::StatusOr<v1::Command> Roster::Beat(const v1::Heartbeat& heartbeat,
   }
   if (seat->member.role() == v1::LEARNER) {
     Adopt(heartbeat.generation(), seat);
-    const bool trains = seat->rank >= 0 && state_ == v1::ACTIVE &&
+    // What was agreed on last may be told behind the run's end.
+    const bool trains = seat->rank >= 0 && (state_ == v1::ACTIVE || closed_) &&
                         heartbeat.generation() == generation_;
     if (trains && changes_.Take(heartbeat.change())) Changed();
   }

@@ -30,6 +30,14 @@ void SessionStream::Close(const absl::Status& status) {
   Proceed();
 }
 
+void SessionStream::Conclude(const absl::Status& status) {
+  {
+    MutexLock lock(&mu_);
+    wanted_ = concludes_ = true;
+  }
+  Close(status);
+}
+
 void SessionStream::Cut() {
   MutexLock lock(&mu_);
   if (!done_) context_->TryCancel();
@@ -37,7 +45,7 @@ void SessionStream::Cut() {
 
 void SessionStream::Proceed() {
   if (writing_ || finished_) return;
-  if (closing_.has_value()) {
+  if (closing_.has_value() && !(concludes_ && wanted_)) {
     finished_ = true;
     Finish(ToGrpc(*closing_));
   } else if (wanted_) {
@@ -108,8 +116,11 @@ absl::Status SessionStream::TakeHeartbeat() {
 void SessionStream::OnWriteDone(bool ok) {
   MutexLock lock(&mu_);
   writing_ = false;
-  if (!ok && !closing_.has_value()) {
-    closing_ = absl::CancelledError("the client went away");
+  if (!ok) {
+    wanted_ = false;
+    if (!closing_.has_value()) {
+      closing_ = absl::CancelledError("the client went away");
+    }
   }
   Proceed();
 }

@@ -58,6 +58,9 @@ class SessionStream final
   // Ends the call, as soon as the last command is out.
   void Close(const absl::Status& status);
 
+  // As Close, behind the newest command.
+  void Conclude(const absl::Status& status);
+
   // Ends it at once, whatever the client reads.
   void Cut();
 
@@ -94,8 +97,9 @@ class SessionStream final
   v1::Heartbeat heartbeat_;              // gRPC's, or OnReadDone's
 
   mutable Mutex mu_;
-  v1::Command command_ ABSL_GUARDED_BY(mu_);  // gRPC's while writing_
-  bool wanted_ ABSL_GUARDED_BY(mu_) = false;  // another command
+  v1::Command command_ ABSL_GUARDED_BY(mu_);     // gRPC's while writing_
+  bool wanted_ ABSL_GUARDED_BY(mu_) = false;     // another command
+  bool concludes_ ABSL_GUARDED_BY(mu_) = false;  // with that
   bool register_again_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

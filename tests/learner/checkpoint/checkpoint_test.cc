@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -96,6 +97,23 @@ TEST(CheckpointTest, EverythingReadsBackBitForBit) {
   }
   for (const auto& [name, tensor] : data.state) {
     EXPECT_TRUE(torch::equal(loaded->state.at(name), tensor)) << name;
+  }
+}
+
+// Who plays what a run has learned by now reads beside it.
+TEST(CheckpointTest, LatestLoadsWhileARunMovesOn) {
+  TempDir dir;
+  CheckpointStore store(dir.path(), 1);
+  ASSERT_TRUE(store.Save(MakeData(0)).ok());
+  std::jthread run([&](std::stop_token stop) {
+    for (int step = 1; !stop.stop_requested(); ++step) {
+      EXPECT_TRUE(store.Save(MakeData(step)).ok());
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto data = LoadCheckpoint(dir / "latest");
+    ASSERT_TRUE(data.ok()) << data.status();
+    ExpectIsOfStep(data, std::stoll(data->progress.at("global_step")));
   }
 }
 

@@ -159,9 +159,10 @@ class CoordinatorServiceTest : public ::testing::Test {
   std::unique_ptr<Stub> stub_;
 };
 
-// Declares nobody dead.
+// Declares nobody dead, nor suspect for a silence.
 inline CoordinatorServiceOptions Patient(int min, int max) {
   CoordinatorServiceOptions options = TestCoordinator::Options(min, max);
+  options.roster.heartbeat = absl::Seconds(20);
   options.roster.dead_after = absl::Seconds(60);
   return options;
 }

@@ -59,6 +59,19 @@ TEST_F(RosterChangesTest, EverybodyIsToldUntilTheRanksHaveAgreed) {
   EXPECT_EQ(roster_->GetStatus(clock_.Now()).change(0).update(), 31);
 }
 
+// The update that a change holds from may be the run's last.
+TEST_F(RosterChangesTest, WhatWasAgreedOnLastIsHeardBehindTheRunsEnd) {
+  Make(2);
+  Form({Learner(0), Learner(1)});
+  ASSERT_OK_AND_ASSIGN(const uint64_t ticket, Set("total_env_steps=10"));
+  v1::CloseRunRequest close;
+  close.set_member_id(Learner(0).id());
+  close.set_status("completed");
+  ASSERT_OK(roster_->CloseRun(close, kKey));
+  ASSERT_OK(Agree(Learner(1), 1, "total_env_steps=10", 31));
+  EXPECT_EQ(roster_->FindChange(ticket)->update(), 31);
+}
+
 TEST_F(RosterChangesTest, OnlyWhoIsInTheGenerationSpeaksForIt) {
   Make(2);
   Form({Learner(0), Learner(1)});

@@ -64,12 +64,17 @@ TEST_F(SessionStreamTest, SessionThatFallsSilentIsEnded) {
 
 TEST_F(SessionStreamTest, NewerSessionOfAMemberReplacesTheOlder) {
   Start(Patient(1, 1));
-  ASSERT_OK(Register(TestLearner(0)));
   RawSession first(stub_.get()), second(stub_.get());
   v1::Command command;
+  // Commands come unasked too: what changes in them tells that its heartbeat has
+  // been taken in.
   ASSERT_TRUE(first.Send(TestLearner(0)));
-  ASSERT_TRUE(Eventually(
-      [&] { return GetStatus().learner(0).phase() == v1::STEPPING; }));
+  ASSERT_TRUE(first.ReadUntil(
+      [](const v1::Command& c) { return c.register_again(); }, &command));
+  ASSERT_OK(Register(TestLearner(0)));
+  ASSERT_TRUE(first.Send(TestLearner(0)));
+  ASSERT_TRUE(first.ReadUntil(
+      [](const v1::Command& c) { return !c.register_again(); }, &command));
   ASSERT_TRUE(second.Send(TestLearner(0)));
   ASSERT_TRUE(second.Read(&command));
   EXPECT_THAT(first.Finish(), StatusIs(StatusCode::kAborted));

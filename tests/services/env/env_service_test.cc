@@ -76,7 +76,7 @@ TEST_F(EnvServiceTest, GroupsAdvanceIndependently) {
 TEST_F(EnvServiceTest, DelayedGroupsSleepAtTheSameTime) {
   RawLearner learner(Channel());
   learner.Begin(MakeHello());
-  const absl::Duration delay = absl::Seconds(1);
+  const absl::Duration delay = absl::Seconds(3);
   factory_.set_delay(delay);
   const absl::Time begin = SteadyNow();
   learner.Send(MakeActions(0, 0, {0, 0}));
@@ -379,29 +379,29 @@ TEST_F(EnvServiceTest, GetSpecTellsWhoPlays) {
 class ImpatientEnvServiceTest : public EnvServiceTest {
  protected:
   ImpatientEnvServiceTest()
-      : EnvServiceTest({.hello_timeout = absl::Seconds(1),
-                        .start_timeout = absl::Seconds(1),
-                        .action_timeout = absl::Seconds(1)}) {}
+      : EnvServiceTest({.hello_timeout = absl::Seconds(3),
+                        .start_timeout = absl::Seconds(3),
+                        .action_timeout = absl::Seconds(3)}) {}
 };
 
 TEST_F(ImpatientEnvServiceTest, SilentLearnerGetsADeadline) {
   EXPECT_THAT(EndAfter([](RawLearner*) {}),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("no hello came within 1s")));
+                       HasSubstr("no hello came within 3s")));
   EXPECT_THAT(EndAfterHello(MakeHello()),
               StatusIs(absl::StatusCode::kDeadlineExceeded,
-                       HasSubstr("no start came within 1s")));
+                       HasSubstr("no start came within 3s")));
   EXPECT_THAT(
       EndAfter([](RawLearner* learner) { learner->Begin(MakeHello()); }),
       StatusIs(absl::StatusCode::kDeadlineExceeded,
-               HasSubstr("no actions came within 1s")));
+               HasSubstr("no actions came within 3s")));
   ExpectServes();
 }
 
 TEST_F(ImpatientEnvServiceTest, SlowStepIsNotTheLearnersSilence) {
   RawLearner learner(Channel());
   learner.Begin(MakeHello(4, 1));
-  factory_.set_delay(absl::Seconds(2));
+  factory_.set_delay(absl::Seconds(4));
   learner.Send(MakeActions(0, 0, {0, 0, 0, 0}));
   EXPECT_TRUE(learner.Receive().has_value());
 }
