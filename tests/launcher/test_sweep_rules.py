@@ -489,9 +489,25 @@ def test_who_counts_on_though_his_lock_is_free_is_out_of_reach(tmp_path, monkeyp
     theirs.claim.path = tmp_path / "node-2-18"
     theirs.enter()
     assert members.lives(theirs.claim.path) and members.out_of_reach(tmp_path) == ""
+    monkeypatch.setattr(members, "WATCH", 30)  # a disk may be busy
     fcntl.flock(theirs.claim.descriptor, fcntl.LOCK_UN)  # as it is where locks end at the host
     assert members.out_of_reach(tmp_path) == "node-2-18"
     theirs.leave()
+
+
+def test_who_locks_while_he_is_looked_at_is_in_reach(tmp_path, monkeypatch):
+    monkeypatch.setattr(members, "WATCH", 0.5)
+    (tmp_path / "node1-17").write_text("")  # made, and not locked yet
+    asked = []
+
+    def lives(path):
+        asked.append(path)
+        if len(asked) == 2:  # right after this look
+            path.write_text("1\n")
+        return len(asked) > 2
+
+    monkeypatch.setattr(members, "lives", lives)
+    assert members.out_of_reach(tmp_path) == ""
 
 
 def test_launchers_in_containers_of_one_name_are_two(tmp_path):

@@ -12,7 +12,7 @@ from flotilla_sweep.journal import Claim
 
 POLL = 0.05
 BEAT = 1.0
-WATCH = 5.0  # a launcher that lives has counted on by then
+WATCH = 15.0  # a launcher that lives has counted on by then, also where a disk is busy
 
 
 class Member:
@@ -38,7 +38,7 @@ class Member:
             count += 1
             with contextlib.suppress(OSError):  # a full disk is told of by the journal
                 os.pwrite(self.claim.descriptor, b"%d\n" % count, 0)
-                os.fsync(self.claim.descriptor)
+                os.fsync(self.claim.descriptor)  # or other hosts of a network file system do not see it
             if self._left.wait(BEAT):
                 return
 
@@ -62,10 +62,10 @@ def lives(path):
     return True
 
 
-def out_of_reach(folder):
+def out_of_reach(folder, stopped=lambda: False):
     """The name of a launcher of another host that lives while its lock is free here, so
     that two hosts would run the same trials; "" if there is none. Blocks for WATCH where
-    one has ended without a word."""
+    one has ended without a word, unless told to stop."""
 
     def counts():
         found = {}
@@ -77,9 +77,10 @@ def out_of_reach(folder):
 
     before = counts()
     until = time.monotonic() + WATCH
-    while before and time.monotonic() < until:
+    while before and time.monotonic() < until and not stopped():
         time.sleep(POLL)
         for name, count in counts().items():
-            if before.get(name, count) != count:
+            # Once more: it may have locked it between our look at that and at the count.
+            if before.get(name, count) != count and not lives(folder / name):
                 return name
     return ""

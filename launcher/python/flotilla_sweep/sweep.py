@@ -83,7 +83,7 @@ class Sweep:
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         if not self.member.enter(lambda: self.signals):
             raise Stopped
-        if stranger := out_of_reach(self.folder / "members"):
+        if stranger := out_of_reach(self.folder / "members", lambda: self.signals):
             raise Refused(
                 f"{self.folder}: the file system keeps locks to each host: {stranger} is at work there, and its lock is free here, so both would run the "
                 "same trials; choose a --sweep-dir whose locks reach all hosts (NFS 4; Lustre mounted with flock)"
