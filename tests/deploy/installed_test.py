@@ -125,7 +125,7 @@ def script(tmp_path_factory):
         pytest.skip("no CUDA compiler (cmake/setup.sh test)")
     build = tmp_path_factory.mktemp("cuda")
     words = ["cmake", "--preset", "cpu", "-B", build, "-DFLOTILLA_CUDA=ON", "-DFLOTILLA_BUILD_TESTS=OFF", f"-DFLOTILLA_DEPS={DEPS}"]
-    done = subprocess.run(words, cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+    done = subprocess.run(words, cwd=SOURCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=170)
     assert done.returncode == 0, done.stdout
     return (build / "cmake_install.cmake").read_text()
 

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 
-from harness import poll
+from harness import TIMEOUT, poll
 from ports import free_ports
 
 CONFIG = """
@@ -23,7 +23,7 @@ SlurmctldPort={ports[0]}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=5
+AuthInfo=socket={folder}/munge/socket,cred_expire=10
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/%n
 SlurmctldPidFile={folder}/slurmctld.pid
@@ -64,16 +64,17 @@ class Cluster:
             f"--pid-file={self.folder}/munge/pid", f"--log-file={self.folder}/munge/log",
             f"--seed-file={self.folder}/munge/seed",
         )  # fmt: skip
-        poll(lambda: (self.folder / "munge" / "socket").exists(), f"munged\n{self.logs()}", 10)
+        poll(lambda: (self.folder / "munge" / "socket").exists(), f"munged\n{self.logs()}")
         for _ in range(3):  # somebody may take a port between us and Slurm
             if self.started():
                 return
         raise AssertionError(f"Slurm does not start:\n{self.logs()}")
 
     def started(self):
+        # A job's coordinator has port 29400 + its number % 1000: a run beside us takes 29400 first.
         text = CONFIG.format(
             folder=self.folder, user=getpass.getuser(), host=socket.gethostname().split(".")[0],
-            ports=free_ports(3), first_job=random.randrange(1000, 60000),
+            ports=free_ports(3), first_job=1000 * random.randrange(1, 60) + random.randrange(1, 900),
         )  # fmt: skip
         (self.folder / "slurm.conf").write_text(text)
         daemons = [self.start("slurmctld", "-D", "-c")]
@@ -84,7 +85,7 @@ class Cluster:
                 return "dead"
             return "idle" if self.ask("sinfo", "-h", "-t", "idle", "-o", "%D", check=False).strip() == "2" else ""
 
-        if poll(idle, f"two idle nodes\n{self.logs()}", 20, interval=0.1) == "idle":
+        if poll(idle, f"two idle nodes\n{self.logs()}", interval=0.1) == "idle":
             return True
         for daemon in daemons:
             daemon.kill()
@@ -100,7 +101,7 @@ class Cluster:
     def ask(self, *words, check=True):
         result = subprocess.run(
             words, env=self.env, cwd=self.sandbox.folder, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=30,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT,
         )  # fmt: skip
         assert result.returncode == 0 or not check, f"{words}: {result.stderr}\n{self.logs()}"
         return result.stdout

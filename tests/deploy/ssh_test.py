@@ -9,7 +9,7 @@ import sys
 import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
-from harness import BIN, SOURCE, Sandbox, poll, summary, training_lines  # noqa: E402
+from harness import BIN, SOURCE, TIMEOUT, Sandbox, poll, summary, training_lines  # noqa: E402
 from ports import free_port  # noqa: E402
 
 LAUNCH = SOURCE / "deploy" / "ssh" / "launch.sh"
@@ -53,10 +53,10 @@ def test_two_hosts_train_and_save_when_told_to_stop(sandbox, number, code):
         assert process.poll() is None, output.read_text()
         return (run / "metrics.jsonl").exists() and len(training_lines(run)) >= 3
 
-    poll(begun, f"three updates: {output.read_text()}", 30)
+    poll(begun, f"three updates: {output.read_text()}")
     process.send_signal(number)
-    assert process.wait(30) == code, output.read_text()
-    sandbox.await_no_process()
+    assert process.wait(TIMEOUT) == code, output.read_text()
+    sandbox.await_no_process(TIMEOUT)
     saved = summary(run)
     assert saved["status"] == ("stopped" if number == signal.SIGINT else "preempted")
     assert saved["world_size"] == 2 and len(set(saved["parameters_sha256"])) == 1
@@ -70,7 +70,7 @@ def test_a_refused_command_line_is_the_exit_code(sandbox):
     slow.write_text(f'#!/bin/sh\nsleep 0.3\nexec {shutil.which("sed")} "$@"\n')
     slow.chmod(0o755)
     process, output = launch(sandbox, "no_such_config", *RUN, path=f"{sandbox.tmp}:")
-    assert process.wait(30) == 2, output.read_text()
+    assert process.wait(TIMEOUT) == 2, output.read_text()
     assert "[user@127.0.0.2]" in output.read_text() and "no_such_config" in output.read_text()
 
 

@@ -223,7 +223,7 @@ class Job:
         return self.await_update(self.status().update + more)
 
     def completes_after(self, more, steps):
-        """Has the run complete `more` updates, of `steps` each, from now: how many it has then."""
+        """Has the run complete `more` updates, of `steps` each, from now: how many it has then, at least."""
         updates = self.status().update + more
         done = self.sandbox.run("set", self.run_dir, f"total_env_steps={updates * steps}")
         assert done.returncode == 0, done.stderr

@@ -23,7 +23,9 @@ def launch(cluster, sandbox):
         return cluster.launch(
             node, sandbox.config("cartpole_fast"), "--nproc-per-node=2", "--set=env.num_envs=8",
             "--set=total_env_steps=1e9", "--set=distributed.dead_after_seconds=2",
-            "--set=distributed.heartbeat_seconds=0.2", "--set=distributed.last_call_seconds=1", *words,
+            "--set=distributed.heartbeat_seconds=0.2",
+            # However slowly they start, both learners of a node join at once.
+            "--set=distributed.last_call_seconds=4", *words,
         )  # fmt: skip
 
     return launcher
@@ -33,17 +35,31 @@ def launch(cluster, sandbox):
 def world(cluster):
     """Waits until so many learners train together."""
 
+    def steps():
+        """So many had been made with each update."""
+        begun = (cluster.run_dir / "metrics.jsonl").exists()
+        return [line["global_step"] for line in training_lines(cluster.run_dir)] if begun else []
+
     def waiter(size):
         formed = cluster.await_status(lambda s: s["state"] == "ACTIVE" and s["world_size"] == size, f"a world of {size}")
-        trains = cluster.await_update(int(formed["update"]) + 20)
-        assert trains["generation"] == formed["generation"]
-        return trains
+        before = len(steps())
+
+        def trains(_):
+            # What a status says may be of the world before.
+            newest = steps()[before:][-21:]
+            return len(newest) == 21 and {b - a for a, b in zip(newest, newest[1:])} == {size // 2 * SHARE}
+
+        cluster.await_status(trains, f"20 updates of {size} learners")
+        status = cluster.await_status(bool, "its status")
+        assert status["generation"] == formed["generation"]
+        return status
 
     return waiter
 
 
 def alive(status):
-    return {learner["id"]: learner["pid"] for learner in status["learner"] if learner["state"] == "alive"}
+    # Suspect is who is a moment late.
+    return {learner["id"]: learner["pid"] for learner in status["learner"] if learner["state"] in ("alive", "suspect")}
 
 
 def stop(cluster, launchers, world_size=4):

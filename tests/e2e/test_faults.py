@@ -14,7 +14,7 @@ LEARNERS = 4
 UPDATE = LEARNERS * 8 * 32  # environment steps
 ENDLESS = 10**9
 DEAD_AFTER = 5  # seconds, as it is by default
-# What recovery may take: it is noticed, given up and replaced.
+# What recovery may take besides a learner's start: it is noticed, given up and replaced.
 BUDGET = 2 * DEAD_AFTER + 1
 STANDS_STILL = 5  # seconds; longer than a member may be silent in that test
 
@@ -55,7 +55,10 @@ def assert_whole(job, result):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("rank", [2, 0])
 def test_survivors_go_on_in_their_processes(start, number, rank):
+    began = time.monotonic()
     job = start()
+    job.await_status(lambda s: s.generation == 1, "the first generation")
+    may_take = BUDGET + time.monotonic() - began
     before = job.await_update(20)
     os.kill(pids(before)[rank], number)
     lost_at = time.monotonic()
@@ -64,7 +67,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
         "a second generation that trains",
     )
     took = time.monotonic() - lost_at
-    assert took < BUDGET, f"recovery took {took:.1f} s"
+    assert took < may_take, f"recovery took {took:.1f} s"
     survivors = {r: pid for r, pid in pids(before).items() if r != rank}
     assert survivors.items() <= pids(after).items()
     assert pids(after)[rank] != pids(before)[rank]
@@ -121,7 +124,8 @@ def test_a_killed_coordinator_comes_back_and_disturbs_nobody(sandbox, start):
     assert after.generation == 1 and pids(after) == pids(before)
     told = told_status(job.address())
     assert told["epoch"] == after.epoch and told["state"] == "ACTIVE" and int(told["generation"]) == 1
-    assert [learner["state"] for learner in told["learner"]] == LEARNERS * ["alive"]
+    assert len(told["learner"]) == LEARNERS
+    assert {learner["state"] for learner in told["learner"]} <= {"alive", "suspect"}  # who is a moment late
     result = stop(job)
     assert result["restarts"]["learner"] == 0
     assert_whole(job, result)
@@ -166,7 +170,11 @@ def test_a_kill_during_a_checkpoint_leaves_the_one_before(sandbox, start):
 
 def test_a_loss_of_rank_0_while_it_saves_the_result(sandbox, start):
     """The others have finished, and have what it takes to finish again."""
-    job = start(updates=100, evaluation="evaluation { every_updates: 1000 episodes: 2000 num_envs: 50 }")
+    # One episode after the other, each of 100 steps of 1 ms: 6 s on the fastest machine, too.
+    job = start(
+        "--set=env.id=Sleep", "--set=env.options.sleep.step_ms=1", updates=100,
+        evaluation="evaluation { every_updates: 1000 episodes: 60 num_envs: 1 }",
+    )  # fmt: skip
     status = job.await_status(
         lambda s: [learner.phase for learner in s.learner]
         == [coordinator_pb2.EVALUATING] + (LEARNERS - 1) * [coordinator_pb2.FINISHED],

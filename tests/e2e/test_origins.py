@@ -1,5 +1,6 @@
 """Environments from anywhere (env.server): programs that workers start, and servers that run already."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -124,7 +125,8 @@ def test_a_program_that_is_killed_is_started_again_and_outlives_nobody(sandbox, 
     status = job.status()
     job.process.kill()
     for learner in status.learner:
-        os.kill(learner.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # its lifeline has ended it
+            os.kill(learner.pid, signal.SIGKILL)
     job.process.wait()
     sandbox.await_no_process()
 
@@ -221,10 +223,10 @@ def test_a_program_that_never_plays_fails_the_run_by_name(sandbox, python, never
     )
     began = time.monotonic()
     job = sandbox.train(
-        *LONG, "--set=env.server=exec:python3 server.py", "--set=env.id=Corridor-v0", "--set=env.reset_timeout_seconds=8"
+        *LONG, "--set=env.server=exec:python3 server.py", "--set=env.id=Corridor-v0", "--set=env.reset_timeout_seconds=20"
     )
     assert job.wait() == 1
-    assert time.monotonic() - began < 40
+    assert time.monotonic() - began < 90
     output = job.output()
     for expected in ('of env.server "exec:python3 server.py" has never played: ', word, "env_rank_0_0.log"):
         assert expected in output, output

@@ -79,7 +79,7 @@ def test_the_guides_show_them_and_name_the_command():
 def test_the_command_makes_them_again(sandbox):
     out = sandbox.folder / "out"
     making = make(sandbox, out, "--short")
-    said, errors = making.communicate(timeout=280)
+    said, errors = making.communicate(timeout=540)
     assert making.returncode == 0, said + errors
     assert len(said.splitlines()) == 4
     looks_right(out)

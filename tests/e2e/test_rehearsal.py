@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from harness import BIN, SOURCE, read_jsonl, summary, training_lines
+from harness import BIN, SOURCE, TIMEOUT, read_jsonl, summary, training_lines
 from torch_python import TorchPython
 
 REHEARSAL, CPU = ("--set=runtime.device=rehearsal",), ("--set=runtime.device=cpu",)
@@ -201,12 +201,12 @@ def test_a_killed_learner_is_replaced(sandbox, rank):
     before = job.await_update(5)
     os.kill(before.learner[rank].pid, signal.SIGKILL)
     job.await_status(lambda s: s.generation == 2 and s.world_size == 2 and s.update > before.update, "training again")
-    updates = job.completes_after(300, 2 * 4 * 128)
+    least = job.completes_after(300, 2 * 4 * 128)
     result = job.succeeds()
     assert result["status"] == "completed" and result["world_size"] == 2
-    assert result["restarts"]["learner"] == 1 and result["updates"] == updates
+    assert result["restarts"]["learner"] == 1 and result["updates"] >= least
     assert len(result["parameters_sha256"]) == 2 and len(set(result["parameters_sha256"])) == 1
-    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, updates + 1))
+    assert [line["update"] for line in training_lines(job.run_dir)] == list(range(1, result["updates"] + 1))
 
 
 def test_the_shipped_learner_has_no_such_device(sandbox):
@@ -222,7 +222,7 @@ PROVE = SOURCE / "tests" / "gpu"
 def test_what_proves_gpus_proves_the_rehearsal_device(sandbox):
     def prove(*words):
         command = [sys.executable, PROVE / "prove_runs.py", "--device=rehearsal", f"--flotilla={BIN / 'flotilla'}", "--out=r.md", *words]
-        done = subprocess.run(command, cwd=sandbox.folder, env=sandbox.env, capture_output=True, text=True, timeout=200)
+        done = subprocess.run(command, cwd=sandbox.folder, env=sandbox.env, capture_output=True, text=True, timeout=3 * TIMEOUT)
         return done.returncode, (sandbox.folder / "r.md").read_text()
 
     code, report = prove("--only", "same", "learning")

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not GRPCURL.exists(), reason="no grpcurl: cmake/
 
 @pytest.fixture(scope="module")
 def job(shared_sandbox):
-    job = shared_sandbox.train("cartpole_ppo", "--nproc-per-node", 2, "--set", "total_env_steps=100000000")
+    job = shared_sandbox.train("cartpole_ppo", "--nproc-per-node", 2, "--set", "total_env_steps=1000000000")
     job.await_update(5)
     return job
 

@@ -48,12 +48,14 @@ class Terminal:
         os.write(self.fd, keys.encode())
 
     def _read(self, seconds):
+        """A part of what is there; whether there was any."""
         ready, _, _ = select.select([self.fd], [], [], seconds)
         if not ready:
-            return
+            return False
         data = os.read(self.fd, 65536)
         self.raw += data
         self._stream.feed(data)
+        return True
 
     def text(self):
         return "\n".join(line.rstrip() for line in self.screen.display)
@@ -78,7 +80,8 @@ class Terminal:
             if pid:
                 break
             assert time.monotonic() < deadline, f"it goes on:\n{self.text()}"
-        self._read(0.2)
+        while self._read(0.2):
+            pass
         assert termios.tcgetattr(self.tty) == self.before
         begin, end = self.raw.rfind(b"\x1b[?1049h"), self.raw.rfind(LEFT)
         assert begin >= 0 and end > begin, self.raw[-200:]

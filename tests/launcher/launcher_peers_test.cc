@@ -37,7 +37,11 @@ TEST_F(LauncherTest, ADeadCoordinatorIsReplacedThoughTheDiskIsFull) {
   fs::create_directory(run());
   TinyDisk disk(run());
   if (!disk.mounted()) GTEST_SKIP() << "mounting a tmpfs needs root";
-  auto program = Train("train");
+  // On no port that the kernel may give to another program meanwhile: the next
+  // coordinator would die of that.
+  auto program = Start(
+      "train", {"train", "cartpole_fast", "--run-dir", run(), "--nnodes", "1",
+                "--node-rank", "0", "--coordinator", AddressToListenAt()});
   ASSERT_TRUE(AwaitEvents("worker", 1)) << output();
   const std::string address = ReadFile(run() + "/coordinator.address");
   disk.Fill();

@@ -186,11 +186,11 @@ TEST(LockstepCollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
   Player player(CartPole(2, 2));
   Rollout r = MakeRollout(player.spaces, 20, 8, false);
   torch::Tensor last;
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 20; ++i) {
     Preemption preemption;
     int polls = 0;
     preemption.asked = [&] {
-      return ++polls > i % 20 && AskAfter(absl::Milliseconds(45));
+      return ++polls > i % 20 && AskAfter(absl::Milliseconds(200));
     };
     preemption.min_steps = 5;
     ASSERT_TRUE(player.Collect(&r, &preemption).ok());
