@@ -5,7 +5,7 @@
 #
 # One GoogleTest program with gtest_main and gmock, registered with ctest under
 # its own name. It finds our programs through FLOTILLA_BIN and the checkout
-# through FLOTILLA_SOURCE. Defaults: LABELS unit, TIMEOUT 60. A test that links
+# through FLOTILLA_SOURCE. Defaults: LABELS unit, TIMEOUT 120. A test that links
 # no Torch gets the label torch_free too.
 function(flotilla_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT")
@@ -135,7 +135,7 @@ function(flotilla_test_properties name labels timeout environment)
     set(labels unit)
   endif()
   if(NOT timeout)
-    set(timeout 60)
+    set(timeout 120)
   endif()
   if(FLOTILLA_SANITIZE)
     math(EXPR timeout "4 * ${timeout}")

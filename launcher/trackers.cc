@@ -15,6 +15,7 @@
 #include "services/base/printable.h"
 #include "services/base/scratch_folder.h"
 #include "services/base/status_macros.h"
+#include "services/base/steady_now.h"
 #include "services/base/text_file.h"
 
 namespace flotilla {
@@ -83,12 +84,12 @@ absl::Status CheckTrackers(const TrackOptions& options, std::stop_token stop) {
     program.log_path = absl::StrCat(scratch.path(), "/", name);
     ASSIGN_OR_RETURN(checks.emplace_back(), Subprocess::Start(program));
   }
-  const absl::Time deadline = absl::Now() + kImportTimeout;
+  const absl::Time deadline = SteadyNow() + kImportTimeout;
   for (size_t i = 0; i < checks.size(); ++i) {
     const std::string& name = options.trackers[i];
     const auto& checking = checks[i];
     std::optional<Subprocess::Exit> exit;
-    while (!(exit = checking->Wait(kPoll)) && absl::Now() < deadline) {
+    while (!(exit = checking->Wait(kPoll)) && SteadyNow() < deadline) {
       if (stop.stop_requested()) return absl::CancelledError("told to stop");
     }
     if (exit && exit->code == 0) continue;
@@ -197,7 +198,7 @@ void Trackers::Check(absl::Time now) {
 }
 
 void Trackers::Finish(const std::function<bool()>& stopped) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   if (cars_.empty()) return;
   // What has just ended, waits to be started again or was left alone has the
   // rest yet to send.
@@ -225,9 +226,9 @@ void Trackers::Finish(const std::function<bool()>& stopped) {
     const absl::Time deadline =
         began + (car->silent ? kSilentFinishTimeout : kFinishTimeout);
     std::optional<Subprocess::Exit> exit;
-    while (!(exit = car->process->Wait(kPoll)) && absl::Now() < deadline &&
+    while (!(exit = car->process->Wait(kPoll)) && SteadyNow() < deadline &&
            !stopped()) {
-      if (told || absl::Now() - began < kSayItWaits) continue;
+      if (told || SteadyNow() - began < kSayItWaits) continue;
       told = true;
       notice_(
           absl::StrCat("tracker ", car->name, " still sends; Ctrl-C ends it"));

@@ -447,12 +447,13 @@ class Job {
            HasPeers(calls_->GetStatus(absl::Seconds(1)));
   }
 
-  // One whose heartbeat is late lives, as far as is known.
+  // One whose heartbeat is late, or whose session broke, lives as far as is known.
   bool HasPeers(const absl::StatusOr<v1::Status>& status) const {
     if (!status.ok()) return false;
     for (const v1::LearnerStatus& learner : status->learner()) {
-      const bool ours = learner.node_rank() == job_.topology.node_rank &&
-                        !job_.topology.one_rank;
+      const bool ours = job_.topology.one_rank
+                            ? learner.id() == MemberId(job_.topology, 0)
+                            : learner.node_rank() == job_.topology.node_rank;
       if (!ours && (Is(learner, LearnerState::kAlive) ||
                     Is(learner, LearnerState::kSuspect))) {
         return true;

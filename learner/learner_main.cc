@@ -182,7 +182,6 @@ absl::StatusOr<RunOutcome> RunTraining(const Flags& flags,
   options.member_id = flags.member_id;
   options.first_rank = flags.requested_rank;
   options.incarnation = flags.incarnation;
-  options.restarts = flags.restarts;
   options.resume = flags.resume;
   if (options.resume == "latest") {
     options.resume = RunFolder(options.run_folder).latest_checkpoint();

@@ -126,18 +126,7 @@ std::vector<fs::path> ListFolder(const std::string& folder) {
   return paths;
 }
 
-}  // namespace
-
-absl::StatusOr<std::map<std::string, std::string>> LoadCheckpointProgress(
-    const std::string& path) {
-  ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
-  return ReadProgress(reader);
-}
-
-namespace {
-
-absl::StatusOr<CheckpointData> ReadCheckpoint(const std::string& path) {
-  ASSIGN_OR_RETURN(const SummedReader reader, OpenCheckpoint(path));
+absl::StatusOr<CheckpointData> ReadAll(const SummedReader& reader) {
   CheckpointData data;
   ASSIGN_OR_RETURN(data.weights, ReadFinite(reader, kWeights));
   ASSIGN_OR_RETURN(data.state, ReadFinite(reader, kState));
@@ -147,19 +136,31 @@ absl::StatusOr<CheckpointData> ReadCheckpoint(const std::string& path) {
   return data;
 }
 
-}  // namespace
-
-absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
+// What `read` makes of the checkpoint in `path`. A run that goes on removes what
+// `latest` led to when this began: then it is read from where that leads by now.
+template <typename Result>
+Result Load(const std::string& path, Result (*read)(const SummedReader&)) {
   constexpr int kTries = 10;
   for (int i = 1;; ++i) {
     std::error_code absent;
     const fs::path folder = fs::canonical(path, absent);
-    absl::StatusOr<CheckpointData> data = ReadCheckpoint(path);
-    // A run that goes on removes what `latest` led to when this began.
-    if (data.ok() || i == kTries || fs::canonical(path, absent) == folder) {
-      return data;
+    const absl::StatusOr<SummedReader> reader = OpenCheckpoint(path);
+    Result result = reader.ok() ? read(*reader) : Result(reader.status());
+    if (result.ok() || i == kTries || fs::canonical(path, absent) == folder) {
+      return result;
     }
   }
+}
+
+}  // namespace
+
+absl::StatusOr<std::map<std::string, std::string>> LoadCheckpointProgress(
+    const std::string& path) {
+  return Load(path, ReadProgress);
+}
+
+absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path) {
+  return Load(path, ReadAll);
 }
 
 absl::StatusOr<CheckpointData> LoadCheckpoint(const std::string& path,

@@ -137,9 +137,6 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
   if (!options.resume.empty()) {
     ASSIGN_OR_RETURN(saved, LoadCheckpoint(options.resume, options.config));
     ASSIGN_OR_RETURN(progress, ProgressFromText(saved->progress));
-    // This run's coordinator counts anew. Not behind the first generation, which
-    // may end before its ranks have shared anything.
-    if (options.restarts == 0) progress.assigned_restarts = 0;
   }
 
   EnvWorkerOptions workers = TrainingWorkers(options, coordinator);
@@ -201,6 +198,9 @@ absl::StatusOr<RunOutcome> Train(const TrainerOptions& options,
                        self_play.has_value() ? &*self_play : nullptr);
   if (saved.has_value()) {
     RETURN_IF_ERROR(FromCheckpoint(*saved, live, &progress));
+    // A coordinator that has not seen this learner counts restarts anew, also those
+    // that come before the first generation has shared its state.
+    if (options.incarnation == 0) progress.assigned_restarts = 0;
   }
   std::optional<ReplaySaver> replay;
   if (config.checkpoint().replay() && algorithm->replay() != nullptr) {

@@ -21,7 +21,6 @@ struct TrainerOptions {
   std::string member_id;    // "learner/NODE/LOCAL"
   int first_rank = 0;       // asked for; names its env workers and seeds
   int64_t incarnation = 0;  // grows with each restart of this learner
-  int64_t restarts = 0;     // of it by its launcher
   std::string resume;       // a checkpoint's folder; "": a fresh run
   std::string coordinator;  // HOST:PORT
   RpcCredentials credentials;

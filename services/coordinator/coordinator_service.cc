@@ -113,6 +113,15 @@ CoordinatorService::~CoordinatorService() {
   if (thread_.joinable()) thread_.join();
 }
 
+// Who has not heard of the run's end would look for the next coordinator.
+void CoordinatorService::EndSession(SessionStream* session) {
+  if (roster_.Command().closed()) {
+    session->Conclude(ShuttingDown());
+  } else {
+    session->Close(ShuttingDown());
+  }
+}
+
 void CoordinatorService::Shutdown() {
   if (shut_down_.exchange(true)) return;
   std::list<std::shared_ptr<StatusStream>> watchers;
@@ -121,15 +130,7 @@ void CoordinatorService::Shutdown() {
     watchers = watchers_;
   }
   for (const auto& watcher : watchers) watcher->Close(ShuttingDown());
-  // Who has not heard of the run's end would look for the next coordinator.
-  const bool closed = roster_.State().command.closed();
-  for (const auto& session : AllSessions()) {
-    if (closed) {
-      session->Conclude(ShuttingDown());
-    } else {
-      session->Close(ShuttingDown());
-    }
-  }
+  for (const auto& session : AllSessions()) EndSession(session.get());
   kv_.FailAll(ShuttingDown());
   Wake();  // for those who join
 }
@@ -207,7 +208,7 @@ CoordinatorService::Session(grpc::CallbackServerContext* context) {
     MutexLock lock(&mu_);
     sessions_.insert(stream);
   }
-  if (shut_down_) stream->Close(ShuttingDown());
+  if (shut_down_) EndSession(stream.get());
   return stream.get();
 }
 

@@ -150,6 +150,7 @@ class CoordinatorService final : public v1::CoordinatorService::CallbackService,
   void DropSilentSessions();
   void SendStatus();
   Sessions AllSessions();
+  void EndSession(SessionStream* session);
   void PushTo(const std::string& member_id);
 
   const CoordinatorServiceOptions options_;

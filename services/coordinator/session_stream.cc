@@ -31,11 +31,10 @@ void SessionStream::Close(const absl::Status& status) {
 }
 
 void SessionStream::Conclude(const absl::Status& status) {
-  {
-    MutexLock lock(&mu_);
-    wanted_ = concludes_ = true;
-  }
-  Close(status);
+  MutexLock lock(&mu_);
+  wanted_ = concludes_ = true;
+  if (!closing_.has_value()) closing_ = status;
+  Proceed();
 }
 
 void SessionStream::Cut() {

@@ -99,7 +99,7 @@ class SessionStream final
   mutable Mutex mu_;
   v1::Command command_ ABSL_GUARDED_BY(mu_);     // gRPC's while writing_
   bool wanted_ ABSL_GUARDED_BY(mu_) = false;     // another command
-  bool concludes_ ABSL_GUARDED_BY(mu_) = false;  // with that
+  bool concludes_ ABSL_GUARDED_BY(mu_) = false;  // behind that one
   bool register_again_ ABSL_GUARDED_BY(mu_) = false;
   bool writing_ ABSL_GUARDED_BY(mu_) = false;
   bool finished_ ABSL_GUARDED_BY(mu_) = false;

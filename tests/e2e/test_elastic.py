@@ -24,7 +24,7 @@ def launch(cluster, sandbox):
             node, sandbox.config("cartpole_fast"), "--nproc-per-node=2", "--set=env.num_envs=8",
             "--set=total_env_steps=1e9", "--set=distributed.dead_after_seconds=2",
             "--set=distributed.heartbeat_seconds=0.2",
-            # However slowly they start, both learners of a node join at once.
+            # However slowly they start, both learners of a node join at once. Who is not heard of is dead before.
             "--set=distributed.last_call_seconds=4", *words,
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from play_client import BIN, TIMEOUT, env_pb2
+from ports import free_port  # where play_client looks, too
 from flotilla.v1 import coordinator_pb2  # which play_client has compiled
 
 MODULES = BIN.parent / "share" / "flotilla" / "python"
@@ -42,6 +43,7 @@ class Coordinator(Service):
     def __init__(self, address="127.0.0.1:0"):
         self.command = coordinator_pb2.Command()
         self.answering = True
+        self.dead_after_ms = 20000
         self.registered = queue.Queue()  # (Member, its metadata)
         self.left = queue.Queue()
         self.beats = queue.Queue()
@@ -55,7 +57,7 @@ class Coordinator(Service):
 
     def _register(self, request, context):
         self.registered.put((request.member, dict(context.invocation_metadata())))
-        return coordinator_pb2.RegisterResponse(heartbeat_ms=50, dead_after_ms=2000)
+        return coordinator_pb2.RegisterResponse(heartbeat_ms=50, dead_after_ms=self.dead_after_ms)
 
     def _session(self, beats, context):
         for beat in beats:
@@ -253,7 +255,8 @@ def test_another_order_is_followed_and_none_is_not(run):
 
 
 def test_a_coordinator_that_is_lost_stops_nothing_and_is_found_again(run):
-    coordinator, learner = run.coordinator(), run.learner(plays)
+    # Where nobody is given a port meanwhile.
+    coordinator, learner = run.coordinator(f"127.0.0.1:{free_port()}"), run.learner(plays)
     client = run.dial(coordinator.address)
     coordinator.command = order(learner)
     get(learner.introductions)
@@ -269,6 +272,7 @@ def test_a_coordinator_that_is_lost_stops_nothing_and_is_found_again(run):
 
 def test_a_coordinator_that_says_nothing_is_asked_anew(run):
     coordinator = run.coordinator()
+    coordinator.dead_after_ms = 2000
     run.dial(coordinator.address)
     coordinator.answering = False
     first, second = get(coordinator.registered)[0], get(coordinator.registered)[0]

@@ -81,6 +81,6 @@ def out_of_reach(folder, stopped=lambda: False):
         time.sleep(POLL)
         for name, count in counts().items():
             # Once more: it may have locked it between our look at that and at the count.
-            if before.get(name, count) != count and not lives(folder / name):
+            if before.get(name, count) != count and (folder / name).exists() and not lives(folder / name):
                 return name
     return ""
