@@ -92,6 +92,12 @@ class Sandbox:
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=timeout,
         )  # fmt: skip
 
+    def completes_at(self, run_dir, updates, steps):
+        """Has a run end with so many updates, of `steps` each: how many it has then, which are more if it is past them."""
+        done = self.run("set", run_dir, f"total_env_steps={updates * steps}")
+        assert done.returncode == 0, done.stderr
+        return max(updates, int(re.search(r"from update (\d+) on", done.stdout)[1]) - 1)
+
     def bash(self, command):
         """What a guide's command prints, run where its build/bin/ is ours."""
         (self.folder / "build").mkdir(exist_ok=True)
@@ -223,11 +229,8 @@ class Job:
         return self.await_update(self.status().update + more)
 
     def completes_after(self, more, steps):
-        """Has the run complete `more` updates, of `steps` each, from now: how many it has then, at least."""
-        updates = self.status().update + more
-        done = self.sandbox.run("set", self.run_dir, f"total_env_steps={updates * steps}")
-        assert done.returncode == 0, done.stderr
-        return updates
+        """Has the run complete `more` updates, of `steps` each, from now: how many it has then."""
+        return self.sandbox.completes_at(self.run_dir, self.status().update + more, steps)
 
     def wait(self, timeout=TIMEOUT):
         """The exit code; nothing of the run is left afterwards."""

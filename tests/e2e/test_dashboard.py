@@ -424,13 +424,13 @@ def test_clients_are_bounded(sandbox):
                 return True
 
         poll(refused, "a refusal")
-        poll(lambda: first.ask("/events", "HEAD")[0] == 200, "room for a stream", 60)
+        poll(lambda: first.ask("/events", "HEAD")[0] == 200, "room for a stream", 30)
         # Who says nothing is sent away.
         def answered():
             with contextlib.suppress(http.client.HTTPException, OSError):
                 return dashboard.ask("/")[0] == 200
 
-        poll(answered, "an answer", 60)
+        poll(answered, "an answer", 40)
 
 
 def test_a_line_that_is_cut_off_is_left_out(sandbox):

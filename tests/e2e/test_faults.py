@@ -14,7 +14,7 @@ LEARNERS = 4
 UPDATE = LEARNERS * 8 * 32  # environment steps
 ENDLESS = 10**9
 DEAD_AFTER = 5  # seconds, as it is by default
-# What recovery may take besides a learner's start: it is noticed, given up and replaced.
+# What recovery may take: it is noticed, given up and replaced.
 BUDGET = 2 * DEAD_AFTER + 1
 STANDS_STILL = 5  # seconds; longer than a member may be silent in that test
 
@@ -33,6 +33,11 @@ def start(sandbox):
 
 def pids(status):
     return {learner.rank: learner.pid for learner in status.learner}
+
+
+def alive(told):
+    """Itself, where all are."""
+    return told if [learner["state"] for learner in told["learner"]] == LEARNERS * ["alive"] else None
 
 
 def stop(job):
@@ -55,10 +60,7 @@ def assert_whole(job, result):
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("rank", [2, 0])
 def test_survivors_go_on_in_their_processes(start, number, rank):
-    began = time.monotonic()
     job = start()
-    job.await_status(lambda s: s.generation == 1, "the first generation")
-    may_take = BUDGET + time.monotonic() - began
     before = job.await_update(20)
     os.kill(pids(before)[rank], number)
     lost_at = time.monotonic()
@@ -67,7 +69,7 @@ def test_survivors_go_on_in_their_processes(start, number, rank):
         "a second generation that trains",
     )
     took = time.monotonic() - lost_at
-    assert took < may_take, f"recovery took {took:.1f} s"
+    assert took < BUDGET, f"recovery took {took:.1f} s"
     survivors = {r: pid for r, pid in pids(before).items() if r != rank}
     assert survivors.items() <= pids(after).items()
     assert pids(after)[rank] != pids(before)[rank]
@@ -122,10 +124,9 @@ def test_a_killed_coordinator_comes_back_and_disturbs_nobody(sandbox, start):
     )
     assert job.address() == address
     assert after.generation == 1 and pids(after) == pids(before)
-    told = told_status(job.address())
+    # Who is a moment late is suspect.
+    told = poll(lambda: alive(told_status(job.address())), "all to be alive")
     assert told["epoch"] == after.epoch and told["state"] == "ACTIVE" and int(told["generation"]) == 1
-    assert len(told["learner"]) == LEARNERS
-    assert {learner["state"] for learner in told["learner"]} <= {"alive", "suspect"}  # who is a moment late
     result = stop(job)
     assert result["restarts"]["learner"] == 0
     assert_whole(job, result)

@@ -226,7 +226,7 @@ def test_a_program_that_never_plays_fails_the_run_by_name(sandbox, python, never
         *LONG, "--set=env.server=exec:python3 server.py", "--set=env.id=Corridor-v0", "--set=env.reset_timeout_seconds=20"
     )
     assert job.wait() == 1
-    assert time.monotonic() - began < 90
+    assert time.monotonic() - began < 52  # unless that was ignored
     output = job.output()
     for expected in ('of env.server "exec:python3 server.py" has never played: ', word, "env_rank_0_0.log"):
         assert expected in output, output

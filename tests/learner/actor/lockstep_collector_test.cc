@@ -186,7 +186,7 @@ TEST(LockstepCollectorTest, APreemptedRolloutEndsShortAndTheNextContinuesIt) {
   Player player(CartPole(2, 2));
   Rollout r = MakeRollout(player.spaces, 20, 8, false);
   torch::Tensor last;
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 40; ++i) {
     Preemption preemption;
     int polls = 0;
     preemption.asked = [&] {

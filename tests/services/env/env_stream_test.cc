@@ -341,7 +341,7 @@ TEST_P(EnvStreamTest, StepTimeoutEndsTheStream) {
 
 TEST_P(EnvStreamTest, StepsThatCameInTimeAreTakenHoweverLateTheyAreAskedFor) {
   EnvStreamOptions options;
-  options.reset_timeout = options.step_timeout = absl::Milliseconds(500);
+  options.reset_timeout = options.step_timeout = absl::Milliseconds(100);
   const auto steps = std::make_shared<std::atomic<int>>(0);
   factory_.set_spoil([steps](int, float*, v1::StepBatch*) { ++*steps; });
   ASSERT_OK_AND_ASSIGN(auto stream, Open(options));
@@ -355,7 +355,7 @@ TEST_P(EnvStreamTest, StepsThatCameInTimeAreTakenHoweverLateTheyAreAskedFor) {
     }
     // Until they are in, and too late: as one whose learner waits for another
     // worker meanwhile.
-    absl::SleepFor(absl::Seconds(1));
+    absl::SleepFor(absl::Milliseconds(300));
     for (v1::StepBatch& batch : batches) {
       ASSERT_OK(stream->Receive(&batch));
       EXPECT_EQ(batch.seq(), seq);
